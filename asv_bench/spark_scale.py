@@ -27,7 +27,7 @@ from kartothek_cube.io.spark.cube import (
     merge_into_cube_from_spark,
     query_cube_spark,
 )
-from kartothek_cube.io_components.write import incremental
+from kartothek_cube.io_components.write import write_commit
 from tests.support.paths import ROOT
 from tests.support.standalone import cluster
 
@@ -67,7 +67,7 @@ def measure(spark: SparkSession, partitions: int, url: str) -> dict[str, float]:
     """Seconds per operation, of the commit among them, and MB that the driver's Python needed."""
     rows = spark.range(partitions * ROWS).selectExpr("id AS x", f"id % {partitions} AS p", "id * 2 AS v")
     before, times = peak(), {}
-    commit = incremental.commit_parts
+    commit = write_commit.finish_write
 
     def timed_commit(plan, parts):
         parts = list(parts)
@@ -76,7 +76,7 @@ def measure(spark: SparkSession, partitions: int, url: str) -> dict[str, float]:
         times["commit"] = time.perf_counter() - start
         return result
 
-    incremental.commit_parts = timed_commit
+    write_commit.finish_write = timed_commit
     operations = {
         "build": lambda: build_cube_from_spark(rows, CUBE, url),
         "append": lambda: append_to_cube_from_spark(rows.where("p < 100"), CUBE, url),
@@ -91,7 +91,7 @@ def measure(spark: SparkSession, partitions: int, url: str) -> dict[str, float]:
         result[name] = time.perf_counter() - start
         if name == "build":
             result["commit"] = times["commit"]
-    incremental.commit_parts = commit
+    write_commit.finish_write = commit
     return {**result, "driver_mb": peak() - before}
 
 

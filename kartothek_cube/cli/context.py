@@ -1,20 +1,22 @@
-"""Context of all commands: store, cube and number of threads, loaded on first use."""
+"""Context of all commands: store, cube and number of threads, loaded on first use; their errors."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 import click
 
-from kartothek_cube.cli.terminal import one_line, usage_error
+from kartothek_cube.core.errors import nearest_names
 
 if TYPE_CHECKING:
     from simplekv import KeyValueStore
@@ -25,16 +27,29 @@ if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreFactory, StoreInput
 
 __all__ = (
+    "ABORTED",
+    "BROKEN_PIPE",
+    "DAMAGED",
     "DEFAULT_RETENTION",
+    "INTERNAL",
+    "USAGE",
     "CliContext",
     "ConfiguredStore",
+    "closest",
     "find_store",
+    "forget_pipe",
+    "headline",
     "is_internal_column",
+    "label",
     "list_cubes",
     "list_garbage_by_age",
     "mask_store",
+    "one_line",
     "pass_state",
+    "print_json",
     "read_stores",
+    "report_error",
+    "usage_error",
 )
 
 
@@ -318,3 +333,85 @@ def read_stores(path: str) -> Mapping[str, Any]:
     if not isinstance(stores, dict):
         usage_error(f"Could not parse store YAML {path}: expected a mapping of store names to configurations")
     return {str(name): config for name, config in stores.items()}
+
+
+# -- terminal -----------------------------------------------------------------------------------------------
+
+
+#: the user answered no or pressed Ctrl-C
+ABORTED = 1
+#: wrong usage or data; the reason is on stderr
+USAGE = 2
+#: ``verify`` found problems
+DAMAGED = 3
+#: an internal error
+INTERNAL = 4
+#: the reader of the output closed the pipe: 128 + SIGPIPE, like in shells
+BROKEN_PIPE = 141
+#: 128 + SIGTERM
+TERMINATED = 143
+
+#: errors caused by the arguments, the data or the store; all others are internal errors
+_EXPECTED = (ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, OSError, ImportError)
+
+
+def usage_error(message: str) -> NoReturn:
+    """End the command with a usage error."""
+    raise click.UsageError(message)
+
+
+def closest(name: str, candidates: Iterable[str]) -> str:
+    """Suggest the most similar name as a question; empty if there is none."""
+    return "".join(f" Did you mean {match!r}?" for match in nearest_names(name, candidates))
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an error without line breaks."""
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, KeyError) and error.args:
+        text = str(error.args[0])  # its str is a repr
+    else:
+        text = str(error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def forget_pipe() -> None:
+    """Redirect the standard streams to /dev/null after a broken pipe."""
+    # otherwise the interpreter reports a second BrokenPipeError when it flushes them at exit
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def report_error(error: BaseException, color: bool | None) -> int:
+    """Print an error as one line and return the exit code."""
+    if isinstance(error, click.Abort):
+        click.echo("Aborted!", err=True)
+        return ABORTED
+    expected = isinstance(error, (click.ClickException, *_EXPECTED))
+    text = one_line(error)
+    if not expected:
+        text = f"{type(error).__name__}: {text} (internal error; --debug shows the traceback)"
+    elif isinstance(error, click.UsageError) and error.ctx is not None:
+        text = f"{text.rstrip('.')} (see {error.ctx.command_path} -h)" if text.endswith(".") else text
+    click.secho("Error:", fg="red", bold=True, err=True, nl=False, color=color)
+    click.echo(f" {text}", err=True)
+    return USAGE if expected else INTERNAL
+
+
+def headline(text: str) -> None:
+    """Print a headline."""
+    click.secho(text, fg="yellow", bold=True, underline=True)
+
+
+def label(text: str, value: str = "") -> None:
+    """Print a bold label and its value."""
+    click.echo(click.style(text, bold=True) + value)
+
+
+def print_json(content: Any) -> None:
+    """Print JSON; values without a JSON type become text."""
+    click.echo(json.dumps(content, indent=2, sort_keys=True, default=str, ensure_ascii=False))

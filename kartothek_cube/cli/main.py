@@ -13,16 +13,17 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from kartothek_cube.cli.context import CliContext, mask_store
-from kartothek_cube.cli.options import COLORS, complete_cubes, global_options
-from kartothek_cube.cli.terminal import (
+from kartothek_cube.cli.context import (
     BROKEN_PIPE,
     TERMINATED,
+    CliContext,
     closest,
     forget_pipe,
+    mask_store,
     report_error,
     usage_error,
 )
+from kartothek_cube.cli.options import COLORS, complete_cubes, global_options
 
 __all__ = ("cli",)
 

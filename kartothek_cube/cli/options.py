@@ -13,8 +13,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from kartothek_cube.cli.context import CliContext, list_cubes, read_stores
-from kartothek_cube.cli.terminal import closest, one_line, usage_error
+from kartothek_cube.cli.context import CliContext, closest, list_cubes, one_line, read_stores, usage_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

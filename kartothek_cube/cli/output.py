@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from kartothek_cube.cli.terminal import usage_error
+from kartothek_cube.cli.context import usage_error
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import format_count
 

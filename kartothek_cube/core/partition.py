@@ -583,6 +583,18 @@ def _type_of(schema: Any, column: str) -> pa.DataType:
     return schema.field(column).type
 
 
+def group_positions(codes: npt.NDArray[np.integer[Any]]) -> list[Ints]:
+    """Positions of each code, in the order of the codes.
+
+    >>> [group.tolist() for group in group_positions(np.array([1, 0, 1]))]
+    [[1], [0, 2]]
+    """
+    if not len(codes):
+        return []
+    order = np.argsort(codes, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+
+
 def partition_folders(partitions: PartitionTable, columns: Sequence[str], schema: Any) -> pa.StringArray:
     """Label components of some partition keys, joined, for each partition; one empty text without columns."""
     values = partitions.keys(columns, schema)

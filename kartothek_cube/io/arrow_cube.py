@@ -27,8 +27,8 @@ from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit
+from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_source import CubeSource, DatasetOfCubeSource
 from kartothek_cube.io_components.query.executor import query_table_job, run_task
@@ -186,7 +186,7 @@ def scan_cube(
     >>> scan_cube(cube, store).filter(pl.col("LATITUDE") > 50).select("CITY").collect().rows()
     [('Bonn',)]
     """
-    from kartothek_cube.io_components.polars_scan import scan_lazily
+    from kartothek_cube.io_components.arrow_dataset import scan_lazily
 
     return scan_lazily(cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, align_date_units
+from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -17,12 +18,16 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance import history
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
-from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
-from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job, list_garbage, with_sizes
+from kartothek_cube.io_components.maintenance.garbage import (
+    dataset_garbage_job,
+    delete_dataset_job,
+    list_garbage,
+    with_sizes,
+)
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
     frame_of_table,
@@ -33,22 +38,12 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
-from kartothek_cube.io_components.write.dataset_commit import (
-    create_header,
-    finish_update,
-    run_update,
-    update_dataset_job,
-    write_input,
-)
 from kartothek_cube.io_components.write.dataset_plan import (
-    DatasetWritePlan,
-    MetadataMerger,
     OnConflict,
-    SchemaMode,
     plan_commit,
+    plan_dataset_update,
     plan_partition,
     plan_store,
-    plan_update,
 )
 from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.io_components.write.validation import (
@@ -58,6 +53,13 @@ from kartothek_cube.io_components.write.validation import (
     SchemaInput,
     iter_inputs,
 )
+from kartothek_cube.io_components.write.write_commit import (
+    create_header,
+    finish_dataset_write,
+    write_dataset_job,
+)
+from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
+from kartothek_cube.io_components.write.write_tasks import write_dataset_input, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -328,10 +330,10 @@ def store_dataframes_as_dataset(
     return _write_all(plan, dfs)
 
 
-def _write_all(plan: DatasetWritePlan, data: DatasetInput) -> DatasetMetadata:
+def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
-    job = update_dataset_job(plan, list(iter_inputs(data)), write_input)
-    return execute(job, 1 if open_blobs(plan.context.store).is_local else REMOTE_REQUESTS)
+    job = write_dataset_job(plan, list(iter_inputs(data)), write_part)
+    return execute(job, 1 if open_blobs(plan.store).is_local else REMOTE_REQUESTS)
 
 
 def create_empty_dataset_header(
@@ -459,7 +461,7 @@ def write_single_partition(
         secondary_indices=secondary_indices,
         table_name=table_name,
     )
-    return run_update(context, data)
+    return write_dataset_input(context, data)
 
 
 def commit_dataset(
@@ -530,7 +532,7 @@ def commit_dataset(
         secondary_indices=secondary_indices,
         on_conflict=on_conflict,
     )
-    return finish_update(plan, results)
+    return finish_dataset_write(plan, results)
 
 
 def update_dataset_from_dataframes(
@@ -619,7 +621,7 @@ def update_dataset_from_dataframes(
     >>> read_table("weather", store)["AVG_TEMP"].tolist()
     [6, 8]
     """
-    plan = plan_update(
+    plan = plan_dataset_update(
         dataset_uuid,
         store,
         factory,
@@ -907,7 +909,7 @@ def repair_dataset(
     KeyError
         There is no such dataset.
     """
-    from kartothek_cube.io_components.verify.repair import compare_reports, repair
+    from kartothek_cube.io_components.verify.dataset_rules import compare_reports, repair
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     before = verify_dataset(factory=dataset)

@@ -21,11 +21,10 @@ from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._local_executor import execute
+from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance import garbage, history
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.delete import delete_cube_job
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, with_sizes
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job, with_sizes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import (
@@ -46,10 +45,10 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_merge,
     plan_update,
 )
-from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_cube_job
+from kartothek_cube.io_components.write.write_plan import SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -1300,7 +1299,7 @@ def repair_cube(
     ValueError
         As :func:`verify_cube`.
     """
-    from kartothek_cube.io_components.verify.repair import compare_reports, repair
+    from kartothek_cube.io_components.verify.dataset_rules import compare_reports, repair
 
     before = verify_cube(cube, store, ktk_cube_dataset_ids)
     uuids = sorted({problem.dataset for problem in before.problems if problem.repairable})

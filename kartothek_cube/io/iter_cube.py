@@ -33,11 +33,9 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._local_executor import execute, iter_results
-from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
+from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task, execute, iter_results
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.delete import delete_cube_job
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import prefetch_tasks, query_job, run_frames
@@ -46,21 +44,16 @@ from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
+    declared_ids,
     plan_append,
     plan_build,
     plan_extend,
     plan_update,
 )
-from kartothek_cube.io_components.write.cube_write import remove_partitions_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode
-from kartothek_cube.io_components.write.incremental import (
-    declared_ids,
-    iter_elements,
-    write_part,
-    write_parts_job,
-)
-from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata
+from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata, iter_elements
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode
+from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -81,7 +74,7 @@ __all__ = (
 
 
 def _write(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, DatasetMetadata]:
-    return execute(write_parts_job(plan, iter_elements(data), write_part))
+    return execute(write_job(plan, iter_elements(data), write_part))
 
 
 def _query(plan: PhysicalPlan) -> Iterator[pd.DataFrame]:

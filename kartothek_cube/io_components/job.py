@@ -7,12 +7,25 @@ The last step is the only one that changes state, by one atomic commit per datas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import attrs
 
-__all__ = ("Answer", "Context", "Executor", "Job", "Result", "Task", "discard_results")
+from kartothek_cube.io_components.runtime import ordered_map, progress_add_total
+
+__all__ = (
+    "Answer",
+    "Context",
+    "Executor",
+    "Job",
+    "Result",
+    "Task",
+    "discard_results",
+    "execute",
+    "iter_results",
+)
 
 Context = TypeVar("Context")
 Task = TypeVar("Task")
@@ -56,3 +69,21 @@ def discard_results(results: Iterable[None]) -> None:
     """Wait for tasks that have no results: ``merge`` and ``finish`` of jobs without an answer."""
     for _ in results:
         pass
+
+
+# -- the executor of this process ---------------------------------------------------------------------------
+
+
+def execute(job: Job[Context, Task, Result, Answer], threads: int = 1) -> Answer:
+    """Run a job; with one thread, a task is taken when the one before it is done."""
+    progress_add_total(job.files)
+    if job.prepare is not None:
+        job.prepare()
+    return job.finish(iter_results(job, threads))
+
+
+def iter_results(job: Job[Context, Task, Result, Answer], threads: int = 1) -> Iterator[Result]:
+    """The results of the tasks in their order."""
+    run = partial(job.run, job.context)
+    # unlike the loop of a generator, map holds no result while the next task runs
+    return map(run, job.tasks) if threads == 1 else ordered_map(run, list(job.tasks), threads)

@@ -11,9 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cli.report.charts import growth, heat_map
-from kartothek_cube.cli.report.files import DataFiles
-from kartothek_cube.cli.report.page import advise
+from kartothek_cube.cli.charts import DataFiles, growth, heat_map
+from kartothek_cube.cli.report import advise
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
 from tests.cli.conftest import CUBE
@@ -165,7 +164,7 @@ def test_a_store_without_times_and_a_dataset_without_partitions(monkeypatch):
     from storefact import get_store_from_url
 
     from kartothek_cube.cli.commands.inspect import render
-    from kartothek_cube.cli.report.page import build_page
+    from kartothek_cube.cli.report import build_page
     from kartothek_cube.core.store import open_blobs
 
     store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p"], "cube")

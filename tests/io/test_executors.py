@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 from dask.utils import key_split
 
-from kartothek_cube.io._local_executor import execute, iter_results
 from kartothek_cube.io.dask._dask_executor import (
     FAN_IN,
     answer_as_bag,
@@ -16,7 +15,7 @@ from kartothek_cube.io.dask._dask_executor import (
     results_as_bag,
     results_as_delayed,
 )
-from kartothek_cube.io_components.job import Job, discard_results
+from kartothek_cube.io_components.job import Job, discard_results, execute, iter_results
 
 LOG: list[str] = []
 

@@ -22,7 +22,9 @@ from kartothek_cube.io.eager_cube import build_cube, extend_cube, query_cube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_update
-from kartothek_cube.io_components.write.cube_write import finish_write, merge_writes, prepare, run_write
+from kartothek_cube.io_components.write.table_writer import merge_writes
+from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", suppress_index_on=["x"])
 
@@ -124,9 +126,9 @@ def test_finishing_twice_changes_nothing(store_factory: Any, operation: str) -> 
     }[operation]()
     frames = {} if operation == "remove" else {"seed": [frame(1, v0=9.5)]}
     results = run_write(plan, prepare(plan, frames))
-    first = finish_write(plan, results)
+    first = finish_write(plan, [results])
     before = state(store_factory)
-    second = finish_write(pickle.loads(pickle.dumps(plan)), pickle.loads(pickle.dumps(results)))
+    second = finish_write(pickle.loads(pickle.dumps(plan)), [pickle.loads(pickle.dumps(results))])
     assert first == second
     assert state(store_factory) == before
 
@@ -137,7 +139,7 @@ def test_a_write_in_pieces_is_the_write_at_once(store_factory: Any) -> None:
     parts = [run_write(plan, prepare(plan, {"seed": [df]})) for df in frames]
     lost_attempt = run_write(plan, prepare(plan, {"seed": [frames[0]]}))
     tree = merge_writes([merge_writes(parts[:2]), merge_writes([merge_writes(parts[2:5]), parts[5]])])
-    finish_write(plan, tree)
+    finish_write(plan, [tree])
     expected = pd.concat(frames).sort_values(["x", "p"], ignore_index=True)[["p", "v0", "x"]]
     pd.testing.assert_frame_equal(query_cube(CUBE, store_factory)[0], expected)
     stored = DatasetMetadata.load_from_store("cube++seed", store_factory).partitions

@@ -24,8 +24,9 @@ from kartothek_cube.io_components.write.build_index import (
     plan_index_build,
     run_index_build,
 )
-from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
-from kartothek_cube.io_components.write.dataset_plan import plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write
+from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.stores import CountingStore, Same
 
 SIZES = [10, 1_000, 100_000]
@@ -74,8 +75,8 @@ def test_store_calls_of_an_update_do_not_grow(many):
     counts = []
     for n in (10, 1_000):
         counting = CountingStore(many(n)())
-        plan = plan_update("u", Same.of(counting), delete_scope=[{"p": 3}])
-        finish_update(plan, [run_update(plan.context, pd.DataFrame({"p": [3], "x": [1.5]}))])
+        plan = plan_dataset_update("u", Same.of(counting), delete_scope=[{"p": 3}])
+        finish_dataset_write(plan, [write_part(plan, pd.DataFrame({"p": [3], "x": [1.5]}))])
         counts.append(sum(counting.counts.values()))
     assert counts[0] == counts[1]
 
@@ -108,22 +109,22 @@ def test_results_of_a_write_travel_and_merge(store_factory, mode):
     if mode == "store":
         plan = plan_store(store_factory, "u", **options)
     else:
-        plan = plan_update("u", store_factory, **options)
+        plan = plan_dataset_update("u", store_factory, **options)
     plan = travelled(plan)
     frames = [pd.DataFrame({"p": [i, i], "x": [i, 2 * i]}) for i in range(4)]
-    results = [travelled(run_update(travelled(plan.context), df)) for df in frames]
+    results = [travelled(write_part(travelled(plan), df)) for df in frames]
     assert all(len(pickle.dumps(result)) < 4_000 for result in results)
-    dataset = finish_update(plan, results)
+    dataset = finish_dataset_write(plan, results)
     assert sorted(read_table("u", store_factory)["x"]) == [0, 0, 1, 2, 2, 3, 4, 6]
     assert dataset.metadata["m"] == 1
 
 
 def test_finishing_twice_changes_nothing(stored):
     before = DatasetMetadata.load_from_store("u", stored)
-    plan = plan_update("u", stored, delete_scope=[{"p": 1}], metadata={"m": 1})
-    results = [run_update(plan.context, pd.DataFrame({"p": [1], "x": [7], "n": [60]}))]
-    first = finish_update(plan, results)
-    assert finish_update(travelled(plan), travelled(results)) == first
+    plan = plan_dataset_update("u", stored, delete_scope=[{"p": 1}], metadata={"m": 1})
+    results = [write_part(plan, pd.DataFrame({"p": [1], "x": [7], "n": [60]}))]
+    first = finish_dataset_write(plan, results)
+    assert finish_dataset_write(travelled(plan), travelled(results)) == first
     assert len(first.partitions) == len(before.partitions) - 2 + 1
     assert DatasetMetadata.load_from_store("u", stored) == first
 

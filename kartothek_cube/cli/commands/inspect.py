@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli.context import CliContext, is_internal_column, list_cubes, mask_store, pass_state
+from kartothek_cube.cli.context import (
+    DAMAGED,
+    CliContext,
+    headline,
+    is_internal_column,
+    label,
+    list_cubes,
+    mask_store,
+    one_line,
+    pass_state,
+    print_json,
+    usage_error,
+)
 from kartothek_cube.cli.options import (
     CubeCommand,
     RemainderCommand,
@@ -19,13 +31,12 @@ from kartothek_cube.cli.options import (
     datasets_option,
     select_datasets,
 )
-from kartothek_cube.cli.terminal import DAMAGED, headline, label, one_line, print_json, usage_error
 from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kartothek_cube.cli.report.page import Page
+    from kartothek_cube.cli.report import Page
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.io_components.verify.report import Report
@@ -315,7 +326,7 @@ def report(state: CliContext, output: str) -> None:
     from importlib.metadata import version
 
     from kartothek_cube.cli.output import replace_file
-    from kartothek_cube.cli.report.page import build_page
+    from kartothek_cube.cli.report import build_page
     from kartothek_cube.core.store import open_blobs
 
     with state.progress("report"):

@@ -14,9 +14,12 @@ from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import (
     DEFAULT_RETENTION,
     CliContext,
+    closest,
     list_garbage_by_age,
     mask_store,
     pass_state,
+    print_json,
+    usage_error,
 )
 from kartothek_cube.cli.options import (
     CubeCommand,
@@ -35,7 +38,6 @@ from kartothek_cube.cli.options import (
     select_datasets,
     yes_option,
 )
-from kartothek_cube.cli.terminal import closest, print_json, usage_error
 from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:

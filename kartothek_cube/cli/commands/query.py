@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 from kartothek_cube.cli.commands.inspect import column_types
-from kartothek_cube.cli.context import CliContext, pass_state
+from kartothek_cube.cli.context import CliContext, one_line, pass_state, print_json, usage_error
 from kartothek_cube.cli.options import (
     ALL,
     CubeCommand,
@@ -21,7 +21,6 @@ from kartothek_cube.cli.options import (
     parse_conditions,
     select_datasets,
 )
-from kartothek_cube.cli.terminal import one_line, print_json, usage_error
 from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:

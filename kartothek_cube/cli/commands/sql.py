@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
+from kartothek_cube.cli.context import CliContext, list_cubes, one_line, pass_state, usage_error
 from kartothek_cube.cli.options import StoreCommand, output_options, parse_as_of
-from kartothek_cube.cli.terminal import one_line, usage_error
 
 if TYPE_CHECKING:
     import duckdb

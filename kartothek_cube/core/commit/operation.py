@@ -3,7 +3,7 @@
 The header of one dataset, the coordinator, decides. The other datasets, the participants, are committed
 first: their headers say in which operation they take part, and where the state before is archived. Then the
 commit of the coordinator lists the operation for each participant. Until it does, readers take the archived
-states (kartothek_cube.core.commit.consistent_read).
+states (kartothek_cube.core.cube.discover).
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ import attrs
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt
-from kartothek_cube.core.commit.header_store import attempts, compare_and_swap_header, edit_header, render
+from kartothek_cube.core.commit.header_store import (
+    BaseState,
+    CommitReceipt,
+    attempts,
+    compare_and_swap_header,
+    edit_header,
+    render,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob, parse_header_shared, read_header
 from kartothek_cube.core.errors import (

@@ -10,13 +10,19 @@ from typing import Any
 import attrs
 import numpy as np
 
-from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.change import WriteMode
-from kartothek_cube.core.commit.header_store import attempts, restore_if_ours, retry_request
+from kartothek_cube.core.commit.header_store import (
+    BaseState,
+    CommitReceipt,
+    attempts,
+    read_base,
+    restore_if_ours,
+    retry_request,
+)
 from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle, settle_participation
 from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import file_keys
+from kartothek_cube.core.dataset.loading import file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

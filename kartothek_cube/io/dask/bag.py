@@ -24,6 +24,7 @@ from dask.bag import Bag, Item
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
@@ -47,13 +48,10 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
-from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_inputs
-from kartothek_cube.io_components.write.dataset_plan import (
-    DatasetWritePlan,
-    MetadataMerger,
-    plan_store,
-    with_write_id,
-)
+from kartothek_cube.io_components.write.dataset_plan import plan_store
+from kartothek_cube.io_components.write.write_commit import write_dataset_job
+from kartothek_cube.io_components.write.write_plan import WritePlan, with_write_id
+from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -76,12 +74,12 @@ def _read(
     return results_as_bag(read_dataset_job(options, blocks, read_frames, "partitions"), flatten=True)
 
 
-def _store(plan: DatasetWritePlan, bag: Bag) -> Item:
+def _store(plan: WritePlan, bag: Bag) -> Item:
     """Write each partition of the bag in one task, then commit."""
     if not isinstance(bag, Bag):
         raise TypeError(f"bag must be a dask bag but is {type(bag).__name__}")
     partitions = [TaskRef((bag.name, i)) for i in range(bag.npartitions)]
-    return answer_as_item(update_dataset_job(with_write_id(plan), partitions, write_inputs), [bag])
+    return answer_as_item(write_dataset_job(with_write_id(plan), partitions, write_parts), [bag])
 
 
 def _build_indices(dataset: DatasetFactory, columns: str | Sequence[str], partition_size: int | None) -> Bag:

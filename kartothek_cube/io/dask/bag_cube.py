@@ -36,8 +36,7 @@ from kartothek_cube.io.dask._dask_executor import answer_as_bag, results_as_bag
 from kartothek_cube.io.dask.common_cube import as_factory, check_blocksize
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.delete import delete_cube_job
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_frame_blocks
@@ -46,16 +45,16 @@ from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
+    declared_ids,
     plan_append,
     plan_build,
     plan_extend,
     plan_update,
 )
-from kartothek_cube.io_components.write.cube_write import remove_partitions_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode, with_write_id
-from kartothek_cube.io_components.write.incremental import declared_ids, write_parts, write_parts_job
 from kartothek_cube.io_components.write.validation import CubeMetadata
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode, with_write_id
+from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -79,7 +78,7 @@ def _write(plan: CubeWritePlan, data: Bag) -> Bag:
     if not isinstance(data, Bag):
         raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
     partitions = [TaskRef((data.name, i)) for i in range(data.npartitions)]
-    return answer_as_bag(write_parts_job(with_write_id(plan), partitions, write_parts), [data])
+    return answer_as_bag(write_job(with_write_id(plan), partitions, write_parts), [data])
 
 
 def _query(plan: PhysicalPlan, blocksize: int) -> Bag:

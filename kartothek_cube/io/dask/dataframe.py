@@ -32,6 +32,7 @@ from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, dates_as_stamps
+from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -40,7 +41,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store
-from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
+from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, immediate_scope, update_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.job import Job
@@ -57,16 +58,10 @@ from kartothek_cube.io_components.read.dataset_read import (
     row_groups,
 )
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.dataset_commit import Written, write_inputs
-from kartothek_cube.io_components.write.dataset_plan import (
-    DatasetWritePlan,
-    MetadataMerger,
-    OnConflict,
-    SchemaMode,
-    plan_store,
-    plan_update,
-)
-from kartothek_cube.io_components.write.table_writer import WriteContext
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.table_writer import Written
+from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
+from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -97,7 +92,7 @@ def _find_dataset(
 
 
 def _arrange_rows(
-    plan: DatasetWritePlan,
+    plan: WritePlan,
     ddf: dd.DataFrame | None,
     shuffle: bool,
     repartition_ratio: float | None,
@@ -114,15 +109,15 @@ def _arrange_rows(
         rows = rows.repartition(npartitions=math.ceil(rows.npartitions / repartition_ratio))
     if not shuffle:
         return rows
-    missing = set(plan.context.partition_on) - set(rows.columns)
+    missing = set(plan.dataset.context.partition_on) - set(rows.columns)
     if missing:
         raise ValueError(f"partition_on: {unknown_names('column', missing, rows.columns)}")
     by = normalize_arg("bucket_by", bucket_by)
-    return shuffle_by_key(rows, plan.context.partition_on, by, num_buckets)
+    return shuffle_by_key(rows, plan.dataset.context.partition_on, by, num_buckets)
 
 
 def _write(
-    plan: DatasetWritePlan,
+    plan: WritePlan,
     ddf: dd.DataFrame | None,
     shuffle: bool,
     repartition_ratio: float | None,
@@ -139,14 +134,15 @@ def _write(
     )
 
 
-def _write_partition(context: WriteContext, frame: pd.DataFrame) -> Written:
+def _write_partition(plan: WritePlan, frame: pd.DataFrame) -> Written:
     """Write the rows; without rows a file of the schema, unless the dataset has partition keys."""
-    return write_inputs(context, [] if context.partition_on and not len(frame) else [_without_index(frame)])
+    is_empty = plan.dataset.context.partition_on and not len(frame)
+    return write_parts(plan, [] if is_empty else [_without_index(frame)])
 
 
-def _write_buckets(context: WriteContext, frame: pd.DataFrame) -> Written:
+def _write_buckets(plan: WritePlan, frame: pd.DataFrame) -> Written:
     """Write the rows of each bucket; a shuffle may leave partitions empty."""
-    return write_inputs(context, [_without_index(rows) for rows in buckets(frame) if len(rows)])
+    return write_parts(plan, [_without_index(rows) for rows in buckets(frame) if len(rows)])
 
 
 def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
@@ -470,7 +466,7 @@ def update_dataset_from_ddf(
     shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
     may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
     """
-    plan = plan_update(
+    plan = plan_dataset_update(
         factory=_find_dataset(dataset_uuid, store, factory, table),
         delete_scope=immediate_scope(delete_scope),
         metadata=metadata,

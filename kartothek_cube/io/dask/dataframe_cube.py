@@ -35,28 +35,22 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
-from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
 from kartothek_cube.io.dask.common_cube import as_factory, check_blocksize
+from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.delete import delete_cube_job
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask, project
 from kartothek_cube.io_components.query.result_types import plan_frames
-from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_update,
-)
-from kartothek_cube.io_components.write.cube_write import merge_writes, prepare, remove_partitions_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode, with_write_id
-from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
+from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.io_components.write.table_writer import Written, merge_writes
 from kartothek_cube.io_components.write.validation import CubeMetadata
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode, with_write_id
+from kartothek_cube.io_components.write.write_tasks import prepare, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -124,7 +118,7 @@ def _write_partitions(plan: CubeWritePlan, frames: Frames, function: Callable[..
         parts = frame.to_delayed()
         inputs += parts[:1]
         tasks += [List(name, TaskRef(part.key)) for part in parts]
-    return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, function), inputs)
+    return answer_as_delayed(write_job(with_write_id(plan), tasks, function), inputs)
 
 
 def _write_partition(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:

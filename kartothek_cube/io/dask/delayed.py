@@ -27,6 +27,7 @@ from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -36,8 +37,7 @@ from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
-from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
+from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job, delete_dataset_job
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
     ReadPlan,
@@ -45,24 +45,17 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_dataset_job,
     read_frame,
 )
-from kartothek_cube.io_components.write.dataset_commit import (
-    Written,
-    finish_written,
-    update_dataset_job,
-    write_input,
-)
 from kartothek_cube.io_components.write.dataset_plan import (
-    DatasetWritePlan,
-    MetadataMerger,
     OnConflict,
-    SchemaMode,
+    plan_dataset_update,
     plan_store,
-    plan_update,
     with_scope,
-    with_write_id,
 )
-from kartothek_cube.io_components.write.table_writer import WriteContext
+from kartothek_cube.io_components.write.table_writer import Written
 from kartothek_cube.io_components.write.validation import iter_inputs
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
+from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan, with_write_id
+from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -84,7 +77,7 @@ _BLOCK = 100
 
 
 def _write(
-    plan: DatasetWritePlan,
+    plan: WritePlan,
     delayed_tasks: Iterable[Delayed] | Delayed,
     delete_scope: DeleteScopeInput = None,
 ) -> Delayed:
@@ -94,28 +87,28 @@ def _write(
     else:
         items = [delayed(item) for item in iter_inputs(delayed_tasks)]
     tasks = [TaskRef(item.key) for item in items]
-    return update_as_delayed(plan, items, tasks, write_input, delete_scope)
+    return update_as_delayed(plan, items, tasks, write_part, delete_scope)
 
 
 def update_as_delayed(
-    plan: DatasetWritePlan,
+    plan: WritePlan,
     inputs: Sequence[Delayed],
     tasks: Iterable[TaskRef],
-    run: Callable[[WriteContext, Any], Written],
+    run: Callable[[WritePlan, Any], Written],
     delete_scope: DeleteScopeInput = None,
 ) -> Delayed:
     """Write inputs and commit; a delayed ``delete_scope`` is planned right before the commit."""
-    job = update_dataset_job(with_write_id(plan), tasks, run)
+    plan = with_write_id(plan)
+    job = write_dataset_job(plan, tasks, run)
     if not isinstance(delete_scope, Delayed):
         return answer_as_delayed(job, inputs)
-    plan = attrs.evolve(plan, context=job.context)
     job = attrs.evolve(job, finish=partial(_finish_with_scope, plan))
     return answer_as_delayed(job, [*inputs, delete_scope], first=[delete_scope.key])
 
 
-def _finish_with_scope(plan: DatasetWritePlan, results: Iterable[Any]) -> DatasetMetadata:
+def _finish_with_scope(plan: WritePlan, results: Iterable[Any]) -> DatasetMetadata:
     delete_scope, *parts = results
-    return finish_written(with_scope(plan, delete_scope), parts)
+    return finish_dataset_write(with_scope(plan, delete_scope), parts)
 
 
 def immediate_scope(delete_scope: DeleteScopeInput) -> Sequence[dict[str, Any]] | None:
@@ -203,7 +196,7 @@ def update_dataset_from_delayed(
     :func:`store_delayed_as_dataset`. ``delete_scope`` may be a Delayed as well, which is planned right before
     the commit.
     """
-    plan = plan_update(
+    plan = plan_dataset_update(
         dataset_uuid,
         picklable_store(store),
         factory,

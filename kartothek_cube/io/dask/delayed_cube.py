@@ -38,8 +38,7 @@ from kartothek_cube.io.dask._dask_executor import answer_as_delayed, results_as_
 from kartothek_cube.io.dask.common_cube import as_factory, check_blocksize
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.delete import delete_cube_job
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
@@ -47,21 +46,16 @@ from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
+    declared_ids,
     plan_append,
     plan_build,
     plan_extend,
     plan_update,
 )
-from kartothek_cube.io_components.write.cube_write import remove_partitions_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode, with_write_id
-from kartothek_cube.io_components.write.incremental import (
-    declared_ids,
-    iter_elements,
-    write_part,
-    write_parts_job,
-)
-from kartothek_cube.io_components.write.validation import CubeMetadata
+from kartothek_cube.io_components.write.validation import CubeMetadata, iter_elements
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode, with_write_id
+from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -84,7 +78,7 @@ def _write(plan: CubeWritePlan, data: Iterable[Delayed] | Delayed) -> Delayed:
     """Write each Delayed in one task, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_elements(data)]
     tasks = [TaskRef(item.key) for item in items]
-    return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)
+    return answer_as_delayed(write_job(with_write_id(plan), tasks, write_part), items)
 
 
 def _query(plan: PhysicalPlan) -> list[Delayed]:

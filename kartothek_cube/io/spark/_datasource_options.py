@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode
+from kartothek_cube.io_components.write.write_plan import SchemaMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter
@@ -240,11 +240,7 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
         if not texts.get(name):
             raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}. {_LOST}")
     given = [name for name in names if name in texts]
-    return cls(**{name: _PARSERS.get(name, _text)(name, texts[name]) for name in given})
-
-
-def _text(_option: str, text: str) -> str:
-    return text
+    return cls(**{n: _PARSERS[n](n, texts[n]) if n in _PARSERS else texts[n] for n in given})
 
 
 def _names(option: str, text: str) -> Names:

@@ -33,9 +33,9 @@ from kartothek_cube.core.history import (
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.spark._datasource_options import StreamOptions, concise_errors
-from kartothek_cube.io.spark._stores import picklable_store
+from kartothek_cube.io.spark._session import picklable_store
+from kartothek_cube.io.spark._spark_executor import batches_of, unpickle
 from kartothek_cube.io.spark._types import arrow_schema
-from kartothek_cube.io.spark._worker import batches_of, unpickle
 from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadPlan, run_read
 from kartothek_cube.io_components.runtime import TASK_SIZE, mean_size, split_by_weight
 

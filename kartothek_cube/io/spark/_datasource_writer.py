@@ -18,23 +18,20 @@ from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_d
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
-from kartothek_cube.io.spark._spark_executor import raise_first
-from kartothek_cube.io.spark._stores import CachedStoreFactory, picklable_store
+from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
+from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io.spark._worker import attempt, unpickle
-from kartothek_cube.io.spark._write import check_input, delete_on_failure
+from kartothek_cube.io.spark._write import delete_attempts
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
-from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_update,
+from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.io_components.write.table_writer import (
+    delete_on_failure,
+    delete_uncommitted,
+    merge_writes,
 )
-from kartothek_cube.io_components.write.cube_write import merge_writes
-from kartothek_cube.io_components.write.dataset_plan import with_write_id
-from kartothek_cube.io_components.write.incremental import check_duplicate_cells, commit_parts, write_stream
-from kartothek_cube.io_components.write.table_writer import delete_uncommitted, delete_uncommitted_attempts
+from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id
+from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -130,8 +127,8 @@ def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
     (name,) = plan.changes
     check_types(schema, name)
-    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.constraints[name].types)
-    check_input(plan, {name: empty})
+    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.changes[name].context.types)
+    check_schemas(plan, {name: empty})
     return name
 
 
@@ -140,9 +137,9 @@ def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
 
 def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Write the rows of a task, which come in any order."""
-    constraints = plan.constraints[name]
-    tables = rechunk_by_partition(batches, constraints.partition_on, _ROWS, 4 * _ROWS)
-    rows = (to_storage_types(table, constraints.types) for table in tables)
+    context = plan.changes[name].context
+    tables = rechunk_by_partition(batches, context.partition_on, _ROWS, 4 * _ROWS)
+    rows = (to_storage_types(table, context.types) for table in tables)
     return attempt(partial(write_stream, plan, name, rows))
 
 
@@ -177,10 +174,10 @@ class CubeWriter(DataSourceArrowWriter):
         """Commit the files of all tasks."""
         if self.plan is None:
             return
-        with delete_on_failure(change.context for change in self.plan.changes.values()):
+        with delete_on_failure(partial(delete_attempts, self.plan)):
             results = merge_writes(raise_first(_outcomes(messages)))
             check_duplicate_cells(self.plan, results)
-            commit_parts(self.plan, [results])
+            finish_write(self.plan, [results])
 
     def abort(self, messages: Messages) -> None:
         """
@@ -190,8 +187,7 @@ class CubeWriter(DataSourceArrowWriter):
         itself, since its own writes may still be under way.
         """
         if self.plan is not None and None in messages:
-            for change in self.plan.changes.values():
-                delete_uncommitted_attempts(change.context)
+            delete_attempts(self.plan)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeWriter:
@@ -238,7 +234,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             check_duplicate_cells(self.plan, results)
             plan = self.sink.replacing_plan() if self.sink.overwrite else self.sink.plan()
             if plan is not None:
-                commit_parts(_with_batch(plan, query, batchId), [results])
+                finish_write(_with_batch(plan, query, batchId), [results])
         except UnknownOutcomeError:
             raise
         except Exception:

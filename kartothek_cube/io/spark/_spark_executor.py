@@ -1,4 +1,4 @@
-"""Spark as executor: tasks become rows of a DataFrame, and a function of `_worker` runs over them.
+"""Spark as executor: tasks become rows of a DataFrame, and functions run over them on executors.
 
 The tasks of a write are the rows themselves: frames that are shuffled by partition.
 """
@@ -6,15 +6,18 @@ The tasks of a write are the rows themselves: frames that are shuffled by partit
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
-from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, TypeVar
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial, reduce
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import attrs
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from kartothek_cube.io.spark import _worker
+from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
+from kartothek_cube.core.arrow.types import Frame
+from kartothek_cube.core.errors import KartothekCubeError
 from kartothek_cube.io.spark._session import (
     active_session,
     check_python,
@@ -23,14 +26,43 @@ from kartothek_cube.io.spark._session import (
     no_pandas_warnings,
     remedy,
 )
-from kartothek_cube.io.spark._types import arrow_schema, spark_schema
+from kartothek_cube.io.spark._types import arrow_schema, spark_schema, to_spark, to_storage_types
 from kartothek_cube.io_components.job import Answer, Context, Executor, Job, Result, Task
+from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
+from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadTask, run_read
+from kartothek_cube.io_components.write.merge import MergeContext, MergedPartitions, run_merge
+from kartothek_cube.io_components.write.table_writer import Written
+from kartothek_cube.io_components.write.write_plan import WritePlan
+from kartothek_cube.io_components.write.write_tasks import write_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ("execute_on_frames", "raise_first", "results_as_spark_dataframe", "session_executor")
+__all__ = (
+    "OUTCOMES",
+    "TASKS",
+    "Batches",
+    "MapFunction",
+    "NamedBatches",
+    "attempt",
+    "batches_of",
+    "execute_on_frames",
+    "map_group",
+    "merge_rows",
+    "raise_first",
+    "read_block",
+    "results_as_spark_dataframe",
+    "run",
+    "run_named",
+    "run_tasks",
+    "session_executor",
+    "table_batches",
+    "unpickle",
+    "write_rows",
+)
 
 Tables = TypeVar("Tables", bound=Iterable[pa.Table])
 
@@ -59,7 +91,7 @@ class _SessionExecutor:
         tasks = list(job.tasks)
         if len(tasks) <= 1:
             return [job.run(job.context, task) for task in tasks]
-        function = partial(_worker.run_tasks, job.run, job.context)
+        function = partial(run_tasks, job.run, job.context)
         return _results(_distribute(self.spark, tasks, function, _OUTCOMES, "call"), job.description)
 
 
@@ -79,7 +111,7 @@ def execute_on_frames(
     # what executors have of a frame are batches
     run: Callable[[Context, Any], Result] = job.run
     outcomes = [
-        _map_batches(df, partial(_worker.run_named, run, job.context, name), _OUTCOMES, f"{job.name}_{name}")
+        _map_batches(df, partial(run_named, run, job.context, name), _OUTCOMES, f"{job.name}_{name}")
         for name, df in frames
     ]
     df = reduce(lambda a, b: a.unionAll(b), outcomes)
@@ -90,40 +122,38 @@ def results_as_spark_dataframe(
     spark: SparkSession, job: Job[Context, Task, Tables, Answer], schema: StructType
 ) -> DataFrame:
     """The rows of the tables that tasks give, in the order of the tasks."""
-    function = partial(_worker.table_batches, job.run, job.context, arrow_schema(schema))
+    function = partial(table_batches, job.run, job.context, arrow_schema(schema))
     return _distribute(spark, list(job.tasks), function, schema, job.name)
 
 
 def _distribute(
     spark: SparkSession,
     tasks: list[Task],
-    function: Callable[[_worker.Batches], _worker.Batches],
+    function: Callable[[Batches], Batches],
     schema: StructType | str,
     name: str,
 ) -> DataFrame:
     """A frame of what executors make of tasks; its rows come in the order of the tasks."""
     check_python(spark)
     rows = [range(len(tasks)), [pickle.dumps(task) for task in tasks]]
-    table = pa.table(
-        [pa.array(c, f.type) for c, f in zip(rows, _worker.TASKS, strict=True)], schema=_worker.TASKS
-    )
+    table = pa.table([pa.array(c, f.type) for c, f in zip(rows, TASKS, strict=True)], schema=TASKS)
     with no_pandas_warnings():
-        df = spark.createDataFrame(table, spark_schema(_worker.TASKS))  # Connect finds none without rows
+        df = spark.createDataFrame(table, spark_schema(TASKS))  # Connect finds none without rows
     if len(tasks) > _FEW_TASKS:
         df = df.repartitionById(len(tasks), "id")
     return _map_batches(df, function, schema, name)
 
 
 def _map_batches(
-    df: DataFrame, function: Callable[[_worker.Batches], _worker.Batches], schema: StructType | str, name: str
+    df: DataFrame, function: Callable[[Batches], Batches], schema: StructType | str, name: str
 ) -> DataFrame:
-    """Let executors call a function of `_worker` over the batches of a frame."""
+    """Let executors call a function over the batches of a frame."""
     pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), remedy()
 
     # pickled by value: executors without this package can still raise the error below
-    def on_executor(batches: _worker.Batches) -> _worker.Batches:
+    def on_executor(batches: Batches) -> Batches:
         try:
-            from kartothek_cube.io.spark._worker import run
+            from kartothek_cube.io.spark._spark_executor import run
         except ImportError as error:
             raise RuntimeError(f"{error}. {help_text}") from error
         yield from run(pickled, batches, columns)
@@ -145,7 +175,7 @@ def _results(df: DataFrame, description: str) -> list[Any]:
             raise
         # dozens of lines of Python, Py4J and Java say no more; they are still in __context__
         raise reason from None
-    return raise_first(_worker.unpickle(outcome.as_py()) for outcome in table.sort_by("id").column("outcome"))
+    return raise_first(unpickle(outcome.as_py()) for outcome in table.sort_by("id").column("outcome"))
 
 
 def raise_first(outcomes: Iterable[Any]) -> list[Any]:
@@ -155,3 +185,149 @@ def raise_first(outcomes: Iterable[Any]) -> list[Any]:
         if isinstance(result, Exception):
             raise result
     return results
+
+
+# -- on executors -------------------------------------------------------------------------------------------
+
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+#: name of a frame, and rows of one of its partitions
+NamedBatches: TypeAlias = tuple[str, Batches]
+#: function of users from the rows of a group to other rows
+MapFunction: TypeAlias = Callable[[pa.Table], Frame | None]
+
+#: rows per batch for Spark
+_BATCH_ROWS = 1 << 16
+#: a task in a row
+TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
+#: the result of a task, or its error
+OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
+
+#: errors in the data, which another attempt would meet again; Spark repeats tasks after all others
+_FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError, PermissionError)
+
+
+def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:
+    """Call a pickled function over batches."""
+    return _function(pickled)(batch.rename_columns(columns) for batch in batches)
+
+
+@lru_cache(maxsize=4)
+def _function(pickled: bytes) -> Callable[[Batches], Batches]:
+    """The unpickled function; cached, so that a process opens a store once."""
+    function: Callable[[Batches], Batches] = unpickle(pickled)
+    return function
+
+
+def unpickle(data: bytes) -> Any:
+    """An object of the driver in a task, or of a task in the driver."""
+    return pickle.loads(data)  # noqa: S301  Spark itself runs what the driver pickled
+
+
+def _tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
+    for batch in batches:
+        for number, task in zip(batch.column("id").to_pylist(), batch.column("task"), strict=True):
+            yield number, unpickle(task.as_py())
+
+
+def attempt(function: Callable[[], object]) -> bytes:
+    """Result or error of a function, pickled: Spark would turn an exception into a Java stack trace."""
+    try:
+        return pickle.dumps(function())
+    except _FINAL as error:
+        return pickle.dumps(_portable(error))
+
+
+def _portable(error: Exception) -> Exception:
+    """The error itself, or one of the same text that survives pickle."""
+    try:
+        unpickle(pickle.dumps(error))
+    except Exception:  # whatever an exception class may do when it is pickled
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+# -- jobs ----------------------------------------------------------------------------------------------------
+
+
+def run_tasks(function: Callable[[Context, Task], object], context: Context, batches: Batches) -> Batches:
+    """Run each task of a job; yields its outcome."""
+    for number, task in _tasks(batches):
+        yield _outcome(number, partial(function, context, task))
+
+
+def run_named(
+    function: Callable[[Context, NamedBatches], object], context: Context, name: str, batches: Batches
+) -> Batches:
+    """Run a task of a job whose input are the rows of a partition; yields its outcome."""
+    yield _outcome(0, partial(function, context, (name, batches)))
+
+
+def _outcome(number: int, function: Callable[[], object]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"id": number, "outcome": attempt(function)}], schema=OUTCOMES)
+
+
+def table_batches(
+    function: Callable[[Context, Task], Iterable[pa.Table]],
+    context: Context,
+    target: pa.Schema,
+    batches: Batches,
+) -> Batches:
+    """Run each task of a job whose results are tables; yields their rows."""
+    for _, task in _tasks(batches):
+        for table in function(context, task):
+            yield from batches_of(table, target)
+
+
+def batches_of(table: pa.Table, target: pa.Schema) -> Batches:
+    """Rows in batches and types of Spark."""
+    for start in range(0, len(table), _BATCH_ROWS):
+        yield from to_spark(table.slice(start, _BATCH_ROWS), target).combine_chunks().to_batches()
+
+
+# -- tasks ---------------------------------------------------------------------------------------------------
+
+
+def map_group(function: MapFunction, context: ScanContext, task: ScanTask) -> Iterator[pa.Table]:
+    """What a function makes of each group of a task; None is for no rows."""
+    for table in run_task(context, task):
+        try:
+            result = function(to_memory(table))
+        except Exception as error:
+            # without the traceback of this library, to which Spark would add its own
+            raise RuntimeError(_describe_failure(function, context, table, error)) from None
+        if result is not None:
+            yield as_table(result)
+
+
+def _describe_failure(function: MapFunction, context: ScanContext, table: pa.Table, error: Exception) -> str:
+    """Name the function, the group and the line at which a function of the user failed."""
+    name = getattr(function, "__name__", type(function).__name__)
+    columns = [c for c in context.partition_by if len(table) and c in table.column_names]
+    group = ", ".join(f"{c}={table[c][0].as_py()!r}" for c in columns)
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    line = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
+    where = f" for {group}" if group else ""
+    return f"Function {name} failed{where}{line}: {type(error).__name__}: {error}"
+
+
+def read_block(options: FrameOptions, tasks: Iterable[ReadTask]) -> Iterator[pa.Table]:
+    """Rows of each of several tasks."""
+    return (run_read(options.read, task) for task in tasks)
+
+
+def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = None) -> Written:
+    """Check, sort, index and write rows of a dataset; with a row limit, they come sorted by cell."""
+    name, batches = rows
+    context = plan.changes[name].context
+    tables = rechunk_by_partition(batches, context.partition_on, limit=file_rows)
+    stored = (to_storage_types(table, context.types) for table in tables)
+    return write_stream(plan, name, stored, ordered=file_rows is not None)
+
+
+def merge_rows(context: MergeContext, rows: NamedBatches) -> MergedPartitions:
+    """Merge rows with the stored ones, one physical partition after the other."""
+    types = context.plan.dataset.context.types
+    tables = rechunk_by_partition(rows[1], context.keys)
+    return run_merge(context, (to_storage_types(table, types) for table in tables))

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import UnknownOutcomeError
-from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._spark_executor import execute_on_frames
+from kartothek_cube.io.spark._spark_executor import execute_on_frames, merge_rows, write_rows
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.cube_write import check_announced, check_schemas, prepare
-from kartothek_cube.io_components.write.dataset_commit import check_update, update_dataset_job
-from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, with_write_id
-from kartothek_cube.io_components.write.incremental import write_parts_job
-from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, check_merge_input, merge_job
+from kartothek_cube.io_components.write.merge import (
+    MergeContext,
+    MergedPartitions,
+    MergeResult,
+    check_merge_input,
+    merge_job,
+)
 from kartothek_cube.io_components.write.table_writer import (
-    WriteContext,
-    WriteResult,
+    delete_on_failure,
     delete_uncommitted_attempts,
 )
+from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WritePlan, with_write_id
+from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = (
     "SparkInput",
-    "check_input",
-    "delete_on_failure",
+    "delete_attempts",
     "frames_of",
     "merge_frame",
     "write_cube",
@@ -117,19 +114,6 @@ def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
     return to_storage_types(arrow_schema(df.schema).empty_table(), stored)
 
 
-def check_input(plan: CubeWritePlan, schemas: Mapping[str, pa.Table]) -> None:
-    """Check the columns of the input, given as tables without rows, before any of it is computed."""
-    check_announced(plan, schemas)
-    prepare(plan, {name: [table] for name, table in schemas.items()})
-    metas = {}
-    for name, table in schemas.items():
-        context = plan.changes[name].context
-        metas[name] = make_meta(
-            as_table(table), f"{context.uuid}/{context.table}", partition_keys=list(context.partition_on)
-        )
-    check_schemas(plan, metas)
-
-
 # -- writes --------------------------------------------------------------------------------------------------
 
 
@@ -139,34 +123,33 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     inputs = {name: df for name, df in frames.items() if df is not None}
     for name, df in inputs.items():
         _check_frame(df, name)
-    check_input(plan, {name: _empty_table(df, plan.constraints[name].types) for name, df in inputs.items()})
+    contexts = {name: plan.changes[name].context for name in frames}
+    check_schemas(plan, {name: _empty_table(df, contexts[name].types) for name, df in inputs.items()})
     plan = with_write_id(plan)
     rows = []
     for name, df in inputs.items():
         cells = [c for c in plan.cube.dimension_columns if c in df.columns]
-        rows.append((name, _shuffle_by_partition(df, plan.constraints[name].partition_on, cells, file_rows)))
-    job = write_parts_job(plan, rows, partial(_worker.write_cube_rows, file_rows=file_rows))
+        rows.append((name, _shuffle_by_partition(df, contexts[name].partition_on, cells, file_rows)))
+    job = write_job(plan, rows, partial(write_rows, file_rows=file_rows))
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
-    contexts = {name: plan.changes[name].context for name in frames}
-    nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
-    with delete_on_failure(change.context for change in plan.changes.values()):
+    nothing = {name: context.merge(()) for name, context in contexts.items()}
+    with delete_on_failure(partial(delete_attempts, plan)):
         return execute_on_frames(job, [nothing])
 
 
-def write_dataset(plan: DatasetWritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
+def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
-    types = plan.context.types
-    _check_frame(df, plan.context.uuid)
-    nothing = check_update(plan.context, _empty_table(df, types))
+    context = plan.dataset.context
+    _check_frame(df, context.uuid)
+    nothing = check_dataset_input(context, _empty_table(df, context.types))
     plan = with_write_id(plan)
-    context = plan.context
     cells = context.sort_by or tuple(df.columns)
     rows = _shuffle_by_partition(df, context.partition_on, cells, file_rows)
-    run = partial(_worker.write_dataset_rows, types=types, file_rows=file_rows)
-    job = attrs.evolve(update_dataset_job(plan, [(context.uuid, rows)], run), name="write")
-    with delete_on_failure([context]):
-        return execute_on_frames(job, [[nothing]])
+    run = partial(write_rows, file_rows=file_rows)
+    job = attrs.evolve(write_dataset_job(plan, [(context.uuid, rows)], run), name="write")
+    with delete_on_failure(partial(delete_attempts, plan)):
+        return execute_on_frames(job, [{context.uuid: nothing}])
 
 
 def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
@@ -174,26 +157,21 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     if not _is_frame(df):
         raise TypeError(_not_a_frame(df))
     _check_frame(df, context.name)
-    types = context.plan.constraints[context.name].types
+    types = context.plan.dataset.context.types
     check_merge_input(context, _empty_table(df, types))
     context = attrs.evolve(context, plan=with_write_id(context.plan))
     rows = _shuffle_by_partition(df, context.keys)
-    job = merge_job(context, [(context.name, rows)], _worker.merge_rows)
-    with delete_on_failure(change.context for change in context.plan.changes.values()):
+    # what executors have of a frame are batches
+    run: Callable[[MergeContext, Any], MergedPartitions] = merge_rows
+    job = merge_job(context, [(context.name, rows)], run)
+    with delete_on_failure(partial(delete_attempts, context.plan)):
         return execute_on_frames(job)
 
 
-@contextmanager
-def delete_on_failure(contexts: Iterable[WriteContext]) -> Iterator[None]:
-    """Delete what was written if the block fails, unless it may have been committed all the same."""
-    try:
-        yield
-    except UnknownOutcomeError:
-        raise
-    except BaseException:
-        for context in contexts:
-            delete_uncommitted_attempts(context)
-        raise
+def delete_attempts(plan: WritePlan) -> None:
+    """Delete the files of a write that no commit refers to, also those of tasks whose results got lost."""
+    for change in plan.changes.values():
+        delete_uncommitted_attempts(change.context)
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------

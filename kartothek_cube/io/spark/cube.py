@@ -35,18 +35,19 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._local_executor import execute
-from kartothek_cube.io.spark._session import active_session, workers
-from kartothek_cube.io.spark._spark_executor import results_as_spark_dataframe, session_executor
-from kartothek_cube.io.spark._stores import picklable_store
+from kartothek_cube.io.spark._session import active_session, picklable_store, workers
+from kartothek_cube.io.spark._spark_executor import (
+    MapFunction,
+    map_group,
+    results_as_spark_dataframe,
+    session_executor,
+)
 from kartothek_cube.io.spark._types import spark_schema
-from kartothek_cube.io.spark._worker import MapFunction, map_group
 from kartothek_cube.io.spark._write import SparkInput, frames_of, merge_frame, write_cube
-from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
+from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task, execute
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.delete import delete_cube_job
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_task
@@ -55,17 +56,16 @@ from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
     plan_append,
     plan_build,
     plan_extend,
     plan_merge,
     plan_update,
 )
-from kartothek_cube.io_components.write.cube_write import remove_partitions_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult
 from kartothek_cube.io_components.write.validation import CubeMetadata
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -31,11 +32,9 @@ from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.spark._session import active_session, workers
-from kartothek_cube.io.spark._spark_executor import results_as_spark_dataframe, session_executor
-from kartothek_cube.io.spark._stores import picklable_store
+from kartothek_cube.io.spark._session import active_session, picklable_store, workers
+from kartothek_cube.io.spark._spark_executor import read_block, results_as_spark_dataframe, session_executor
 from kartothek_cube.io.spark._types import spark_schema
-from kartothek_cube.io.spark._worker import read_block
 from kartothek_cube.io.spark._write import frames_of, write_dataset
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
@@ -50,15 +49,9 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
-from kartothek_cube.io_components.write.dataset_commit import finish_update
-from kartothek_cube.io_components.write.dataset_plan import (
-    DatasetWritePlan,
-    MetadataMerger,
-    OnConflict,
-    SchemaMode,
-    plan_store,
-    plan_update,
-)
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write
+from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -82,16 +75,14 @@ def _execute(job: Job[Context, Task, Result, Answer], session: SparkSession) -> 
     return session_executor(session)(job)
 
 
-def _store(plan: DatasetWritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
+def _store(plan: WritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
     if frame is None:
         raise TypeError("Expected a Spark DataFrame, but got None")
     return write_dataset(plan, frame, max_rows_per_file)
 
 
-def _update(
-    plan: DatasetWritePlan, frame: DataFrame | None, max_rows_per_file: int | None
-) -> DatasetMetadata:
-    return finish_update(plan, []) if frame is None else write_dataset(plan, frame, max_rows_per_file)
+def _update(plan: WritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
+    return finish_dataset_write(plan, []) if frame is None else write_dataset(plan, frame, max_rows_per_file)
 
 
 def _dataset(
@@ -202,7 +193,7 @@ def update_dataset_from_spark(
     to only remove; the other arguments are as in :func:`store_dataset_from_spark`.
     """
     frame = frames_of({"": df}, "", max_rows_per_file)[""]
-    plan = plan_update(
+    plan = plan_dataset_update(
         factory=_dataset(dataset_uuid, store, factory),
         delete_scope=delete_scope,
         metadata=metadata,

@@ -30,9 +30,9 @@ from kartothek_cube.io.spark._datasource_options import (
     table_options,
 )
 from kartothek_cube.io.spark._datasource_stream import CubeStreamReader, FailedStreamReader
-from kartothek_cube.io.spark._stores import picklable_store
+from kartothek_cube.io.spark._session import picklable_store
+from kartothek_cube.io.spark._spark_executor import batches_of, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io.spark._worker import batches_of, unpickle
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query

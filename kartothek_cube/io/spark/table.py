@@ -18,10 +18,9 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._datasource_options import concise_errors
-from kartothek_cube.io.spark._session import active_session, no_pandas_warnings
-from kartothek_cube.io.spark._stores import picklable_store
+from kartothek_cube.io.spark._session import active_session, no_pandas_warnings, picklable_store
+from kartothek_cube.io.spark._spark_executor import unpickle
 from kartothek_cube.io.spark._types import spark_schema
-from kartothek_cube.io.spark._worker import unpickle
 from kartothek_cube.io.spark.cube import query_cube_spark
 from kartothek_cube.io.spark.datasource import to_conditions
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
@@ -131,10 +130,8 @@ class CubeTable:
         return self.frame()[item]
 
     def __repr__(self) -> str:
-        return f"CubeTable[{', '.join(self._apply(self._empty()).columns)}]"
-
-    def _empty(self) -> DataFrame:
-        return self._spark.createDataFrame([], self._schema)
+        empty = self._spark.createDataFrame([], self._schema)
+        return f"CubeTable[{', '.join(self._apply(empty).columns)}]"
 
 
 def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.partition import PartitionTable, group_positions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
@@ -27,10 +27,8 @@ from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.write.cube_write import commit_cube
-from kartothek_cube.io_components.write.dataset_commit import commit_change
-from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.stored_rows import (
+from kartothek_cube.io_components.write.cube_plan import partition_scope, removal_conditions
+from kartothek_cube.io_components.write.merge import (
     CompactionContext,
     compaction_context,
     concat_files,
@@ -38,10 +36,12 @@ from kartothek_cube.io_components.write.stored_rows import (
 )
 from kartothek_cube.io_components.write.table_writer import (
     WriteResult,
+    delete_on_failure,
     delete_uncommitted,
     merge_results,
     write_table,
 )
+from kartothek_cube.io_components.write.write_commit import commit_change, commit_cube
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.ranged_read import read_footer
 
@@ -138,11 +138,9 @@ def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files
     chosen = dataset.partition_table.take(rows)
     values = chosen.keys(dataset.partition_keys, dataset.schema)
     codes = group_codes([values[c] for c in cube.partition_columns if c in values], len(chosen))
-    order = np.argsort(codes, kind="stable")
-    borders = np.flatnonzero(codes[order][1:] != codes[order][:-1]) + 1
     derived = PartitionTable.from_labels(dataset.uuid, dataset.table_name, chosen.labels) == chosen
     tasks = []
-    for members in np.split(order, borders):
+    for members in group_positions(codes):
         if len(members) >= least:
             part = chosen.take(members)
             keys = None if derived else tuple(part.files[dataset.table_name].to_pylist())
@@ -213,15 +211,11 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
     rewritten = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
     rewritten = {name: results for name, results in rewritten.items() if results}
     changes = {name: _change_set(context, name, results) for name, results in rewritten.items()}
-    try:
+    written = [result.written for results in rewritten.values() for result in results if result.written]
+    with delete_on_failure(partial(delete_uncommitted, context.store, written)):
         blobs = open_blobs(context.store)
         steps = {change.uuid: partial(commit_change, blobs, change) for change in changes.values()}
         commit_cube(context.cube, blobs, steps, context.info)
-    except BaseException:
-        for name, uncommitted in rewritten.items():
-            files = [result.written for result in uncommitted if result.written]
-            delete_uncommitted(context.datasets[name].write.store, files)
-        raise
     return CountsByDataset({name: _sums(results) for name, results in sorted(by_name.items())})
 
 

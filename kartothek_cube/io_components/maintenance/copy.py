@@ -9,8 +9,14 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit.base_state import CommitReceipt, read_replaced_base
-from kartothek_cube.core.commit.header_store import attempts, header_format, read_versioned, render
+from kartothek_cube.core.commit.header_store import (
+    CommitReceipt,
+    attempts,
+    header_format,
+    read_replaced_base,
+    read_versioned,
+    render,
+)
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
 from kartothek_cube.core.commit.publish import publish_copy
 from kartothek_cube.core.commit.undo import undo_all
@@ -25,8 +31,7 @@ from kartothek_cube.core.cube.discover import (
     select_datasets,
 )
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
-from kartothek_cube.core.dataset.loading import read_header
-from kartothek_cube.core.dataset.references import file_keys
+from kartothek_cube.core.dataset.loading import file_keys, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     DatasetExistsError,
@@ -59,7 +64,7 @@ from kartothek_cube.io_components.runtime import (
     progress_advance,
     store_factory,
 )
-from kartothek_cube.io_components.write.cube_write import commit_cube
+from kartothek_cube.io_components.write.write_commit import commit_cube
 
 __all__ = (
     "DatasetCopy",

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, overload
 import attrs
 import pandas as pd
 
-from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.operation import Role, committed_state, settle
 from kartothek_cube.core.commit.publish import commit, publish
 from kartothek_cube.core.cube.consistency import check_cube
@@ -23,7 +23,7 @@ from kartothek_cube.core.cube.discover import (
     open_existing,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys, file_keys
+from kartothek_cube.core.dataset.loading import data_keys, file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -53,7 +53,7 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.io_components.write.cube_write import commit_cube
+from kartothek_cube.io_components.write.write_commit import commit_cube
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (

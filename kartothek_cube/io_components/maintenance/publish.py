@@ -22,17 +22,17 @@ import pyarrow.types as pat
 from kartothek_cube.core import clock
 from kartothek_cube.core.commit.header_store import attempts, retry_request
 from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.cube.consistency import read_specification
 from kartothek_cube.core.cube.constants import (
-    KLEE_METADATA_DIMENSION_COLUMNS,
-    KLEE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys
+from kartothek_cube.core.dataset.loading import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, format_count
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -44,22 +44,20 @@ from kartothek_cube.io_components.maintenance.delta_log import (
     OPERATION,
     Action,
     LogState,
+    NoDeltaTypeError,
     add_version,
     data_key,
-    newest_record,
-    read_log,
-    stage_version,
-    table_path,
-)
-from kartothek_cube.io_components.maintenance.delta_types import (
-    NoDeltaTypeError,
     decode_schema,
     encode_schema,
     file_schema,
     file_stats,
     has_null_type,
+    newest_record,
     partition_texts,
+    read_log,
     schema_string,
+    stage_version,
+    table_path,
     table_type,
     unite_types,
     value_ranges,
@@ -225,14 +223,14 @@ def _no_type(where: str, dtype: pa.DataType, error: NoDeltaTypeError) -> str:
 
 
 def _cell_columns(state: DatasetMetadata) -> tuple[str, ...] | None:
-    columns = _names(state, KTK_CUBE_METADATA_DIMENSION_COLUMNS, KLEE_METADATA_DIMENSION_COLUMNS)
+    columns = _names(state, KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     if columns is None or state.schema is None:
         return None
     return tuple(column for column in columns if column in state.schema.names)
 
 
-def _names(state: DatasetMetadata, *keys: str) -> list[str] | None:
-    names = next((state.metadata[key] for key in keys if state.metadata.get(key) is not None), None)
+def _names(state: DatasetMetadata, key: str) -> list[str] | None:
+    names = read_specification(state.metadata, key)
     return names if isinstance(names, list) else None
 
 
@@ -280,14 +278,12 @@ def _group_files(state: DatasetMetadata, table: _Table) -> list[tuple[str, ...]]
     """Files of each physical partition that has several, in the order of commit."""
     if table.cell is None or len(state.partition_table) < 2:
         return []
-    physical = _names(state, KTK_CUBE_METADATA_PARTITION_COLUMNS, KLEE_METADATA_PARTITION_COLUMNS)
+    physical = _names(state, KTK_CUBE_METADATA_PARTITION_COLUMNS)
     known = set(table.cell) | set(state.partition_keys if physical is None else physical)
     values = [array for column, array in state.key_columns().items() if column in known]
-    codes = group_codes(values, len(state.partition_table))
-    order = np.argsort(codes, kind="stable")
-    borders = np.flatnonzero(codes[order][1:] != codes[order][:-1]) + 1
+    groups = group_positions(group_codes(values, len(state.partition_table)))
     keys = data_keys(state)
-    return [tuple(keys[i] for i in part) for part in np.split(order, borders) if len(part) > 1]
+    return [tuple(keys[i] for i in part) for part in groups if len(part) > 1]
 
 
 def _check_cells(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> None:

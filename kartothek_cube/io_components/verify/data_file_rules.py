@@ -28,7 +28,7 @@ from kartothek_cube.io_components.kernels.sort import (
 )
 from kartothek_cube.io_components.read.data_files import read_table_of_file
 from kartothek_cube.io_components.verify.report import Problem
-from kartothek_cube.io_components.write.index_entries import index_entries_of
+from kartothek_cube.io_components.write.table_writer import index_entries_of
 from kartothek_cube.serialization import ParquetReadError
 
 __all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_verify_results", "run_verify")

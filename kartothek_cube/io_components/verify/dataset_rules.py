@@ -1,8 +1,9 @@
-"""Verify a dataset: header, schema, labels, existence of files, history; indices against the data."""
+"""Verify a dataset: header, schema, labels, files, history; indices against the data; repair."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import cast
 
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.commit.change import IndexUpdate
+from kartothek_cube.core.commit.header_store import read_versioned
 from kartothek_cube.core.commit.operation import (
     Status,
     committed_state,
@@ -20,11 +22,12 @@ from kartothek_cube.core.commit.operation import (
     pending_participation,
     read_record,
 )
+from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys, file_keys
+from kartothek_cube.core.dataset.loading import data_keys, file_keys
 from kartothek_cube.core.errors import (
     CorruptDatasetError,
     DatasetNotFoundError,
@@ -37,15 +40,20 @@ from kartothek_cube.core.history import history_folder, is_snapshot_key, load_sn
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
+from kartothek_cube.core.schema.file import (
+    VersionedSchema,
+    schema_file_from_bytes,
+    schema_to_bytes,
+    schema_version_of,
+)
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.delta_log import published_keys
 from kartothek_cube.io_components.maintenance.publish import find_publication
-from kartothek_cube.io_components.runtime import batched, store_factory
+from kartothek_cube.io_components.runtime import available_cores, batched, ordered_map, store_factory
 from kartothek_cube.io_components.verify.data_file_rules import (
     VerifyContext,
     VerifyResult,
@@ -54,16 +62,22 @@ from kartothek_cube.io_components.verify.data_file_rules import (
     run_verify,
 )
 from kartothek_cube.io_components.verify.report import Problem, Report
+from kartothek_cube.io_components.write.build_index import (
+    finish_index_build,
+    plan_index_build,
+    run_index_build,
+)
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "VerifyPlan",
+    "compare_reports",
     "finish_verify",
     "plan_verify",
     "recover_schema",
+    "repair",
     "verify_dataset_job",
 )
-
 
 _PARTITIONS_PER_TASK = 16
 
@@ -448,3 +462,60 @@ def verify_dataset_job(
         steps=("prepare", "files", "report"),
         files=sum(len(task.keys) for task in plan.tasks),
     )
+
+
+# -- repair -------------------------------------------------------------------------------------------------
+
+
+#: kinds of problems with which the contents of an index are unknown
+_UNREPAIRABLE = frozenset({"header", "two-headers", "schema", "label", "missing-file", "unreadable-file"})
+_PARTITIONS = 16
+
+
+def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
+    """Repair a dataset as far as possible, its indices in one commit; False if nothing was done."""
+    own = [problem for problem in problems if problem.dataset == uuid]
+    repairable = [problem for problem in own if problem.repairable]
+    if not repairable or any(problem.kind in _UNREPAIRABLE for problem in own):
+        return False
+    if any(problem.kind == "unfinished-operation" for problem in repairable):
+        finish_operation(open_blobs(store), uuid)
+    if any(problem.kind in ("schema-pending", "missing-schema") for problem in repairable):
+        _put_schema(uuid, store)
+    columns = sorted({problem.column for problem in repairable if problem.column is not None})
+    if columns:
+        _build_indices(uuid, store, columns)
+    return True
+
+
+def _build_indices(uuid: str, store: StoreInput, columns: Sequence[str]) -> None:
+    dataset = DatasetFactory(uuid, store_factory(store))
+    context, tasks = plan_index_build(dataset, columns, _PARTITIONS)
+    results = ordered_map(partial(run_index_build, context), tasks, available_cores())
+    finish_index_build(context, list(results))
+
+
+def _put_schema(uuid: str, store: StoreInput) -> None:
+    """Put the schema of the stored header, unless a concurrent write puts one."""
+    blobs = open_blobs(store)
+    dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    key = schema_key(uuid, dataset.table_name)
+    _, token = read_versioned(blobs, key)
+    try:
+        dataset = DatasetMetadata.load_from_store(uuid, blobs)
+        schema = dataset.schema
+    except KeyError:
+        schema = recover_schema(dataset, blobs)
+    if schema is None:
+        return
+    content = schema_to_bytes(VersionedSchema(schema, schema_version_of(dataset.metadata)))
+    # a commit that was faster has put the schema itself
+    with suppress(PreconditionFailed):
+        blobs.put_if(key, content, token)
+
+
+def compare_reports(before: Report, after: Report) -> Report:
+    """The report after a repair, which also lists the problems that are solved."""
+    remaining = {(problem.dataset, problem.kind, problem.key, problem.column) for problem in after.problems}
+    solved = [p for p in before.problems if (p.dataset, p.kind, p.key, p.column) not in remaining]
+    return Report(after.problems, after.checked, solved)

@@ -17,37 +17,31 @@ from kartothek_cube.core.arrow.pandas_conversion import index_columns
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.runtime import TASK_SIZE, progress_advance
-from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_build, plan_extend
-from kartothek_cube.io_components.write.cube_write import (
-    abort_error,
-    check_schemas,
-    finish_checked,
-    prepare,
-    run_write,
-)
-from kartothek_cube.io_components.write.dataset_plan import with_write_id
+from kartothek_cube.io_components.write.cube_plan import plan_build, plan_extend
 from kartothek_cube.io_components.write.foreign_tables import (
     ForeignFile,
     ForeignTable,
     TableSource,
     open_table,
 )
-from kartothek_cube.io_components.write.incremental import check_duplicate_cells, without_commit_state
-from kartothek_cube.io_components.write.index_entries import index_entries
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
+    delete_on_failure,
     delete_uncommitted_attempts,
+    index_entries,
     split_by_partition,
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
+from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id, without_commit_state
+from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, prepare, run_write
 
 __all__ = ("ADOPT_THREADS", "Adoption", "adopt_job")
 
@@ -97,7 +91,7 @@ class _AdoptContext:
     @property
     def write(self) -> WriteContext:
         """How files of the dataset are written."""
-        return self.plan.changes[self.dataset].context
+        return self.plan.dataset.context
 
 
 _Signature: TypeAlias = tuple[int, ...]
@@ -142,11 +136,8 @@ def adopt_job(
     plan_new = plan_build if dataset_id == cube.seed_dataset else plan_extend
     plan = plan_new(cube, store, [dataset_id], user, overwrite, keys)
     plan = with_write_id(attrs.evolve(plan, operation="adopt"))
-    table, files = open_table(source, snapshot, _parse_types(types), plan.constraints[dataset_id].types)
-    empty = table.schema.empty_table()
-    prepare(plan, {dataset_id: [empty]})
-    keys_first = list(plan.constraints[dataset_id].partition_on)
-    check_schemas(plan, {dataset_id: make_meta(empty, table.description, partition_keys=keys_first)})
+    table, files = open_table(source, snapshot, _parse_types(types), plan.dataset.context.types)
+    check_schemas(plan, {dataset_id: table.schema.empty_table()})
     context = _AdoptContext(
         without_commit_state(plan), dataset_id, table, table.is_immutable if link is None else link
     )
@@ -199,7 +190,10 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
     n_copied = n_rewritten = 0
     for file in files:
         before = _signature(file.path)
-        with closing(_open_file(context.table, file)) as opened, _open_parquet(opened) as parquet:
+        with (
+            closing(_open_file(context.table, file)) as opened,
+            pq.ParquetFile(opened, page_checksum_verification=True) as parquet,
+        ):
             if not parquet.metadata.num_rows:
                 continue
             result = _adopt_as_is(context, file, parquet)
@@ -229,10 +223,6 @@ def _open_file(table: ForeignTable, file: ForeignFile) -> pa.NativeFile:
     return opened if file.path is not None else pa.BufferReader(opened.read_buffer())
 
 
-def _open_parquet(file: pa.NativeFile) -> pq.ParquetFile:
-    return pq.ParquetFile(file, page_checksum_verification=True)
-
-
 def _copy(blobs: BlobStore, key: str, file: ForeignFile, opened: pa.NativeFile) -> None:
     if file.path is not None:
         blobs.put_file(key, file.path)
@@ -251,12 +241,12 @@ def _signature(path: str | None) -> _Signature:
 
 def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetFile) -> WriteResult | None:
     """Name and index entries of a file that fits as it is; None if its rows have to be written again."""
-    constraints, write = context.plan.constraints[context.dataset], context.write
+    constraints, write = context.plan.constraints(context.dataset), context.write
     keys = list(write.partition_on)
     if not _has_stored_form(context.table, file, parquet, keys):
         return None
     names = context.table.schema.names
-    indices = constraints.index_columns(names)
+    indices = write.index_columns(names)
     cube = constraints.cube
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
     rows = context.table.read(file, parquet, list(dict.fromkeys([*keys, *order, *indices])))
@@ -315,8 +305,9 @@ def _finish_adoption(
     plan: CubeWritePlan, dataset_id: str, description: str, results: Iterable[_Adopted]
 ) -> Adoption:
     """Link files, look for cells in several files, and commit; delete all files if that fails."""
-    blobs, write = open_blobs(plan.store), plan.changes[dataset_id].context
-    try:
+    blobs, write = open_blobs(plan.store), plan.dataset.context
+    # files that a commit refers to stay
+    with delete_on_failure(partial(delete_uncommitted_attempts, write)):
         parts = list(results)
         links = [link for part in parts for link in part.links]
         # as late as possible: a link has the age of the file, and garbage collections spare young files only
@@ -324,15 +315,9 @@ def _finish_adoption(
         written = write.merge(part.written for part in parts)
         if not len(written.labels):
             problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
-            raise abort_error(plan, dataset_id, problem) from problem
+            raise plan.abort_error(dataset_id, problem) from problem
         check_duplicate_cells(plan, {dataset_id: written})
-        dataset = finish_checked(plan, {dataset_id: written})[dataset_id]
-    except UnknownOutcomeError:
-        raise
-    except BaseException:
-        # those that a commit refers to stay
-        delete_uncommitted_attempts(write)
-        raise
+        dataset = finish_write(plan, [{dataset_id: written}])[dataset_id]
     return Adoption(
         dataset=dataset,
         n_rows=written.rows,

@@ -26,8 +26,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime import batched
-from kartothek_cube.io_components.write.index_entries import index_entries_of
-from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results
+from kartothek_cube.io_components.write.table_writer import WriteResult, index_entries_of, merge_results
 
 __all__ = (
     "IndexContext",

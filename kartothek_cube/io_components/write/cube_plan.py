@@ -3,59 +3,61 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
+from kartothek_cube.core.arguments import (
+    converter_str_set,
+    converter_str_set_optional,
+    converter_str_tupleset,
+)
 from kartothek_cube.core.commit.change import WriteMode
-from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.consistency import cube_metadata, get_dataset_columns, get_payload_subset
-from kartothek_cube.core.cube.constants import (
-    KTK_CUBE_DF_SERIALIZER,
+from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction, parse_conditions
+from kartothek_cube.core.cube.consistency import (
+    arrow_schema,
+    cube_metadata,
+    get_dataset_columns,
+    get_payload_subset,
 )
+from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import (
-    choose_datasets,
-    discover_datasets,
-    existing_dataset_ids,
-)
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, existing_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, unknown_names
-from kartothek_cube.core.history import OperationInfo, describe_operation
+from kartothek_cube.core.expressions.predicate import ConjunctionType, expand
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, SchemaMode, is_merge_mode
-from kartothek_cube.io_components.write.delete_scope import (
-    partition_scope,
-    removal_conditions,
-    warn_of_full_removal,
-)
 from kartothek_cube.io_components.write.table_writer import WriteContext
-from kartothek_cube.io_components.write.validation import CubeMetadata, DatasetConstraints
+from kartothek_cube.io_components.write.validation import CubeMetadata
+from kartothek_cube.io_components.write.write_plan import (
+    CubeWritePlan,
+    DatasetWritePlan,
+    SchemaMode,
+    is_merge_mode,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
-    "CubeWritePlan",
     "check_cube_serializer",
-    "check_metadata",
-    "cube_metadata",
-    "cube_partition_on",
+    "declared_ids",
+    "partition_scope",
     "plan_append",
     "plan_build",
     "plan_extend",
     "plan_merge",
     "plan_remove",
     "plan_update",
+    "removal_conditions",
 )
 
 
-def check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Check the ``metadata`` argument of a cube write; a copy, empty for None."""
     if metadata is None:
         return {}
@@ -82,6 +84,16 @@ def check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict[
     return {name: dict(values) for name, values in metadata.items()}
 
 
+def declared_ids(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iterable[str] = ()) -> set[str]:
+    """Ids of the datasets for which there may be input, before the input is known.
+
+    >>> declared_ids("weather"), declared_ids(None, ["seed"])
+    ({'weather'}, {'seed'})
+    """
+    ids = converter_str_set_optional(ktk_cube_dataset_ids)
+    return set(default if ids is None else ids)
+
+
 def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
     """Check the ``df_serializer`` argument of a cube write; Parquet with ZSTD by default."""
     if serializer is None:
@@ -92,7 +104,7 @@ def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
     return serializer
 
 
-def cube_partition_on(
+def _check_partition_on(
     cube: Cube, name: str, partition_on: Mapping[str, Iterable[str]] | None
 ) -> tuple[str, ...]:
     """Partition keys of a dataset; by default the partition columns of the cube."""
@@ -110,41 +122,6 @@ def cube_partition_on(
     return columns
 
 
-@attrs.frozen
-class CubeWritePlan:
-    """A planned write of a cube: the plans of its datasets, and the rules that their input has to meet."""
-
-    #: for messages
-    operation: str
-    cube: Cube
-    store: StoreFactory
-    #: all datasets that the write may touch, by id
-    changes: Mapping[str, DatasetWritePlan]
-    #: what their input has to meet, by id
-    constraints: Mapping[str, DatasetConstraints]
-    #: whether datasets without input are committed as well
-    commit_all: bool = False
-    #: whether a dataset may end up without partitions
-    keep_empty: bool = False
-    #: whether the result has all datasets of the cube
-    return_all: bool = False
-    #: message and job of the user
-    annotations: OperationInfo = attrs.field(factory=partial(describe_operation, ""))
-
-    @property
-    def info(self) -> OperationInfo:
-        """What the history tells of the operation."""
-        return attrs.evolve(self.annotations, name=self.operation)
-
-    #: whether no cell of the input may be in another partition of the cube
-    unique_cells: bool = False
-
-    def with_write_id(self, write_id: str) -> Self:
-        """The plan with an id that is part of all file names."""
-        changes = {name: change.with_write_id(write_id) for name, change in self.changes.items()}
-        return attrs.evolve(self, changes=changes)
-
-
 def _plan_new(
     operation: str,
     cube: Cube,
@@ -159,23 +136,32 @@ def _plan_new(
 ) -> CubeWritePlan:
     """Plan new datasets; `foreign` has the payload columns of the other datasets of the cube."""
     names = sorted(names)
-    user = check_metadata(metadata, names)
+    user = _check_metadata(metadata, names)
     if partition_on is not None and not isinstance(partition_on, Mapping):
         raise TypeError(
             f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
         )
     df_serializer = check_cube_serializer(serializer)
-    changes, constraints = {}, {}
+    changes = {}
     for name in names:
-        uuid = cube.ktk_dataset_uuid(name)
-        keys = cube_partition_on(cube, name, partition_on)
-        constraints[name] = DatasetConstraints(name, cube, keys, None, foreign, types)
+        keys = _check_partition_on(cube, name, partition_on)
+        indexed = set(cube.index_columns)
+        if name == cube.seed_dataset:
+            indexed |= set(cube.dimension_columns) - set(cube.suppress_index_on)
+        context = WriteContext(
+            store,
+            cube.ktk_dataset_uuid(name),
+            partition_on=keys,
+            serializer=df_serializer,
+            types=types,
+            optional_indices=tuple(sorted(indexed - set(keys))),
+        )
         changes[name] = DatasetWritePlan(
-            WriteContext(store, uuid, partition_on=keys, serializer=df_serializer),
+            context,
             WriteMode.REPLACE if overwrite else WriteMode.CREATE,
             {**user.get(name, {}), **cube_metadata(cube, name)},
         )
-    return CubeWritePlan(operation, cube, store, changes, constraints)
+    return CubeWritePlan(operation=operation, cube=cube, store=store, changes=changes, foreign=foreign)
 
 
 def _check_absent(
@@ -270,23 +256,18 @@ def _plan_existing(
 
     With `others`, the rest of the cube, input may have other payload columns than the datasets.
     """
-    user = check_metadata(metadata, datasets)
+    user = _check_metadata(metadata, datasets)
     factory, df_serializer = store_factory(store), check_cube_serializer(serializer)
-    changes, constraints = {}, {}
+    changes = {}
     for name, dataset in sorted(datasets.items()):
-        keys = tuple(dataset.partition_keys or ())
-        indices = tuple(sorted(dataset.secondary_indices))
-        rest = {id_: ds for id_, ds in (others or {}).items() if id_ != name}
-        constraints[name] = DatasetConstraints(
-            name, cube, keys, indices, _payload_owners(cube, rest), _types([dataset]), others is not None
-        )
         context = WriteContext(
             factory,
             dataset.uuid,
             dataset.table_name,
-            keys,
-            indices,
+            tuple(dataset.partition_keys or ()),
+            tuple(sorted(dataset.secondary_indices)),
             df_serializer,
+            types=_types([dataset]),
             schema=dataset.schema,
             evolving=None if others is None else evolution_metadata(dataset.metadata),
         )
@@ -296,7 +277,8 @@ def _plan_existing(
             dict(user.get(name, {})),
             merge_schema=others is not None,
         )
-    return CubeWritePlan(operation, cube, factory, changes, constraints)
+    foreign = _payload_owners(cube, others or {})
+    return CubeWritePlan(operation=operation, cube=cube, store=factory, changes=changes, foreign=foreign)
 
 
 def _types(datasets: Iterable[DatasetMetadata]) -> dict[str, pa.DataType]:
@@ -343,7 +325,7 @@ def plan_merge(
     datasets = {name: existing[name] for name in names}
     user = None if metadata is None else dict.fromkeys(names, metadata)
     plan = _plan_existing("merge", cube, store, datasets, user, df_serializer)
-    return attrs.evolve(plan, keep_empty=True)
+    return attrs.evolve(plan, keep_empty=True, commit_all=True)
 
 
 def _plan_removal(
@@ -362,7 +344,7 @@ def _plan_removal(
     conjunction = None
     if conditions is not None:
         conjunction = removal_conditions(cube, conditions, existing)
-        warn_of_full_removal(argument, conditions, conjunction)
+        _warn_of_full_removal(argument, conditions, conjunction)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
     plan = _plan_existing(operation, cube, store, datasets, metadata, df_serializer)
     changes = dict(plan.changes)
@@ -405,3 +387,60 @@ def plan_update(
     return _plan_removal(
         "update", cube, store, remove_conditions, names, metadata, df_serializer, argument="remove_conditions"
     )
+
+
+# -- conditions of removals ---------------------------------------------------------------------------------
+
+
+def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> list[ConjunctionType]:
+    """The predicate of those conditions that concern partition keys of a dataset; [] if none does."""
+    keys = set(dataset.partition_keys or ())
+    schema = arrow_schema(dataset)
+    types = dict(zip(schema.names, schema.types, strict=True))
+    nodes = []
+    for condition in conditions.conditions:
+        columns = Conjunction(condition).columns
+        if columns <= keys and columns:
+            nodes.append(condition.to_tree(types))
+        elif columns & keys:
+            # neither side of the "or" alone tells which partitions of this dataset are meant
+            raise ValueError(
+                f"Condition `{condition}` has columns by which dataset {dataset.uuid!r} is not partitioned: "
+                f"{', '.join(sorted(columns - keys))}"
+            )
+    return expand(nodes) if nodes else []
+
+
+def removal_conditions(
+    cube: Cube, conditions: ConditionsInput | Literal["all"], datasets: Mapping[str, DatasetMetadata]
+) -> Conjunction:
+    """Check that conditions concern partition columns only; none for ``"all"``."""
+    ensure_cube(cube)
+    if _is_all(conditions):
+        return Conjunction(None)
+    if isinstance(conditions, str):
+        fields = [field for dataset in datasets.values() for field in arrow_schema(dataset)]
+        conditions = parse_conditions(conditions, {field.name: field.type for field in fields})
+    conjunction = Conjunction(conditions)
+    wrong = conjunction.columns - set(cube.partition_columns)
+    if wrong:
+        raise ValueError(
+            "Can only remove partitions with conditions concerning cubes physical partition columns "
+            f"({', '.join(cube.partition_columns)}), but got conditions on: {', '.join(sorted(wrong))}"
+        )
+    return conjunction
+
+
+def _is_all(conditions: object) -> bool:
+    """Whether the ``conditions`` of a removal select everything, and say so."""
+    return isinstance(conditions, str) and conditions == "all"
+
+
+def _warn_of_full_removal(argument: str, given: object, conjunction: Conjunction) -> None:
+    """Warn of a removal without conditions, which users of kartothek may rely on."""
+    if not conjunction.active and not _is_all(given):
+        warnings.warn(
+            f"No {argument}: all partitions are removed. Pass {argument}='all' if that is the intention",
+            UserWarning,
+            stacklevel=2,
+        )

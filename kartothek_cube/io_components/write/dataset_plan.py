@@ -1,26 +1,22 @@
-"""Plan the write of a dataset; a cube has one plan for each of its datasets."""
+"""Plan writes of single datasets: store, update, and the commit of files that are written already."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Any, Literal, Protocol, Self, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import attrs
+import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.commit.change import (
-    ChangeSet,
-    MetadataMerger,
-    NoUnseenPartitions,
-    Requirement,
-    WriteMode,
-)
+from kartothek_cube.core.arrow.casting import normalize_value
+from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
+from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.expressions.predicate import ConjunctionType
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_STORAGE_FORMAT,
     DEFAULT_METADATA_VERSION,
@@ -43,102 +39,24 @@ from kartothek_cube.io_components.arguments import (
 )
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg, normalize_args
-from kartothek_cube.io_components.write.delete_scope import plan_removal
-from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
+from kartothek_cube.io_components.write.table_writer import WriteContext, Written
 from kartothek_cube.io_components.write.validation import check_handles, flatten
+from kartothek_cube.io_components.write.write_plan import (
+    DatasetWritePlan,
+    SchemaMode,
+    WritePlan,
+    is_merge_mode,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
-    "DatasetWritePlan",
-    "MetadataMerger",
     "OnConflict",
-    "SchemaMode",
-    "is_merge_mode",
     "plan_commit",
     "plan_partition",
     "plan_store",
-    "plan_update",
+    "plan_dataset_update",
     "with_scope",
-    "with_write_id",
 )
-
-#: whether input has the columns of the dataset, or may lack some and add others
-SchemaMode = Literal["strict", "merge"]
-
-
-def is_merge_mode(schema_mode: SchemaMode) -> bool:
-    """The ``schema_mode`` argument; raises ValueError."""
-    if schema_mode not in ("strict", "merge"):
-        raise ValueError(f"schema_mode is 'strict' or 'merge', got {schema_mode!r}")
-    return schema_mode == "merge"
-
-
-@attrs.frozen
-class DatasetWritePlan:
-    """How files of a dataset are written, and what their commit changes."""
-
-    context: WriteContext
-    mode: WriteMode
-    metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    merge_metadata: MetadataMerger | None = None
-    #: partitions to remove, as in `ChangeSet`
-    remove_where: list[ConjunctionType] | None = None
-    #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
-    assumed_labels: pa.StringArray | None = None
-    #: labels that the added partitions replace, and what the commit requires beyond the fields above
-    replaces: pa.StringArray | None = None
-    requires: tuple[Requirement, ...] = ()
-    #: format of a new header
-    storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
-    #: whether input may have other columns than the dataset
-    merge_schema: bool = False
-    #: stream and number of its batch
-    batch: tuple[str, int] | None = None
-    #: what the history tells of the operation
-    info: OperationInfo = attrs.field(factory=partial(describe_operation, "write"))
-
-    def change_set(self, result: WriteResult, info: OperationInfo | None = None) -> ChangeSet:
-        """The change that commits what tasks wrote."""
-        merger = self.merge_metadata
-        assumed = () if self.assumed_labels is None else (NoUnseenPartitions(self.assumed_labels),)
-        return result.change_set(
-            mode=self.mode,
-            metadata=self.metadata,
-            merge_metadata=None if merger is None else partial(_merge_metadata, merger),
-            partition_keys=self.context.partition_on,
-            remove_where=self.remove_where,
-            storage_format=self.storage_format,
-            merge_schema=self.merge_schema,
-            batch=self.batch,
-            info=info or self.info,
-            write_id=self.context.write_id,
-            replaces=self.replaces,
-            requires=(*self.requires, *assumed),
-        )
-
-    def with_write_id(self, write_id: str) -> Self:
-        """The plan with an id that is part of all file names."""
-        return attrs.evolve(self, context=attrs.evolve(self.context, write_id=write_id))
-
-
-def _merge_metadata(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge stored and given metadata; the user's function has the last word on both."""
-    stored, given = dicts
-    return {**stored, **given, **user_metadata(merger([dict(stored), dict(given)]))}
-
-
-class _WritePlan(Protocol):
-    def with_write_id(self, write_id: str) -> Self: ...
-
-
-P = TypeVar("P", bound=_WritePlan)
-
-
-def with_write_id(plan: P) -> P:
-    """The plan of an idempotent write, for engines that may run tasks again, even committed ones."""
-    # the commit finds the id in the labels of the state, and changes nothing then
-    return plan.with_write_id(gen_uuid()[:16])
-
 
 #: what a removal does with partitions that another writer has added since it was planned
 OnConflict = Literal["raise", "replace"]
@@ -159,7 +77,7 @@ def plan_store(
     metadata_version: int = DEFAULT_METADATA_VERSION,
     metadata_merger: MetadataMerger | None = None,
     table_name: str = SINGLE_TABLE,
-) -> DatasetWritePlan:
+) -> WritePlan:
     """Plan to write a new dataset."""
     uuid = gen_uuid() if dataset_uuid is None else dataset_uuid
     plan = _new_plan(
@@ -177,11 +95,13 @@ def plan_store(
         metadata_version,
         metadata_storage_format,
     )
-    if overwrite:
-        return attrs.evolve(plan, mode=WriteMode.REPLACE)
-    if DatasetMetadata.exists(uuid, plan.context.store):
+    if not overwrite and DatasetMetadata.exists(uuid, plan.context.store):
         raise DatasetExistsError(uuid)
-    return attrs.evolve(plan, mode=WriteMode.CREATE)
+    return _plan(attrs.evolve(plan, mode=WriteMode.REPLACE if overwrite else WriteMode.CREATE))
+
+
+def _plan(change: DatasetWritePlan) -> WritePlan:
+    return WritePlan(store=change.context.store, changes={change.context.uuid: change})
 
 
 def _new_plan(
@@ -217,7 +137,7 @@ def _new_plan(
 
 
 @normalize_args
-def plan_update(
+def plan_dataset_update(
     dataset_uuid: str | None = None,
     store: StoreInput | None = None,
     factory: DatasetFactory | None = None,
@@ -233,7 +153,7 @@ def plan_update(
     table_name: str = SINGLE_TABLE,
     on_conflict: OnConflict = "raise",
     schema_mode: SchemaMode = "strict",
-) -> DatasetWritePlan:
+) -> WritePlan:
     """Plan to remove and add partitions; a dataset that does not exist is created."""
     is_merge = is_merge_mode(schema_mode)
     dataset = dataset_factory(dataset_uuid, store, factory)
@@ -252,9 +172,9 @@ def plan_update(
     try:
         state = dataset.dataset_metadata
     except DatasetNotFoundError:
-        return plan
-    remove_where, labels = plan_removal(state, delete_scope, context.store)
-    return attrs.evolve(
+        return _plan(plan)
+    remove_where, labels = _plan_removal(state, delete_scope, context.store)
+    change = attrs.evolve(
         plan,
         context=_complete_context(context, state, is_merge=is_merge),
         mode=WriteMode.UPDATE,
@@ -262,16 +182,18 @@ def plan_update(
         remove_where=remove_where,
         assumed_labels=None if _is_replace(on_conflict) else labels,
     )
+    return _plan(change)
 
 
-def with_scope(plan: DatasetWritePlan, delete_scope: Any) -> DatasetWritePlan:
+def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
     """Add a ``delete_scope`` that was not known at planning (a dask Delayed) to an update."""
-    if plan.mode is not WriteMode.UPDATE:
+    change = plan.dataset
+    if change.mode is not WriteMode.UPDATE:
         return plan
-    store = plan.context.store
-    dataset = DatasetMetadata.load_from_store(plan.context.uuid, open_blobs(store))
-    remove_where, labels = plan_removal(dataset, normalize_arg("delete_scope", delete_scope) or [], store)
-    return attrs.evolve(plan, remove_where=remove_where, assumed_labels=labels)
+    dataset = DatasetMetadata.load_from_store(change.context.uuid, open_blobs(plan.store))
+    scope = normalize_arg("delete_scope", delete_scope) or []
+    remove_where, labels = _plan_removal(dataset, scope, plan.store)
+    return _plan(attrs.evolve(change, remove_where=remove_where, assumed_labels=labels))
 
 
 def _is_replace(on_conflict: OnConflict) -> bool:
@@ -323,7 +245,7 @@ def plan_partition(
 ) -> WriteContext:
     """Plan to write files of an existing dataset, to be committed later."""
     dataset = dataset_factory(dataset_uuid, store, factory)
-    plan = plan_update(
+    plan = plan_dataset_update(
         factory=dataset,
         df_serializer=df_serializer,
         default_metadata_version=metadata_version,
@@ -334,7 +256,7 @@ def plan_partition(
     # the first partitions of a dataset that was created without any bring its indices along
     new = () if state.explicit_partitions else secondary_indices
     indices = _merge_indices(state, secondary_indices, new)
-    return attrs.evolve(plan.context, indices=indices)
+    return attrs.evolve(plan.dataset.context, indices=indices)
 
 
 @normalize_args
@@ -351,8 +273,8 @@ def plan_commit(
     partition_on: Any = None,
     secondary_indices: Any = None,
     on_conflict: OnConflict = "raise",
-) -> tuple[DatasetWritePlan, list[WriteResult]]:
-    """Plan to commit files that are written already; also their results."""
+) -> tuple[WritePlan, list[Written]]:
+    """Plan to commit files that are written already; also what was written."""
     handles = [handle for handle in flatten(new_partitions) if handle is not None]
     entries = user_metadata(metadata)
     if not handles and not entries and not delete_scope:
@@ -360,7 +282,7 @@ def plan_commit(
             "Need to provide new partitions, new metadata or a delete scope; none of them was given."
         )
     dataset = dataset_factory(dataset_uuid, store, factory)
-    plan = plan_update(
+    plan = plan_dataset_update(
         factory=dataset,
         delete_scope=delete_scope,
         metadata=entries,
@@ -370,9 +292,59 @@ def plan_commit(
         table_name=check_table(dataset.dataset_metadata, None),
         on_conflict=on_conflict,
     )
-    results = check_handles(plan.context, handles)
+    results = check_handles(plan.dataset.context, handles)
     # only its check matters here
     _merge_indices(
         dataset.dataset_metadata, secondary_indices, {c for result in results for c in result.indices}
     )
-    return plan, results
+    return plan, [{result.uuid: result} for result in results]
+
+
+# -- delete_scope --------------------------------------------------------------------------------------------
+
+
+def _plan_removal(
+    dataset: DatasetMetadata, delete_scope: Sequence[Mapping[str, Any]], store: StoreInput
+) -> tuple[list[ConjunctionType] | None, pa.StringArray | None]:
+    """The predicate of a ``delete_scope``, and the labels that it selects now; None for no removal."""
+    if not delete_scope:
+        return None, None
+    scope = [_conjunction(dataset, element) for element in delete_scope]
+    if not all(scope):
+        return [], dataset.partition_table.labels
+    columns = {column for conjunction in scope for column, _, _ in conjunction}
+    picked = select_partitions(dataset.load_indices(columns, store), scope)
+    return scope, dataset.partition_table.take(picked).labels
+
+
+def _conjunction(dataset: DatasetMetadata, element: Any) -> ConjunctionType:
+    if not isinstance(element, Mapping):
+        raise TypeError(
+            f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}"
+        )
+    unknown = set(element) - dataset.index_columns
+    if unknown:
+        raise ValueError(
+            f"delete_scope of dataset {dataset.uuid!r} needs indexed columns: "
+            + unknown_names("or unindexed column", unknown, dataset.index_columns)
+        )
+    return [(column, "==", _value(dataset, column, value)) for column, value in element.items()]
+
+
+def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:
+    """The value as a predicate takes it; a scope is generous, ``"2020-01-01"`` stands for a date."""
+    if is_null_value(value):
+        raise ValueError(
+            f"delete_scope of dataset {dataset.uuid!r}: no index knows where {column!r} is null, "
+            "so these rows cannot be removed"
+        )
+    if dataset.schema is None:
+        raise ValueError(
+            f"delete_scope of dataset {dataset.uuid!r}: there is no schema that types {column!r}"
+        )
+    dtype = dataset.schema.field(column).type
+    try:
+        converted = normalize_value(dtype, value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"delete_scope of dataset {dataset.uuid!r}, column {column!r}: {error}") from error
+    return pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted

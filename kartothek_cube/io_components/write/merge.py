@@ -2,51 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table
+from kartothek_cube.core.arrow.pandas_conversion import as_table, extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.arrow.types import Frame, Ints, Mask
 from kartothek_cube.core.commit.change import UnchangedPartitions
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import UnknownOutcomeError, unknown_names
-from kartothek_cube.core.partition import PartitionTable, join_components, partition_folders
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.partition import PartitionTable, group_positions, join_components, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
+from kartothek_cube.io_components.kernels.sort import (
+    last_rows_mask,
+    rechunk_by_partition,
+    sort_rows,
+)
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
-from kartothek_cube.io_components.runtime import available_cores
-from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.cube_write import finish_write, merge_writes, prepare, run_write
-from kartothek_cube.io_components.write.incremental import without_commit_state
-from kartothek_cube.io_components.write.stored_rows import (
-    CompactionContext,
-    compaction_context,
-    concat_files,
-    visible_rows,
+from kartothek_cube.io_components.runtime import available_cores, store_factory
+from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
+from kartothek_cube.io_components.write.table_writer import (
+    WriteContext,
+    Written,
+    delete_on_failure,
+    delete_uncommitted,
+    merge_writes,
 )
-from kartothek_cube.io_components.write.table_writer import WriteResult, delete_uncommitted
 from kartothek_cube.io_components.write.validation import prepare_table
+from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, without_commit_state
+from kartothek_cube.io_components.write.write_tasks import prepare, run_write
+from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
+    "CompactionContext",
     "MergeContext",
     "MergeResult",
     "MergedPartitions",
     "check_merge_input",
+    "compaction_context",
+    "concat_files",
     "finish_merge",
     "merge_cube_job",
     "merge_job",
     "run_merge",
+    "visible_rows",
 )
+
+Input = TypeVar("Input")
 
 #: stored rows that are merged at a time: enough that what is done per block does not count
 _BLOCK_BYTES = 16 << 20
@@ -81,7 +96,7 @@ class MergeContext:
     @property
     def keys(self) -> tuple[str, ...]:
         """Partition columns of the cube that the dataset has: a cell is identified within their values."""
-        stored = self.plan.constraints[self.name].types
+        stored = self.plan.dataset.context.types
         return tuple(c for c in self.plan.cube.partition_columns if c in stored)
 
 
@@ -89,7 +104,7 @@ class MergeContext:
 class MergedPartitions:
     """What a task wrote, and what that replaces."""
 
-    written: Mapping[str, WriteResult]
+    written: Written
     #: all partitions that the task read, and those of them that are replaced
     labels: pa.StringArray
     replaces: pa.StringArray
@@ -144,8 +159,8 @@ class MergeResult:
 
 def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     """Check the columns of the input; of a table without rows, so that nothing has to be computed."""
-    constraints = context.plan.constraints[context.name]
-    stored, names = set(constraints.types), set(table.column_names)
+    constraints = context.plan.constraints(context.name)
+    stored, names = set(constraints.context.types), set(table.column_names)
     where, flag = f"dataset {context.name!r}", context.delete_column
     if _PARTITION in stored | names:
         raise ValueError(f"Merges reserve the column name {_PARTITION!r}, which {where} has: rename it")
@@ -169,7 +184,7 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
         )
     cube = context.plan.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
-    needed = {*constraints.partition_on, *(constraints.indices or ()), *(keys & stored)}
+    needed = {*constraints.context.partition_on, *constraints.context.indices, *(keys & stored)}
     if needed - names:
         raise ValueError(
             f"Missing columns in the input for {where}: {unknown_names('column', needed - names, names)}. "
@@ -183,7 +198,7 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
     if context.delete_column is not None:
         rows = rows.drop_columns(context.delete_column)
     nothing = rows.select([])
-    for column, dtype in context.plan.constraints[context.name].types.items():
+    for column, dtype in context.plan.dataset.context.types.items():
         if column in rows.column_names:
             continue
         values = pa.chunked_array([pa.nulls(len(rows), dtype)])
@@ -198,12 +213,12 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
 
 def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartitions:
     """Merge tables of whole physical partitions with the stored rows; no commit."""
-    plan, name = context.plan, context.name
-    change = plan.changes[name].context
-    blobs = open_blobs(change.store)
+    plan = context.plan
+    write = plan.dataset.context
+    blobs = open_blobs(write.store)
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
-    state = DatasetMetadata.load_from_store(change.uuid, blobs)
-    compaction = compaction_context(plan.cube, change.store, state, change.serializer)
+    state = DatasetMetadata.load_from_store(write.uuid, blobs)
+    compaction = compaction_context(plan.cube, write.store, state, write.serializer)
     # partitions are merged several at a time, so that the partition is part of what identifies a cell
     compaction = attrs.evolve(
         compaction, cell=(_PARTITION, *compaction.cell), order=(_PARTITION, *compaction.cell)
@@ -224,10 +239,7 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartit
 def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
     encoded = texts.dictionary_encode()
     codes = encoded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    borders = np.flatnonzero(codes[order][1:] != codes[order][:-1]) + 1
-    groups = np.split(order, borders) if len(order) else []
-    return {encoded.dictionary[int(codes[group[0]])].as_py(): group for group in groups}
+    return {encoded.dictionary[int(codes[group[0]])].as_py(): group for group in group_positions(codes)}
 
 
 def _merge_table(
@@ -239,7 +251,7 @@ def _merge_table(
 ) -> Iterator[MergedPartitions]:
     """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
     given = {*table.column_names, _PARTITION}
-    table = prepare_table(context.plan.constraints[context.name], [table])
+    table = prepare_table(context.plan.constraints(context.name), [table])
     flags = np.zeros(len(table), dtype=bool)
     if context.delete_column is not None:
         column = table.column(context.delete_column).cast(pa.bool_())
@@ -247,7 +259,7 @@ def _merge_table(
     rows = _complete(context, table, compaction.mapping)
     # what does not fit the stored schema is refused before it meets stored rows
     prepare(context.plan, {context.name: [rows]}, unique=False)
-    types = context.plan.constraints[context.name].types
+    types = context.plan.dataset.context.types
     values = {c: rows.column(c).cast(types[c]).combine_chunks() for c in context.keys}
     found, new = [], []
     for folder, positions in _positions_by_value(join_components(values, len(rows))).items():
@@ -366,7 +378,7 @@ def _find_matches(stored: Ints, rows: Ints) -> Ints:
     return np.where(stored[found] == rows, found, -1)
 
 
-def _write(context: MergeContext, rows: pa.Table) -> dict[str, WriteResult]:
+def _write(context: MergeContext, rows: pa.Table) -> Written:
     # tasks are the parallel unit
     return run_write(context.plan, prepare(context.plan, {context.name: [rows]}), threads=1)
 
@@ -402,25 +414,19 @@ def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> Me
     merged = _merge_parts(parts)
     change = plan.changes[name]
     counts = merged.counts.combine_chunks().sort_by("partition")
-    nothing = WriteResult(change.context.uuid, change.context.table)
     requirement = UnchangedPartitions(
         context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
     )
     change = attrs.evolve(change, replaces=merged.replaces, requires=(requirement,))
     changed = attrs.evolve(plan, changes={name: change})
-    try:
-        datasets = finish_write(changed, {name: merged.written.get(name, nothing)})
-    except UnknownOutcomeError:
-        raise
-    except BaseException:
-        delete_uncommitted(plan.store, merged.written.values())
-        raise
+    with delete_on_failure(partial(delete_uncommitted, plan.store, merged.written.values())):
+        datasets = finish_write(changed, [merged.written])
     return MergeResult(datasets[name], counts)
 
 
 def merge_job(
-    context: MergeContext, tasks: Iterable[Any], run: Any = None
-) -> Job[MergeContext, Any, MergedPartitions, MergeResult]:
+    context: MergeContext, tasks: Iterable[Input], run: Callable[[MergeContext, Input], MergedPartitions]
+) -> Job[MergeContext, Input, MergedPartitions, MergeResult]:
     """Merge the rows of physical partitions in independent tasks, then commit once."""
     cube = context.plan.cube
     return Job(
@@ -428,7 +434,7 @@ def merge_job(
         description=f"merge into cube {cube.uuid_prefix}: {context.name}",
         context=attrs.evolve(context, plan=without_commit_state(context.plan)),
         tasks=tasks,
-        run=run or _run_table,
+        run=run,
         finish=partial(finish_merge, context),
         merge=_merge_parts,
         steps=("prepare", "write", "commit"),
@@ -443,11 +449,69 @@ def merge_cube_job(
     context: MergeContext, data: Frame
 ) -> Job[MergeContext, pa.Table, MergedPartitions, MergeResult]:
     """Merge a frame, partition by partition."""
-    constraints = context.plan.constraints[context.name]
-    table = as_table(data, constraints.types)
+    constraints = context.plan.constraints(context.name)
+    table = as_table(data, constraints.context.types)
     check_merge_input(context, table)
     # sorted by cell and checked as a whole, before anything is written
     rows = prepare_table(constraints, [data])
     prepare(context.plan, {context.name: [_complete(context, rows)]}, unique=False)
     task_rows = max(len(rows) // (_TASKS_PER_CORE * available_cores()), 1)
-    return merge_job(context, list(rechunk_by_partition(rows.to_batches(), context.keys, task_rows)))
+    tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
+    return merge_job(context, list(tables), _run_table)
+
+
+# -- stored rows of a partition -----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class CompactionContext:
+    """What all tasks that rewrite partitions of one dataset share."""
+
+    #: how files are written
+    write: WriteContext
+    #: types of the columns
+    schema: pa.Schema
+    #: columns that identify a cell within a physical partition
+    cell: tuple[str, ...]
+    #: sort order
+    order: tuple[str, ...]
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+
+
+def compaction_context(
+    cube: Cube, store: StoreInput, dataset: DatasetMetadata, serializer: DataFrameSerializer | None
+) -> CompactionContext:
+    """The context for the current state of a dataset."""
+    schema = arrow_schema(dataset)
+    cell = tuple(c for c in cube.dimension_columns if c in schema.names)
+    context = WriteContext(
+        store_factory(store),
+        dataset.uuid,
+        dataset.table_name,
+        tuple(dataset.partition_keys),
+        tuple(sorted(dataset.secondary_indices)),
+        check_cube_serializer(serializer),
+    )
+    keys = tuple(c for c in cube.partition_columns if c in schema.names)
+    return CompactionContext(context, schema, cell, (*keys, *cell), dataset.column_mapping)
+
+
+def concat_files(
+    compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]
+) -> pa.Table:
+    """All rows in the order of commit, with the partition keys as columns."""
+    columns = [c for c in compaction.schema.names if c not in compaction.write.partition_on]
+    stored = pa.schema([compaction.schema.field(c) for c in columns])
+    table = concat_tables([t.select(columns) for t in tables], stored, compaction.write.uuid)
+    owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
+    for column, values in files.keys(compaction.write.partition_on, compaction.schema).items():
+        table = table.append_column(column, values.take(owner))
+    extensions = extension_dtypes(tables[0].schema)
+    return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
+
+
+def visible_rows(compaction: CompactionContext, table: pa.Table) -> pa.Table:
+    """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
+    last = last_rows_mask([table.column(c) for c in compaction.cell], len(table))
+    return sort_rows(table if last is None else table.filter(pa.array(last)), compaction.order)

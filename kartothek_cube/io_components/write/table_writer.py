@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
@@ -17,12 +17,19 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Ints, is_nested
+from kartothek_cube.core.arrow.types import Ints, is_nested, widen
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys
-from kartothek_cube.core.errors import DatasetNotFoundError, SchemaConflictError, format_count, unknown_names
+from kartothek_cube.core.dataset.loading import data_keys
+from kartothek_cube.core.errors import (
+    DatasetNotFoundError,
+    SchemaConflictError,
+    UnknownOutcomeError,
+    format_count,
+    unknown_names,
+)
+from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.schema.evolution import unite_schemas
@@ -32,6 +39,7 @@ from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import strictly_increasing
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
@@ -41,16 +49,20 @@ from kartothek_cube.io_components.runtime import (
     progress_add_total,
     progress_advance,
 )
-from kartothek_cube.io_components.write.index_entries import index_entries
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 __all__ = (
     "WriteContext",
     "WriteResult",
+    "Written",
     "check_input",
+    "delete_on_failure",
     "delete_uncommitted",
     "delete_uncommitted_attempts",
+    "index_entries",
+    "index_entries_of",
     "merge_results",
+    "merge_writes",
     "split_by_partition",
     "write_files",
     "write_table",
@@ -197,6 +209,12 @@ class WriteContext:
     schema: SchemaWrapper | None = attrs.field(default=None, eq=False, repr=False)
     #: metadata of the stored dataset, if input may have other columns
     evolving: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
+    #: columns that are indexed as well, if the input of a new dataset of a cube has them
+    optional_indices: tuple[str, ...] = ()
+
+    def index_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Columns of an input of which index entries are collected ("Indices" in the cube format)."""
+        return (*self.indices, *sorted(set(self.optional_indices).intersection(columns)))
 
     def merge(self, results: Iterable[WriteResult]) -> WriteResult:
         """The results of several tasks, or of none, as one."""
@@ -251,6 +269,10 @@ class WriteResult:
         )
 
 
+#: what a task wrote, by the ids of the datasets in the plan
+Written: TypeAlias = Mapping[str, WriteResult]
+
+
 def merge_results(results: Iterable[WriteResult]) -> WriteResult:
     """Merge the results of several tasks."""
     parts = list(results)
@@ -280,6 +302,15 @@ def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
     return pa.concat_arrays([part.partitions().files[part.table] for part in parts])
 
 
+def merge_writes(parts: Iterable[Written]) -> Written:
+    """Results of many tasks as one; associative."""
+    by_name: dict[str, list[WriteResult]] = {}
+    for part in parts:
+        for name, result in part.items():
+            by_name.setdefault(name, []).append(result)
+    return {name: merge_results(results) for name, results in sorted(by_name.items())}
+
+
 def write_table(context: WriteContext, table: pa.Table, *, threads: int | None = None) -> WriteResult:
     """Write one input table as data files, without a commit."""
     origin = f"{context.uuid}/{context.table}"
@@ -292,7 +323,7 @@ def write_table(context: WriteContext, table: pa.Table, *, threads: int | None =
     labels = pc.binary_join_element_wise(prefixes, name, "")
     indices = {
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
-        for column in context.indices
+        for column in context.index_columns(table.column_names)
     }
     rows = table.drop_columns(list(context.partition_on))
     derived = PartitionTable.from_labels(context.uuid, context.table, labels).files[context.table]
@@ -304,7 +335,7 @@ def write_table(context: WriteContext, table: pa.Table, *, threads: int | None =
 
 def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
     """Empty index entries of a table without rows: with them a new dataset gets its indices."""
-    types = {column: schema.field(column).type for column in context.indices}
+    types = {column: schema.field(column).type for column in context.index_columns(schema.names)}
     return {
         column: IndexUpdate.empty(dtype) for column, dtype in types.items() if not pa.types.is_null(dtype)
     }
@@ -347,7 +378,11 @@ def check_input(context: WriteContext, table: pa.Table) -> None:
 
 
 def _check_ordered(context: WriteContext, schema: pa.Schema) -> None:
-    uses = {"partition": context.partition_on, "index": context.indices, "sort": context.sort_by}
+    uses = {
+        "partition": context.partition_on,
+        "index": context.index_columns(schema.names),
+        "sort": context.sort_by,
+    }
     for use, columns in uses.items():
         for column in set(columns).intersection(schema.names):
             dtype = schema.field(column).type
@@ -387,6 +422,66 @@ def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> pa.
     return pc.binary_join_element_wise(*parts, "", "/")
 
 
+# -- index entries ---------------------------------------------------------------------------------------
+
+
+def index_entries(
+    values: pa.ChunkedArray, starts: Ints, labels: pa.StringArray, dtype: pa.DataType
+) -> IndexUpdate:
+    """Entries of one column of a table whose partitions begin at `starts`; nulls are not indexed."""
+    partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
+    distinct, codes, partitions = _distinct_pairs(values, partition, len(starts))
+    if pa.types.is_null(distinct.type) or not distinct.type.equals(widen(dtype)):
+        distinct = distinct.cast(widen(dtype))
+    return IndexUpdate(IndexColumns.from_pairs(distinct.take(pa.array(codes)), labels, partitions), labels)
+
+
+def _distinct_pairs(
+    values: pa.ChunkedArray, partition: Ints, n_partitions: int
+) -> tuple[pa.Array, Ints, Ints]:
+    """Distinct values, and the distinct pairs of value code and partition."""
+    array = values.combine_chunks()
+    if isinstance(array, pa.Array) and len(array) and strictly_increasing([array], len(array)):
+        return array, np.arange(len(array)), partition
+    array = (
+        array.dictionary_encode()
+        if not pa.types.is_null(values.type)
+        else pa.array([], pa.null()).dictionary_encode()
+    )
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    distinct = array.dictionary
+    if not len(distinct):
+        return distinct, np.empty(0, np.int64), np.empty(0, np.int64)
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        partition = partition[valid]
+        array = array.drop_null()
+    codes = array.indices.to_numpy().astype(np.int64)
+    key = codes * n_partitions + partition
+    size = len(distinct) * n_partitions
+    # marking all pairs in a mask is linear, while np.unique sorts; the mask must not outgrow the rows by much
+    if size <= max(8 * len(key), 1 << 16):
+        present = np.zeros(size, dtype=bool)
+        present[key] = True
+        key = np.flatnonzero(present)
+    else:
+        key = np.unique(key)
+    return distinct, key // n_partitions, key % n_partitions
+
+
+def index_entries_of(
+    column: str, labels: Sequence[str], tables: Iterable[pa.Table], dtype: pa.DataType
+) -> IndexUpdate:
+    """Index entries of partitions, from one table per label in the same order."""
+    columns = [table.column(column).cast(dtype) for table in tables]
+    starts = np.cumsum([0, *map(len, columns)])[:-1]
+    values = pa.chunked_array([chunk for rows in columns for chunk in rows.chunks], type=dtype)
+    return index_entries(values, starts.astype(np.int64), pa.array(labels, pa.string()), dtype)
+
+
+# -- files of a failed write ------------------------------------------------------------------------------
+
+
 def check_same_store(store: StoreFactory, uuid: str) -> None:
     """Raise ValueError if each call of a factory opens another store, so that a commit misses its files."""
     first, second = store(), store()
@@ -397,6 +492,18 @@ def check_same_store(store: StoreFactory, uuid: str) -> None:
                 "The factory opens another store each time it is called, so what is written would be lost: "
                 "open the store once, and pass the store or a function that returns it"
             )
+
+
+@contextmanager
+def delete_on_failure(delete: Callable[[], None]) -> Iterator[None]:
+    """Delete what was written if the commit in the block fails, unless it may have been done all the same."""
+    try:
+        yield
+    except UnknownOutcomeError:
+        raise
+    except BaseException:
+        delete()
+        raise
 
 
 def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> None:

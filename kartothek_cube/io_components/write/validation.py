@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -25,12 +24,12 @@ from kartothek_cube.io_components.kernels.sort import (
 )
 from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
+from kartothek_cube.io_components.write.write_plan import DatasetConstraints
 
 __all__ = (
     "CubeElement",
     "CubeInput",
     "CubeMetadata",
-    "DatasetConstraints",
     "DatasetElement",
     "DatasetInput",
     "HandlesInput",
@@ -42,6 +41,7 @@ __all__ = (
     "collect_input",
     "flatten",
     "is_frame",
+    "iter_elements",
     "iter_inputs",
     "prepare_table",
 )
@@ -54,39 +54,6 @@ CubeInput: TypeAlias = CubeElement | Iterable[CubeElement]
 
 CubeMetadata: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Metadata to store, by dataset id."""
-
-
-@attrs.frozen
-class DatasetConstraints:
-    """What the rows of one dataset have to meet."""
-
-    #: id of the dataset
-    name: str
-    cube: Cube
-    partition_on: tuple[str, ...]
-    #: columns to index, if the rows have them; None for those of the cube specification
-    indices: tuple[str, ...] | None
-    #: payload columns of other datasets of the cube, with their dataset
-    foreign: Mapping[str, str] = attrs.field(factory=dict)
-    #: types of columns that the cube has already, for engines (pandas, Spark) with other types of their own
-    types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
-    #: whether input for a stored dataset may have other payload
-    is_evolving: bool = False
-
-    @property
-    def is_seed(self) -> bool:
-        """Whether this is the seed."""
-        return self.name == self.cube.seed_dataset
-
-    def index_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Columns of which secondary indices are kept ("Indices" in the cube format)."""
-        present = set(columns)
-        if self.indices is not None:
-            return self.indices
-        indexed = set(self.cube.index_columns)
-        if self.is_seed:
-            indexed |= set(self.cube.dimension_columns) - set(self.cube.suppress_index_on)
-        return tuple(sorted((indexed & present) - set(self.partition_on)))
 
 
 def is_frame(obj: Any) -> bool:
@@ -120,6 +87,22 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
     return frames
 
 
+def iter_elements(data: Any) -> Iterable[Any]:
+    """Iterate over the elements of an input: frames, or dicts of dataset id to frame.
+
+    >>> list(iter_elements({"weather": None}))
+    [{'weather': None}]
+    """
+    if data is None or is_frame(data) or isinstance(data, Mapping):
+        return [data]
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        raise TypeError(
+            "Expected an iterable of frames, or of dicts of dataset id to frame, "
+            f"but got an object of type {type(data).__name__}"
+        )
+    return data
+
+
 def _not_a_frame(obj: Any) -> str:
     return (
         f"Expected a pandas.DataFrame or an Arrow table, a dict of dataset id to these, or an iterable "
@@ -149,7 +132,7 @@ def _check_table(constraints: DatasetConstraints, frame: Any) -> pa.Table:
         _check_index(constraints, frame, names)
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
-    table = as_table(frame, constraints.types)
+    table = as_table(frame, constraints.context.types)
     _check_columns(constraints, table.column_names)
     return table
 
@@ -161,8 +144,8 @@ def _check_index(constraints: DatasetConstraints, frame: pd.DataFrame, names: Se
         *cube.dimension_columns,
         *cube.partition_columns,
         *cube.index_columns,
-        *constraints.partition_on,
-        *constraints.types,
+        *constraints.context.partition_on,
+        *constraints.context.types,
     } - set(names)
     dropped = [_text(name) for name in frame.index.names if name is not None and _text(name) in columns]
     if dropped:
@@ -194,19 +177,19 @@ def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> Non
             f"Dataset {constraints.name!r} must have at least one of the following dimension columns: "
             f"{', '.join(sorted(dimensions))}"
         )
-    missing = set(constraints.partition_on) - columns
+    missing = set(constraints.context.partition_on) - columns
     if missing:
         raise ValueError(
             f"Missing partition columns in {where}: " + unknown_names("column", missing, columns)
         )
-    unspecified = (set(cube.partition_columns) & columns) - set(constraints.partition_on)
+    unspecified = (set(cube.partition_columns) & columns) - set(constraints.context.partition_on)
     if unspecified:
         raise ValueError(
             f"Unspecified but provided partition columns in {where}: {', '.join(sorted(unspecified))}. "
             "Name them in partition_on or drop them"
         )
-    if constraints.is_evolving:
-        _check_merge(constraints, columns, constraints.types)
+    if constraints.context.evolving is not None:
+        _check_merge(constraints, columns, constraints.context.types)
     clashes = {
         c: constraints.foreign[c]
         for c in sorted(get_payload_subset(columns, cube))
@@ -224,7 +207,7 @@ def _check_merge(constraints: DatasetConstraints, columns: Collection[str], stor
         *cube.dimension_columns,
         *cube.partition_columns,
         *cube.index_columns,
-        *(constraints.indices or ()),
+        *(constraints.context.indices),
     }
     missing = (keys & set(stored)) - set(columns)
     if missing:
@@ -262,7 +245,7 @@ def _concat(constraints: DatasetConstraints, tables: Sequence[pa.Table]) -> pa.T
 def _check_keys(constraints: DatasetConstraints, table: pa.Table) -> None:
     """Refuse nulls and nested values in partition, dimension and index columns."""
     kinds = {
-        "partition": constraints.partition_on,
+        "partition": constraints.context.partition_on,
         "dimension": constraints.cube.dimension_columns,
         "index": constraints.cube.index_columns,
     }

@@ -290,7 +290,7 @@ def test_a_task_that_fails_leaves_nothing_behind(write, store_factory, monkeypat
         raise OSError("the store is gone")
 
     source = write(SALES)
-    monkeypatch.setattr(adopt, "finish_checked", fail)
+    monkeypatch.setattr(adopt, "finish_write", fail)
     with pytest.raises(OSError, match="gone"):
         adopt_dataset(source, CUBE, store_factory, "seed")
     assert open_blobs(store_factory).list("") == []
@@ -302,7 +302,7 @@ def test_a_killed_process_leaves_garbage_only(write, store_factory, monkeypatch)
     source = write(names)
     monkeypatch.setattr(adopt, "delete_uncommitted_attempts", lambda context: None)
     with monkeypatch.context() as patch:
-        patch.setattr(adopt, "finish_checked", lambda *args: 1 / 0)
+        patch.setattr(adopt, "finish_write", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             adopt_dataset(source, CUBE, store_factory, "names")
     assert len(list_cube_garbage(CUBE, store_factory)) == 1

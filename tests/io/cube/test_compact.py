@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.io.dask.bag_cube import compact_cube_bag
 from kartothek_cube.io.dask.delayed_cube import compact_cube_delayed
 from kartothek_cube.io.eager_cube import (
@@ -23,6 +23,7 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import compact_cube__iter
+from kartothek_cube.io_components.maintenance import compact
 from kartothek_cube.io_components.maintenance.compact import (
     compact_cube_job,
     finish_compact,
@@ -224,6 +225,23 @@ def test_inputs_that_are_gone(store, conflict):
     written = result.written.partitions().files["table"].to_pylist()
     assert written
     assert snapshot(lambda: store) == {key: data for key, data in before.items() if key not in written}
+
+
+@pytest.mark.parametrize(
+    "error, is_kept", [(OSError("gone"), False), (UnknownOutcomeError("cube++seed", "gone"), True)]
+)
+def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, is_kept):
+    """A request without an answer may be done after the header was read: then its files are needed."""
+
+    def fail(*_args):
+        raise error
+
+    context, (result,) = planned(store)
+    monkeypatch.setattr(compact, "commit_cube", fail)
+    with pytest.raises(type(error)):
+        finish_compact(context, [result])
+    (written,) = result.written.partitions().files["table"].to_pylist()
+    assert (written in store) == is_kept
 
 
 def test_finishing_twice_changes_nothing(store):

@@ -380,9 +380,9 @@ def test_an_update_that_dies_before_the_header_is_put_changes_nothing(store, mon
 
 def test_concurrent_appends_meet_the_new_schema(store):
     """An append that was planned before an update of the schema is refused, and keeps its columns."""
-    from kartothek_cube.io._local_executor import execute
+    from kartothek_cube.io_components.job import execute
     from kartothek_cube.io_components.write.cube_plan import plan_append
-    from kartothek_cube.io_components.write.cube_write import write_cube_job
+    from kartothek_cube.io_components.write.write_commit import write_cube_job
 
     frames = {"seed": [OLD.tail(1)]}
     job = write_cube_job(plan_append(CUBE, store, frames), frames)

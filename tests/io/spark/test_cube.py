@@ -235,7 +235,7 @@ def test_nothing_is_left_when_the_commit_fails(frame, built, monkeypatch):
     def fail(*_):
         raise ConnectionError("the store is gone")
 
-    monkeypatch.setattr("kartothek_cube.io_components.write.cube_write.commit_change", fail)
+    monkeypatch.setattr("kartothek_cube.io_components.write.write_commit.commit_change", fail)
     with pytest.raises(ConnectionError):
         append_to_cube_from_spark(frame, CUBE, built)
     assert files(built) == before
@@ -376,9 +376,10 @@ def test_plans_and_tasks_are_light(frame, built):
     from kartothek_cube.io_components.query.physical_plan import split_into_tasks
     from kartothek_cube.io_components.query.planner import plan_query
     from kartothek_cube.io_components.write.cube_plan import plan_update
-    from kartothek_cube.io_components.write.incremental import write_parts, write_parts_job
+    from kartothek_cube.io_components.write.write_commit import write_job
+    from kartothek_cube.io_components.write.write_tasks import write_parts
 
     plan = plan_query(CUBE, built)
     assert max(len(pickle.dumps(task)) for task in split_into_tasks(plan, 8)) < 1024
-    writing = write_parts_job(plan_update(CUBE, built, C("p") >= 0, ["seed"]), [], write_parts)
+    writing = write_job(plan_update(CUBE, built, C("p") >= 0, ["seed"]), [], write_parts)
     assert len(pickle.dumps(writing.context)) < 4096

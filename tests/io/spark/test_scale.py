@@ -12,8 +12,9 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_plan import plan_build
-from kartothek_cube.io_components.write.dataset_plan import with_write_id
-from kartothek_cube.io_components.write.incremental import commit_parts, without_commit_state, write_stream
+from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_plan import with_write_id, without_commit_state
+from kartothek_cube.io_components.write.write_tasks import write_stream
 from tests.io.dataset.test_memory import measured
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
@@ -38,7 +39,7 @@ class Written:
         self.outcomes = [pickle.dumps(write_stream(pickle.loads(self.shared), "seed", [t])) for t in tables]
 
     def commit(self) -> None:
-        commit_parts(self.plan, map(pickle.loads, self.outcomes))
+        finish_write(self.plan, map(pickle.loads, self.outcomes))
 
     def query_tasks(self) -> list[bytes]:
         return [pickle.dumps(task) for task in split_into_tasks(plan_query(CUBE, self.url), 4)]

@@ -24,8 +24,9 @@ from kartothek_cube.core.commit.tombstones import (
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage
-from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
-from kartothek_cube.io_components.write.dataset_plan import plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write
+from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.cubes import header, memory
 from tests.support.stores import Same, WrapperStore
 
@@ -74,13 +75,13 @@ def _collect_beside(store, moment, writer):
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_commit_refers_to_no_file_that_goes(store, moment):
-    plan = plan_update("data", Same.of(store))
-    results = [run_update(plan.context, frame(2))]
+    plan = plan_dataset_update("data", Same.of(store))
+    results = [write_part(plan, frame(2))]
     outcome = []
 
     def commit():
         try:
-            finish_update(plan, results)
+            finish_dataset_write(plan, results)
             outcome.append("committed")
         except ConcurrentWriteError as error:
             outcome.append("refused" if "retention" in str(error) else str(error))
@@ -114,8 +115,8 @@ def test_others_may_commit_meanwhile(store):
 
 
 def test_an_overwrite_keeps_the_add_tombstones(store):
-    plan = plan_update("data", Same.of(store))
-    results = [run_update(plan.context, frame(2))]
+    plan = plan_dataset_update("data", Same.of(store))
+    results = [write_part(plan, frame(2))]
 
     def overwrite_and_commit():
         store_dataframes_as_dataset(
@@ -126,7 +127,7 @@ def test_an_overwrite_keeps_the_add_tombstones(store):
             overwrite=True,
         )
         with pytest.raises(ConcurrentWriteError, match="retention"):
-            finish_update(plan, results)
+            finish_dataset_write(plan, results)
 
     _collect_beside(store, "during", overwrite_and_commit)
     assert read_table("data", Same.of(store)).x.tolist() == [3]
@@ -147,8 +148,8 @@ class BeforeGet(WrapperStore):
 
 
 def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(store):
-    plan = plan_update("data", Same.of(store))
-    results = [run_update(plan.context, frame(3))]
+    plan = plan_dataset_update("data", Same.of(store))
+    results = [write_part(plan, frame(3))]
     happened = []
 
     def replace_and_collect():
@@ -159,8 +160,7 @@ def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(
         happened.extend(garbage)
 
     slow = Same.of(BeforeGet(store, replace_and_collect))
-    context = attrs.evolve(plan.context, store=slow)
-    finish_update(attrs.evolve(plan, context=context), results)
+    finish_dataset_write(attrs.evolve(plan, store=slow), results)
     assert len(happened) == 1
     assert sorted(read_table("data", Same.of(store)).x) == [1, 2, 3]
 
@@ -169,7 +169,7 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     """There is no header that could hold marks: the commit looks again when it has put one."""
     store = memory()
     plan = plan_store(Same.of(store), "data")
-    results = [run_update(plan.context, frame(1))]
+    results = [write_part(plan, frame(1))]
     publish = importlib.import_module("kartothek_cube.core.commit.publish")
     original = publish.compare_and_swap_header
 
@@ -179,7 +179,7 @@ def test_a_first_commit_whose_files_went(monkeypatch):
 
     monkeypatch.setattr(publish, "compare_and_swap_header", swap)
     with pytest.raises(ConcurrentWriteError, match="retention"):
-        finish_update(plan, results)
+        finish_dataset_write(plan, results)
     assert "data.by-dataset-metadata.json" not in store.keys()
 
 

@@ -8,8 +8,9 @@ import pytest
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table
-from kartothek_cube.io_components.write.dataset_commit import check_update, finish_update, run_updates
-from kartothek_cube.io_components.write.dataset_plan import plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write
+from kartothek_cube.io_components.write.write_tasks import check_dataset_input, write_stream
 
 
 def rows(x, p) -> pa.Table:
@@ -22,19 +23,19 @@ def plan(store_factory):
 
 
 def test_tables_become_partitions(plan, store_factory):
-    result = run_updates(plan.context, [rows([2, 1], [0, 0]), rows([3], [1]), rows([], [])])
-    finish_update(plan, [result])
+    result = write_stream(plan, "uuid", [rows([2, 1], [0, 0]), rows([3], [1]), rows([], [])])
+    finish_dataset_write(plan, [result])
     assert read_table("uuid", store_factory)["x"].tolist() == [1, 2, 3]
 
 
 def test_what_was_written_before_a_bad_table_is_deleted(plan, store_factory):
     with pytest.raises(ValueError, match="Partition column p"):
-        run_updates(plan.context, [rows([1], [0]), rows([1], [None])])
+        write_stream(plan, "uuid", [rows([1], [0]), rows([1], [None])])
     assert open_blobs(store_factory).list("") == []
 
 
 def test_the_schema_of_no_rows_makes_a_dataset(plan, store_factory):
-    finish_update(plan, [check_update(plan.context, rows([], []))])
+    finish_dataset_write(plan, [{"uuid": check_dataset_input(plan.dataset.context, rows([], []))}])
     assert list(read_table("uuid", store_factory).columns) == ["p", "x"]
 
 
@@ -47,7 +48,7 @@ def test_the_schema_of_no_rows_makes_a_dataset(plan, store_factory):
     ],
 )
 def test_columns_are_checked_without_rows(plan, store_factory, table, error, fragment):
-    finish_update(plan, [run_updates(plan.context, [rows([1], [1])])])
-    again = plan_update("uuid", store_factory, sort_partitions_by="x")
+    finish_dataset_write(plan, [write_stream(plan, "uuid", [rows([1], [1])])])
+    again = plan_dataset_update("uuid", store_factory, sort_partitions_by="x")
     with pytest.raises(error, match=fragment):
-        check_update(again.context, table)
+        check_dataset_input(again.dataset.context, table)

@@ -12,8 +12,8 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io_components.write.build_index import plan_index_build
-from kartothek_cube.io_components.write.dataset_commit import run_update
 from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
+from kartothek_cube.io_components.write.write_tasks import write_dataset_input
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.factories import STORES
 
@@ -31,7 +31,7 @@ def test_nested_values_have_no_order(store_factory, use, values):
     context = WriteContext(store_factory, "uuid", **{use: ("x",)})
     good, bad = pa.table({"x": [1, 2], "y": [1, 2]}), pa.table({"x": values, "y": [1, 2]})
     with pytest.raises(NotImplementedError, match=f"Cannot {WHAT[use]} dataset uuid by column x of type"):
-        run_update(context, [good, bad])
+        write_dataset_input(context, [good, bad])
     assert open_blobs(store_factory).list("") == []
 
 

@@ -10,8 +10,9 @@ from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import query_cube
 from kartothek_cube.io_components.write.cube_plan import plan_build
-from kartothek_cube.io_components.write.cube_write import finish_write, merge_writes
-from kartothek_cube.io_components.write.incremental import check_duplicate_cells, write_stream
+from kartothek_cube.io_components.write.table_writer import merge_writes
+from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
 
@@ -32,7 +33,7 @@ def plan(store_factory):
 def test_tables_become_files(plan, store_factory):
     results = write_stream(plan, "seed", iter([table([0, 0], [2, 1]), table([1], [3]), table([], [])]))
     assert results["seed"].rows == 3 and len(results["seed"].labels) == 2
-    finish_write(plan, results)
+    finish_write(plan, [results])
     assert query_cube(CUBE, store_factory)[0]["x"].tolist() == [1, 2, 3]
 
 

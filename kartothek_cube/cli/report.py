@@ -11,9 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.cli.charts import (
+    DataFiles,
+    Growth,
+    HeatMap,
+    collect_file_stats,
+    format_values,
+    growth,
+    heat_map,
+)
 from kartothek_cube.cli.context import DEFAULT_RETENTION, is_internal_column, list_garbage_by_age
-from kartothek_cube.cli.report.charts import Growth, HeatMap, format_values, growth, heat_map
-from kartothek_cube.cli.report.files import DataFiles, collect_file_stats
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata

@@ -1,1 +1,0 @@
-"""The model of the report page: statistics of files, heat maps, growth, warnings."""

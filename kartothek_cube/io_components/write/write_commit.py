@@ -1,0 +1,463 @@
+"""Jobs of writes, and their commit: all datasets of a write at once, after the checks of their cube."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.pandas_conversion import as_table
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema
+from kartothek_cube.core.commit.header_store import CommitReceipt
+from kartothek_cube.core.commit.operation import Role, commit_operation
+from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.undo import undo_all
+from kartothek_cube.core.common_metadata import make_meta
+from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    DatasetNotFoundError,
+    DuplicateCellsError,
+    format_count,
+    unknown_names,
+)
+from kartothek_cube.core.expressions.predicate import ConjunctionType, filter_mask
+from kartothek_cube.core.history import OperationInfo
+from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.display import card
+from kartothek_cube.display import table as html_table
+from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.read.data_files import read_files
+from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
+from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
+from kartothek_cube.io_components.write.cube_plan import plan_remove
+from kartothek_cube.io_components.write.dataset_plan import plan_store
+from kartothek_cube.io_components.write.table_writer import (
+    WriteResult,
+    Written,
+    check_same_store,
+    delete_uncommitted,
+    index_entries_of,
+    merge_writes,
+)
+from kartothek_cube.io_components.write.validation import CubeMetadata
+from kartothek_cube.io_components.write.write_plan import (
+    CubeWritePlan,
+    DatasetWritePlan,
+    WritePlan,
+    without_commit_state,
+)
+from kartothek_cube.io_components.write.write_tasks import prepare, run_write
+
+__all__ = (
+    "check_schemas",
+    "commit_change",
+    "commit_cube",
+    "create_header",
+    "finish_dataset_write",
+    "finish_write",
+    "remove_partitions_job",
+    "write_cube_job",
+    "write_dataset_job",
+    "write_job",
+)
+
+P = TypeVar("P", bound=WritePlan)
+Input = TypeVar("Input")
+T = TypeVar("T")
+
+
+# -- jobs ----------------------------------------------------------------------------------------------------
+
+
+def write_job(
+    plan: P, tasks: Iterable[Input], run: Callable[[P, Input], Written]
+) -> Job[P, Input, Written, dict[str, DatasetMetadata]]:
+    """Write elements of input in independent tasks, then commit once."""
+    return Job(
+        name=plan.job_name,
+        description=plan.description,
+        context=without_commit_state(plan),
+        tasks=tasks,
+        run=run,
+        finish=partial(finish_write, plan),
+        merge=merge_writes,
+        steps=("prepare", "write", "commit"),
+    )
+
+
+def write_dataset_job(
+    plan: WritePlan, tasks: Iterable[Input], run: Callable[[WritePlan, Input], Written]
+) -> Job[WritePlan, Input, Written, DatasetMetadata]:
+    """The job of a write of one dataset, whose answer is the dataset."""
+    job: Job[WritePlan, Input, Written, Any] = write_job(plan, tasks, run)
+    return attrs.evolve(job, finish=partial(finish_dataset_write, plan))
+
+
+def write_cube_job(
+    plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]
+) -> Job[CubeWritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
+    """Check all input, which is in memory, then write it dataset by dataset, then commit."""
+    tables = prepare(plan, frames)
+    empty = sorted(set(frames) - set(tables))
+    if empty and plan.operation in ("build", "extend"):
+        problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
+        raise plan.abort_error(empty[0], problem) from problem
+    return write_job(plan, [(name, tables.get(name)) for name in sorted(frames)], _write_named)
+
+
+def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table | None]) -> Written:
+    name, table = item
+    return {name: plan.changes[name].context.merge(())} if table is None else run_write(plan, {name: table})
+
+
+def remove_partitions_job(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput | Literal["all"] = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: CubeMetadata | None = None,
+) -> Job[CubeWritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
+    """Remove partitions: a commit, without tasks."""
+    plan = plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return attrs.evolve(
+        write_cube_job(plan, {}),
+        name="remove_partitions",
+        description=f"remove partitions of cube {cube.uuid_prefix}",
+    )
+
+
+@normalize_args
+def create_header(
+    store: StoreInput,
+    dataset_uuid: str,
+    schema: Any,
+    *,
+    partition_on: Any = None,
+    metadata: MetadataInput = None,
+    overwrite: bool = False,
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    table_name: str = SINGLE_TABLE,
+) -> DatasetMetadata:
+    """Create a dataset whose header lists no partitions; they are found by a listing of the store."""
+    plan = plan_store(
+        store,
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        overwrite=overwrite,
+        metadata_storage_format=metadata_storage_format,
+        metadata_version=metadata_version,
+        table_name=table_name,
+    )
+    wrapped = make_meta(schema, origin=dataset_uuid, partition_keys=partition_on)
+    missing = set(partition_on) - set(wrapped.names)
+    if missing:
+        raise ValueError(
+            f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
+            + unknown_names("column", missing, wrapped.names)
+        )
+    change = plan.dataset.change_set(WriteResult(dataset_uuid, table_name, wrapped), plan.info)
+    dataset, _ = commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
+    return dataset
+
+
+# -- commit --------------------------------------------------------------------------------------------------
+
+
+class DatasetsById(dict[str, DatasetMetadata]):
+    """Dataset id to metadata, as writes of cubes return them."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                name,
+                dataset.uuid,
+                len(dataset.partition_table),
+                ", ".join(dataset.partition_keys or ()) or "none",
+                ", ".join(dataset.schema.names) if dataset.schema is not None else "",
+            )
+            for name, dataset in self.items()
+        ]
+        header = ["dataset", "uuid", "files", "partition keys", "columns"]
+        return card("", html_table("", header, rows)) if rows else card("No datasets")
+
+
+def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, DatasetMetadata]:
+    """Commit what tasks wrote, in any order or merged, each part once; a failure leaves all as it was."""
+    results, blobs = merge_writes(parts), open_blobs(plan.store)
+    changes = _change_sets(plan, results)
+    others: Mapping[str, DatasetMetadata] = {}
+    if isinstance(plan, CubeWritePlan):
+        others = _check_cube_write(plan, results, changes, blobs)
+    else:
+        _check_dataset_write(plan.dataset, results)
+    try:
+        written = _publish(plan, changes, blobs)
+    except ConcurrentWriteError as error:
+        check_same_store(plan.store, error.dataset_uuid)
+        raise
+    return DatasetsById({**others, **written})
+
+
+def finish_dataset_write(plan: WritePlan, parts: Iterable[Written]) -> DatasetMetadata:
+    """Commit what tasks wrote of one dataset."""
+    (dataset,) = finish_write(plan, parts).values()
+    return dataset
+
+
+def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+    """Check input and the cube as it will be, by tables without rows and before any row is read."""
+    prepare(plan, {name: [table] for name, table in tables.items()})
+    results = {}
+    for name, table in tables.items():
+        context = plan.changes[name].context
+        origin, keys = f"{context.uuid}/{context.table}", list(context.partition_on)
+        schema = make_meta(as_table(table), origin, partition_keys=keys)
+        indices = [column for column in context.index_columns(schema.names) if column in schema.names]
+        entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
+        results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
+    existing = discover_datasets_unchecked(plan.cube.uuid_prefix, open_blobs(plan.store))
+    _check_outcome(attrs.evolve(plan, keep_empty=True), _change_sets(plan, results), existing)
+
+
+def _check_cube_write(
+    plan: CubeWritePlan, results: Written, changes: Mapping[str, ChangeSet], blobs: BlobStore
+) -> Mapping[str, DatasetMetadata]:
+    """Check what was written, and the cube as it will be; datasets to return besides the written ones."""
+    _check_rows(plan, results)
+    for name, result in results.items():
+        change = plan.changes[name]
+        partition_on = change.context.partition_on
+        _warn_of_rows_outside(
+            result.uuid, result.partitions(), partition_on, result.schema, change.remove_where
+        )
+    if plan.unique_cells:
+        try:
+            _check_unique_cells(plan, results)
+        except BaseException:
+            delete_uncommitted(plan.store, results.values())
+            raise
+    existing = discover_datasets_unchecked(plan.cube.uuid_prefix, blobs)
+    _check_outcome(plan, changes, existing)
+    return existing if plan.return_all else {}
+
+
+def _check_outcome(
+    plan: CubeWritePlan,
+    changes: Mapping[str, ChangeSet],
+    existing: Mapping[str, DatasetMetadata],
+) -> None:
+    after = {name: _after_write(change, existing.get(name)) for name, change in changes.items()}
+    after = {**existing, **after}
+    _check_not_empty(plan, changes, after)
+    if changes:
+        for violation in find_violations(after, plan.cube):
+            raise plan.abort_error(violation.dataset, violation.error) from violation.error
+
+
+def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
+    changes = {}
+    for name, change in plan.changes.items():
+        if name in results or plan.commit_all:
+            result = results.get(name) or change.context.merge(())
+            if result.schema is None and change.mode is not WriteMode.UPDATE:
+                result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), result.uuid))
+            changes[name] = change.change_set(result, plan.info)
+    return changes
+
+
+def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetMetadata:
+    """A dataset as it will be, as far as the rules of a cube concern it: schema, keys, names of indices."""
+    if change.mode is not WriteMode.UPDATE:
+        return _prospective_dataset(change)
+    if dataset is None:
+        raise DatasetNotFoundError(change.uuid)
+    return dataset if change.schema is None else dataset.copy(schema=compute_schema(dataset, change))
+
+
+def _check_not_empty(
+    plan: CubeWritePlan, changes: Mapping[str, ChangeSet], after: Mapping[str, DatasetMetadata]
+) -> None:
+    for name, change in changes.items():
+        partitions, labels = after[name].partition_table, plan.changes[name].assumed_labels
+        removed = 0 if labels is None else int((partitions.positions(labels) >= 0).sum())
+        if not plan.keep_empty and not len(change.added) and len(partitions) == removed:
+            problem = ValueError(
+                f"No partitions left in dataset(s): {name}. An update may not remove all partitions without "
+                f"adding any; remove_partitions may"
+            )
+            raise plan.abort_error(name, problem) from problem
+
+
+def _prospective_dataset(change: ChangeSet) -> DatasetMetadata:
+    """A new dataset as far as the rules of a cube concern it."""
+    indices = {
+        column: ExplicitSecondaryIndex(
+            column=column,
+            index_storage_key=f"{change.uuid}/indices/{column}",
+            dtype=update.entries.values.type,
+        )
+        for column, update in change.indices.items()
+    }
+    return DatasetMetadata(
+        uuid=change.uuid,
+        partitions=PartitionTable.empty((change.table,)),
+        metadata=dict(change.metadata),
+        indices=indices,
+        partition_keys=list(change.partition_keys or ()),
+        schema=change.schema,
+        table_name=change.table,
+    )
+
+
+def _publish(
+    plan: WritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
+) -> dict[str, DatasetMetadata]:
+    if not isinstance(plan, CubeWritePlan):
+        return {name: commit_change(blobs, change)[0] for name, change in changes.items()}
+    # the seed last: without it there is no cube, so that readers with any library see all of a new one
+    order = plan.cube.commit_order(changes)
+    steps = {changes[name].uuid: partial(commit_change, blobs, changes[name]) for name in order}
+    creates = any(change.mode is not WriteMode.UPDATE for change in changes.values())
+    written = commit_cube(plan.cube, blobs, steps, plan.info, creates=creates)
+    return {name: written[changes[name].uuid] for name in sorted(changes)}
+
+
+def commit_cube(
+    cube: Cube,
+    blobs: BlobStore,
+    steps: Mapping[str, Callable[[Role], tuple[T, CommitReceipt]]],
+    info: OperationInfo | None = None,
+    *,
+    creates: bool = False,
+) -> dict[str, T]:
+    """Commit datasets of a cube, by uuid, at once; undo what was published if one of them fails."""
+    seed = cube.ktk_dataset_uuid(cube.seed_dataset)
+
+    def touch(role: Role) -> tuple[Any, CommitReceipt]:
+        table = DatasetMetadata.load_from_store(seed, blobs, load_schema=False).table_name
+        return commit(blobs, ChangeSet(seed, table, info=info), role=role)
+
+    return commit_operation(blobs, seed, steps, touch, partial(undo_all, blobs), creates=creates)
+
+
+def _check_unique_cells(plan: CubeWritePlan, results: Written) -> None:
+    """Raise DuplicateCellsError for a cell of the input that the seed has in another partition."""
+    cube = plan.cube
+    result = results.get(cube.seed_dataset)
+    if result is None or result.schema is None:
+        return
+    blobs = open_blobs(plan.store)
+    seed = DatasetMetadata.load_from_store(result.uuid, blobs).load_indices(cube.dimension_columns, blobs)
+    indices = {}
+    for column, update in result.indices.items():
+        stored = seed.secondary_indices[column].columns_data if column in seed.secondary_indices else None
+        if column in cube.dimension_columns and stored is not None:
+            indices[column] = IndexColumns.merge([stored, update.entries], stored.values.type)
+    files = seed.partition_table.concat(result.partitions())
+    repeated = find_repeated_cells(
+        blobs,
+        cube.dimension_columns,
+        cube.partition_columns,
+        files,
+        result.table,
+        result.schema.internal(),
+        indices,
+        np.arange(len(files)) >= len(seed.partition_table),
+    )
+    if repeated is not None:
+        raise DuplicateCellsError(cube.seed_dataset, repeated.example, detail=f"{repeated}.")
+
+
+def _check_rows(plan: CubeWritePlan, results: Written) -> None:
+    new = {name for name, change in plan.changes.items() if change.mode is not WriteMode.UPDATE}
+    empty = sorted(name for name in new & set(results) if not len(results[name].labels))
+    seed = plan.cube.seed_dataset
+    if empty:
+        problem = f"Cannot write empty datasets: {', '.join(empty)}"
+    elif plan.operation == "build" and seed not in results:
+        problem = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
+    else:
+        return
+    error = ValueError(problem)
+    raise plan.abort_error(min(empty, default=seed), error) from error
+
+
+def _check_dataset_write(plan: DatasetWritePlan, results: Written) -> None:
+    """Check that labels are unique, and that a new dataset has something to take its schema from."""
+    uuid, result = plan.context.uuid, results.get(plan.context.uuid)
+    duplicates = extract_duplicates(result.labels.to_pylist()) if result else []
+    if duplicates:
+        raise ValueError(f"Duplicate partition labels for dataset {uuid!r}: {', '.join(sorted(duplicates))}")
+    if plan.mode is WriteMode.UPDATE or (result is not None and result.schema is not None):
+        return
+    if result is None or plan.context.partition_on or plan.mode is WriteMode.UPSERT:
+        raise ValueError(
+            f"Cannot store an empty dataset: there is no input for {uuid!r}. To create one "
+            "without partitions, use create_empty_dataset_header or pass a DataFrame without rows"
+        )
+
+
+def commit_change(
+    blobs: BlobStore, change: ChangeSet, role: Role = None
+) -> tuple[DatasetMetadata, CommitReceipt]:
+    """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
+    read = partial(_read_index_entries, blobs, change.uuid, change.table, change.added)
+    return commit(blobs, change, read, role)
+
+
+def _warn_of_rows_outside(
+    uuid: str,
+    partitions: PartitionTable,
+    partition_keys: Sequence[str],
+    schema: SchemaWrapper | None,
+    remove_where: list[ConjunctionType] | None,
+) -> None:
+    """Warn of written partitions that an update does not remove first: their rows are only appended."""
+    if not remove_where or schema is None or not len(partitions):
+        return
+    columns = sorted({column for conjunction in remove_where for column, _, _ in conjunction})
+    keys = partitions.keys(partition_keys, schema)
+    outside = np.flatnonzero(~to_numpy(filter_mask(pa.table(keys), remove_where)))
+    if len(outside):
+        example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
+        of = format_count(len(partitions), "written partition")
+        warnings.warn(
+            f"Update of dataset {uuid!r}: remove_conditions do not select {len(outside)} of {of}, "
+            f"such as {example}. Rows that are stored there stay",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _read_index_entries(
+    blobs: BlobStore, uuid: str, table: str, added: PartitionTable, column: str, labels: Sequence[str]
+) -> IndexUpdate:
+    """Read the index entries that the tasks of a write did not collect back from the files."""
+    derived = PartitionTable.from_labels(uuid, table, labels).files[table].to_pylist()
+    positions = added.positions(labels)
+    # the keys of added partitions need not follow from their labels
+    own = added.files[table].to_pylist() if len(added) else []
+    keys = [own[position] if position >= 0 else key for position, key in zip(positions, derived, strict=True)]
+    dataset = DatasetMetadata.load_from_store(uuid, blobs)
+    dtype = arrow_schema(dataset).field(column).type
+    tables = read_files(blobs, keys, [column], mapping=dataset.column_mapping)
+    return index_entries_of(column, labels, tables, dtype)

@@ -1,4 +1,4 @@
-"""Calls of users, right and wrong ones, for mypy (``make lint``): an ``ignore`` without an error is an error."""
+"""Calls of users, right and wrong ones, for mypy (``make lint``): an ``ignore`` without error is an error."""
 
 from __future__ import annotations
 

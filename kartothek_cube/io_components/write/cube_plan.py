@@ -32,6 +32,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, SchemaMode, is_merge_mode
 from kartothek_cube.io_components.write.delete_scope import (
+    CallerLine,
     partition_scope,
     removal_conditions,
     warn_of_full_removal,
@@ -128,6 +129,8 @@ class CubeWritePlan:
     keep_empty: bool = False
     #: whether the result has all datasets of the cube
     return_all: bool = False
+    #: what asked for a removal of partitions, if anything did
+    caller: CallerLine | None = attrs.field(default=None, eq=False)
     #: message and job of the user
     annotations: OperationInfo = attrs.field(factory=partial(describe_operation, ""))
 
@@ -360,9 +363,10 @@ def _plan_removal(
     """Plan updates that also remove the partitions which meet conditions."""
     existing = discover_datasets(cube, store)
     conjunction = None
+    caller = CallerLine.find()
     if conditions is not None:
         conjunction = removal_conditions(cube, conditions, existing)
-        warn_of_full_removal(argument, conditions, conjunction)
+        warn_of_full_removal(caller, argument, conditions, conjunction)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
     plan = _plan_existing(operation, cube, store, datasets, metadata, df_serializer)
     changes = dict(plan.changes)
@@ -372,7 +376,7 @@ def _plan_removal(
             selected = select_partitions(existing[name], remove_where or None)
             labels = existing[name].partition_table.take(selected).labels
             changes[name] = attrs.evolve(change, remove_where=remove_where, assumed_labels=labels)
-    return attrs.evolve(plan, changes=changes, commit_all=True)
+    return attrs.evolve(plan, changes=changes, commit_all=True, caller=caller)
 
 
 def plan_remove(

@@ -349,12 +349,11 @@ def _finish_merged(
 
 def finish_checked(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, DatasetMetadata]:
     """Check what was written against the partitions that are removed, and commit."""
-    for name, result in results.items():
-        change = plan.changes[name]
-        partition_on = change.context.partition_on
-        warn_of_rows_outside(
-            result.uuid, result.partitions(), partition_on, result.schema, change.remove_where
-        )
+    if plan.caller is not None:
+        for name, result in results.items():
+            change, partitions = plan.changes[name], result.partitions()
+            keys, remove_where = change.context.partition_on, change.remove_where
+            warn_of_rows_outside(plan.caller, result.uuid, partitions, keys, result.schema, remove_where)
     if plan.unique_cells:
         try:
             _check_unique_cells(plan, results)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
+    "CallerLine",
     "partition_scope",
     "plan_removal",
     "removal_conditions",
@@ -124,17 +126,40 @@ def is_all(conditions: object) -> bool:
     return isinstance(conditions, str) and conditions == "all"
 
 
-def warn_of_full_removal(argument: str, given: object, conjunction: Conjunction) -> None:
+#: for each file the warnings that were shown: by default, each line warns once
+_SHOWN: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
+
+
+class CallerLine(NamedTuple):
+    """A line of the user's code, which warnings name; also those of tasks, in other threads and processes."""
+
+    file: str
+    number: int
+
+    @classmethod
+    def find(cls) -> Self:
+        """The innermost line outside of this package that is being executed."""
+        frame = sys._getframe()
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("kartothek_cube."):
+            frame = frame.f_back
+        return cls(frame.f_code.co_filename, frame.f_lineno)
+
+    def warn(self, message: str) -> None:
+        """Warn as if this line did."""
+        shown = _SHOWN.setdefault(self.file, {})
+        warnings.warn_explicit(message, UserWarning, self.file, self.number, registry=shown)
+
+
+def warn_of_full_removal(caller: CallerLine, argument: str, given: object, conjunction: Conjunction) -> None:
     """Warn of a removal without conditions, which users of kartothek may rely on."""
     if not conjunction.active and not is_all(given):
-        warnings.warn(
-            f"No {argument}: all partitions are removed. Pass {argument}='all' if that is the intention",
-            UserWarning,
-            stacklevel=2,
+        caller.warn(
+            f"No {argument}: all partitions are removed. Pass {argument}='all' if that is the intention"
         )
 
 
 def warn_of_rows_outside(
+    caller: CallerLine,
     uuid: str,
     partitions: PartitionTable,
     partition_keys: Sequence[str],
@@ -150,9 +175,7 @@ def warn_of_rows_outside(
     if len(outside):
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
         of = format_count(len(partitions), "written partition")
-        warnings.warn(
+        caller.warn(
             f"Update of dataset {uuid!r}: remove_conditions do not select {len(outside)} of {of}, "
-            f"such as {example}. Rows that are stored there stay",
-            UserWarning,
-            stacklevel=2,
+            f"such as {example}. Rows that are stored there stay"
         )

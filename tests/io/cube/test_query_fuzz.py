@@ -9,6 +9,7 @@ import pytest
 from tests.support.query_fuzz import run_case
 
 
+@pytest.mark.filterwarnings("ignore:Update of dataset")
 @pytest.mark.parametrize("first", range(0, 12, 4))
 def test_queries_of_random_cubes(first, tmp_path):
     counts: Counter[str] = Counter()

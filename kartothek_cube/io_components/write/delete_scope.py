@@ -140,7 +140,7 @@ class CallerLine(NamedTuple):
     def find(cls) -> Self:
         """The innermost line outside of this package that is being executed."""
         frame = sys._getframe()
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("kartothek_cube."):
+        while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("kartothek_cube."):
             frame = frame.f_back
         return cls(frame.f_code.co_filename, frame.f_lineno)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,16 @@ FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", S
 
 #: files with one test of ten seconds to two minutes, longest first
 LONG = ("test_cluster.py", "test_connect.py", "spark.rst", "dask.rst")
+
+
+#: where a directory is memory
+MEMORY = Path("/dev/shm")
+
+
+def pytest_configure() -> None:
+    """Keep directories of tests in memory: commits to a disk wait until it has the data."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -129,7 +129,7 @@ class CubeWritePlan:
     keep_empty: bool = False
     #: whether the result has all datasets of the cube
     return_all: bool = False
-    #: what asked for a removal of partitions, if anything did
+    #: line of the user that asks for a removal of partitions, if one does
     caller: CallerLine | None = attrs.field(default=None, eq=False)
     #: message and job of the user
     annotations: OperationInfo = attrs.field(factory=partial(describe_operation, ""))

@@ -79,7 +79,7 @@ def loc(p):
 
 def cal():
     """Rows with nothing but days."""
-    return pd.DataFrame({"y": days(), "v7": days().dayofweek.values.astype("int64")})
+    return pd.DataFrame({"y": days(), "v7": days().day_of_week.values.astype("int64")})
 
 
 def whole(part):

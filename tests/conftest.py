@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,18 @@ SPARK = "spark"
 FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", SPARK)
 
 
-#: tests that are one process of their own, for a minute or more
-LONG = ("test_cluster.py", "test_connect.py")
+#: files with one test of ten seconds to two minutes, longest first
+LONG = ("test_cluster.py", "test_connect.py", "spark.rst", "dask.rst")
+
+
+#: where a directory is memory
+MEMORY = Path("/dev/shm")
+
+
+def pytest_configure() -> None:
+    """Keep directories of tests in memory: commits to a disk wait until it has the data."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,7 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     selected = [item for item in items if is_selected(item)]
     config.hook.pytest_deselected(items=list(set(items) - set(selected)))
     # long tests come first, lest others wait for them in the end
-    items[:] = sorted(selected, key=lambda item: item.path.name not in LONG)
+    order = {name: position for position, name in enumerate(LONG)}
+    items[:] = sorted(selected, key=lambda item: order.get(item.path.name, len(LONG)))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.spark_session import CONFIG
+from tests.support.spark_session import shared_session
 
 BENCH = ROOT / "asv_bench"
 SIZE = {"BENCH_P": "8", "BENCH_X": "4", "BENCH_Y": "12"}
@@ -76,12 +76,17 @@ def test_planning(tmp_path):
     )
 
 
-def test_spark(tmp_path, workload):
-    # Java compiles little, as in all tests: most of its code runs once
-    java = CONFIG["spark.driver.extraJavaOptions"]
-    places = [tmp_path / name for name in ("store", "other", "out.json")]
-    run("peers/spark.py", *places, 1, 0, JAVA_TOOL_OPTIONS=java)
-    result = json.loads((tmp_path / "out.json").read_text())
+def test_spark(tmp_path, workload, monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    monkeypatch.syspath_prepend(BENCH / "peers")
+    monkeypatch.setitem(sys.modules, "workload", workload)
+    # it imports the workload, whose size is that of this test
+    monkeypatch.delitem(sys.modules, "_common", raising=False)
+    spec = importlib.util.spec_from_file_location("peer", BENCH / "peers" / "spark.py")
+    peer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(peer)
+    # a session of its own would take longer to start than all the rest
+    result = peer.measure(shared_session(), tmp_path / "store", tmp_path / "other", 1, 0)
 
     df = workload.whole(workload.seed).merge(workload.whole(workload.enrich))
     expected = {"query": df, "query, payload": df[df.v1 > 2.5], "query, partition": df[df.p == 7]}

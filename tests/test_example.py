@@ -153,12 +153,15 @@ def test_nothing_else_is_printed(told: Told) -> None:
     assert max(map(len, told.out.replace(str(told.directory), "DIR").splitlines())) <= 100
 
 
-def test_what_to_try_next_works(told: Told) -> None:
+def test_what_to_try_next_works(told: Told, departures: pd.DataFrame) -> None:
     snippets = told.out.partition("and paste:")[2].partition("\nDone in ")[0]
     done = run_python("-c", snippets)
     assert done.returncode == 0, done.stderr
-    for word in ("is_holiday", "Mon", "JFK", "mean_delay"):
+    for word in ("is_holiday", "Mon", "JFK"):
         assert word in done.stdout
+    # one of three months was removed
+    assert "{'version': 0, 'files': 2, 'added': 2, 'removed': 0}" in done.stdout
+    assert f"[{len(departures.query('month > 10'))} rows x " in done.stdout
 
 
 def test_the_cube_can_be_deleted_in_the_end(

@@ -143,21 +143,25 @@ def measure_queries(spark, root, rounds, warm_up):
     return result
 
 
+def measure(spark, root, other, rounds, warm_up):
+    """Measure everything in a session, below two directories: workload -> engine -> one value per round."""
+    write_input(other / "input")
+    frames = {name: spark.read.parquet(str(other / "input" / name)) for name in RAW}
+    pair = {name: frames[name] for name in ("seed", "enrich")}
+    result = measure_builds(pair, root, other, rounds, warm_up)
+    more = {name: frames[name] for name in ("loc", "cal")}
+    extend_cube_from_spark(more, CUBE, store_url(root), partition_on={"cal": []})
+    result.update(measure_queries(spark, root, rounds, warm_up))
+    return result
+
+
 def main(root, other, out, rounds=3, warm_up=2):
-    """Measure: workload -> engine -> one value per round.
+    """Measure in a session of its own.
 
     Rounds of the warm-up are not counted: Java compiles code at run time.
     """
-    counts = int(rounds), int(warm_up)
-    root, other = Path(root).resolve(), Path(other).resolve()
-    write_input(other / "input")
     spark = register(local_session(memory="4g"))
-    frames = {name: spark.read.parquet(str(other / "input" / name)) for name in RAW}
-    pair = {name: frames[name] for name in ("seed", "enrich")}
-    result = measure_builds(pair, root, other, *counts)
-    more = {name: frames[name] for name in ("loc", "cal")}
-    extend_cube_from_spark(more, CUBE, store_url(root), partition_on={"cal": []})
-    result.update(measure_queries(spark, root, *counts))
+    result = measure(spark, Path(root).resolve(), Path(other).resolve(), int(rounds), int(warm_up))
     spark.stop()
     _common.write(out, result)
 

@@ -326,7 +326,7 @@ def test_an_empty_cube(ok, call, tmp_path):
     cube = Cube(["x"], ["p"], "empty", index_columns=["v"])
     store = f"hfs://{tmp_path}/store"
     build_cube(pd.DataFrame({"x": [1], "p": ["a"], "v": [0.5]}), cube, store)
-    remove_partitions(cube, store, None)
+    remove_partitions(cube, store, "all")
     assert "  - v: double" in ok("empty", "info")
     assert "files:  0" in ok("empty", "stats")
     for options in (["-o", "csv"], ["-o", "csv", "-w", "v > 1"]):

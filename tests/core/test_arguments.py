@@ -103,26 +103,6 @@ def test_parameters_of_a_cube_are_typed():
     }
 
 
-def test_mypy_checks_the_arguments_of_users():
-    """The types are seen from outside: the package is marked as typed, and its short names are known."""
-    api = pytest.importorskip("mypy.api")
-    code = {
-        "from kartothek_cube import Cube, append_to_cube, open_cube": None,
-        'Cube(dimension_columns=5, partition_columns="p", uuid_prefix="c")': '"dimension_columns" to "Cube"',
-        'Cube(["x"], ["p"], uuid_prefix=5)': '"uuid_prefix" to "Cube"',
-        'cube = Cube("x", ["p"], "c", index_columns={"i"})': None,
-        'append_to_cube(None, cube, "hfs:///c", schema_mode="union")': '"schema_mode" to "append_to_cube"',
-        'open_cube("hfs:///c", "c").append(None, schema_mode="union")': '"schema_mode"',
-    }
-    command = ["--follow-imports=silent", "--ignore-missing-imports", "--config-file=", "-c", "\n".join(code)]
-    output, errors, _ = api.run(command)
-    assert errors == ""
-    messages = {int(line.split(":")[1]): line for line in output.splitlines() if ": error:" in line}
-    expected = {number: text for number, text in enumerate(code.values(), 1) if text is not None}
-    assert set(messages) == set(expected), output
-    assert all(text in messages[number] for number, text in expected.items()), output
-
-
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_public_parameters_are_typed(function):
     parameters = inspect.signature(function).parameters.values()

@@ -34,7 +34,12 @@ def test_kill(name, tmp_path):
     for _ in range(50 * KILLS):
         root = tmp_path / "killed"
         place = _fresh(before, root)
-        killed += crash.run_and_kill(name, place, moments.uniform(0, 1.2 * seconds))
+        moment = moments.uniform(0, 1.2 * seconds)
+        if crash.run_and_kill(name, place, moment):
+            killed += 1
+        else:
+            # other processes may have slowed down the first runs
+            seconds = min(seconds, moment)
         for path in root.rglob("*.parquet"):
             pq.read_metadata(path)
         crash.check_old_or_new(place, old, new)

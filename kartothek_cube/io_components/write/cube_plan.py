@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -36,6 +35,7 @@ from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_plan import (
+    CallerLine,
     CubeWritePlan,
     DatasetWritePlan,
     SchemaMode,
@@ -342,9 +342,10 @@ def _plan_removal(
     """Plan updates that also remove the partitions which meet conditions."""
     existing = discover_datasets(cube, store)
     conjunction = None
+    caller = CallerLine.find()
     if conditions is not None:
         conjunction = removal_conditions(cube, conditions, existing)
-        _warn_of_full_removal(argument, conditions, conjunction)
+        _warn_of_full_removal(caller, argument, conditions, conjunction)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
     plan = _plan_existing(operation, cube, store, datasets, metadata, df_serializer)
     changes = dict(plan.changes)
@@ -354,7 +355,7 @@ def _plan_removal(
             selected = select_partitions(existing[name], remove_where or None)
             labels = existing[name].partition_table.take(selected).labels
             changes[name] = attrs.evolve(change, remove_where=remove_where, assumed_labels=labels)
-    return attrs.evolve(plan, changes=changes, commit_all=True)
+    return attrs.evolve(plan, changes=changes, commit_all=True, caller=caller)
 
 
 def plan_remove(
@@ -436,11 +437,9 @@ def _is_all(conditions: object) -> bool:
     return isinstance(conditions, str) and conditions == "all"
 
 
-def _warn_of_full_removal(argument: str, given: object, conjunction: Conjunction) -> None:
+def _warn_of_full_removal(caller: CallerLine, argument: str, given: object, conjunction: Conjunction) -> None:
     """Warn of a removal without conditions, which users of kartothek may rely on."""
     if not conjunction.active and not _is_all(given):
-        warnings.warn(
-            f"No {argument}: all partitions are removed. Pass {argument}='all' if that is the intention",
-            UserWarning,
-            stacklevel=2,
+        caller.warn(
+            f"No {argument}: all partitions are removed. Pass {argument}='all' if that is the intention"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -58,6 +57,7 @@ from kartothek_cube.io_components.write.table_writer import (
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_plan import (
+    CallerLine,
     CubeWritePlan,
     DatasetWritePlan,
     WritePlan,
@@ -243,12 +243,11 @@ def _check_cube_write(
 ) -> Mapping[str, DatasetMetadata]:
     """Check what was written, and the cube as it will be; datasets to return besides the written ones."""
     _check_rows(plan, results)
-    for name, result in results.items():
-        change = plan.changes[name]
-        partition_on = change.context.partition_on
-        _warn_of_rows_outside(
-            result.uuid, result.partitions(), partition_on, result.schema, change.remove_where
-        )
+    if plan.caller is not None:
+        for name, result in results.items():
+            change, partitions = plan.changes[name], result.partitions()
+            keys, remove_where = change.context.partition_on, change.remove_where
+            _warn_of_rows_outside(plan.caller, result.uuid, partitions, keys, result.schema, remove_where)
     if plan.unique_cells:
         try:
             _check_unique_cells(plan, results)
@@ -425,6 +424,7 @@ def commit_change(
 
 
 def _warn_of_rows_outside(
+    caller: CallerLine,
     uuid: str,
     partitions: PartitionTable,
     partition_keys: Sequence[str],
@@ -440,11 +440,9 @@ def _warn_of_rows_outside(
     if len(outside):
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
         of = format_count(len(partitions), "written partition")
-        warnings.warn(
+        caller.warn(
             f"Update of dataset {uuid!r}: remove_conditions do not select {len(outside)} of {of}, "
-            f"such as {example}. Rows that are stored there stay",
-            UserWarning,
-            stacklevel=2,
+            f"such as {example}. Rows that are stored there stay"
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -27,6 +29,7 @@ from kartothek_cube.io_components.arguments import user_metadata
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
 __all__ = (
+    "CallerLine",
     "CubeWritePlan",
     "DatasetConstraints",
     "DatasetWritePlan",
@@ -133,6 +136,30 @@ class WritePlan:
         return f"write dataset {self.dataset.context.uuid}"
 
 
+#: for each file the warnings that were shown: by default, each line warns once
+_SHOWN: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
+
+
+class CallerLine(NamedTuple):
+    """A line of the user's code, which warnings name; also those of tasks, in other threads and processes."""
+
+    file: str
+    number: int
+
+    @classmethod
+    def find(cls) -> Self:
+        """The innermost line outside of this package that is being executed."""
+        frame = sys._getframe()
+        while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("kartothek_cube."):
+            frame = frame.f_back
+        return cls(frame.f_code.co_filename, frame.f_lineno)
+
+    def warn(self, message: str) -> None:
+        """Warn as if this line did."""
+        shown = _SHOWN.setdefault(self.file, {})
+        warnings.warn_explicit(message, UserWarning, self.file, self.number, registry=shown)
+
+
 @attrs.frozen(kw_only=True)
 class CubeWritePlan(WritePlan):
     """A planned write of datasets of a cube, by their ids, with the rules of the cube."""
@@ -147,6 +174,8 @@ class CubeWritePlan(WritePlan):
     return_all: bool = False
     #: whether no cell of the input may be in another partition of the cube
     unique_cells: bool = False
+    #: line of the user that asks for a removal of partitions, if one does
+    caller: CallerLine | None = attrs.field(default=None, eq=False)
 
     @property
     def job_name(self) -> str:

@@ -46,7 +46,7 @@ CHANGES = {
     ),
     "append": lambda d, s: d.append_to_cube(data=frame(x=[5], p=[5], v1=[15]), cube=CUBE, store=s),
     "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
-    "remove all": lambda d, s: d.remove_partitions(cube=CUBE, store=s),
+    "remove all": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions="all"),
     "update": lambda d, s: d.update_cube(
         data=SEED.iloc[:1], cube=CUBE, store=s, remove_conditions=C("p") == 0, ktk_cube_dataset_ids=["seed"]
     ),

@@ -208,7 +208,7 @@ def test_an_index_that_comes_meanwhile(store):
 
 CONFLICTS = {
     "remove": lambda s: remove_partitions(CUBE, s, C("p") == 0),
-    "update": lambda s: update_cube(SEED, CUBE, s, C("p") == 0, ["seed"]),
+    "update": lambda s: update_cube(SEED[:2], CUBE, s, C("p") == 0, ["seed"]),
     "overwrite": lambda s: build_cube(SEED, CUBE, s, overwrite=True),
     "compact": lambda s: compact_cube(CUBE, s),
 }

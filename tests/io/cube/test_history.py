@@ -176,7 +176,7 @@ def test_rollback_of_one_dataset(store):
 def test_rollback_needs_the_files_of_all_datasets(store):
     time = now(store)
     lost = next(key for key in store.keys() if key.startswith("cube++seed/table/p="))
-    remove_partitions(CUBE, store)
+    remove_partitions(CUBE, store, "all")
     store.delete(lost)
     before = snapshot(lambda: store)
     with pytest.raises(CorruptDatasetError) as caught:
@@ -209,7 +209,7 @@ def test_rollback_that_is_overtaken(store, monkeypatch):
 def test_cleanup_keeps_what_older_states_need(store):
     times = changed(store)
     compact_cube(CUBE, store)
-    remove_partitions(CUBE, store)
+    remove_partitions(CUBE, store, "all")
     before = snapshot(lambda: store)
     assert list_cube_garbage(CUBE, store) == []
     cleanup_cube(CUBE, store)

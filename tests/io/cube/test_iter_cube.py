@@ -61,6 +61,7 @@ def test_wrong_input(store, data):
     assert dataset_ids(store) == set()
 
 
+@pytest.mark.filterwarnings("ignore:Update of dataset")
 def test_one_frame_is_in_memory_at_a_time(store):
     alive = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
 
@@ -314,6 +315,22 @@ def test_an_update_replaces_everything(driver, built):
     assert rows(driver.query_cube(cube=CUBE, store=built))["QTY"] == [10]
     with pytest.warns(UserWarning, match="No remove_conditions"):
         driver.update_cube(data=MORE, remove_conditions=[], **arguments)
+
+
+def test_warnings_name_the_line_of_the_user(driver, built):
+    """Here, the user is the façade of the tests. With dask, a task finds out what the warning says."""
+    arguments = {"cube": CUBE, "store": built}
+    with pytest.warns(UserWarning, match="do not select") as outside:
+        driver.update_cube(
+            data=MORE, remove_conditions=C("COUNTRY") == "DE", ktk_cube_dataset_ids=["seed"], **arguments
+        )
+    with pytest.warns(UserWarning, match="No conditions") as everything:
+        driver.remove_partitions(conditions=None, **arguments)
+    for caught, function in ((outside, driver.update_cube), (everything, driver.remove_partitions)):
+        (warning,) = caught
+        lines, first = inspect.getsourcelines(function)
+        assert warning.filename == inspect.getsourcefile(function)
+        assert warning.lineno - first in range(len(lines))
 
 
 def test_an_update_outside_of_its_conditions_warns(built):

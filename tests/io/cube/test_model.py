@@ -274,4 +274,6 @@ class CubeMachine(RuleBasedStateMachine):
 
 
 TestCube = CubeMachine.TestCase
+#: updates may write what they do not remove
+TestCube.pytestmark = [pytest.mark.filterwarnings("ignore:Update of dataset")]
 TestCube.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)

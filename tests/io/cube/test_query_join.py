@@ -226,6 +226,6 @@ def test_a_dataset_without_payload_has_no_effect(driver, store_factory):
 
 def test_a_dataset_without_partitions_left(driver, store_factory):
     build(store_factory, seed=SEED, enrich=ENRICHED["a"])
-    driver.remove_partitions(cube=CUBE, store=store_factory, ktk_cube_dataset_ids="enrich")
+    driver.remove_partitions(cube=CUBE, store=store_factory, conditions="all", ktk_cube_dataset_ids="enrich")
     assert query(driver, store_factory)["a"] == [None] * 4
     assert query(driver, store_factory, conditions=C("a") == 0) is None

@@ -286,6 +286,7 @@ ARROW = frame(
 )
 
 
+@pytest.mark.filterwarnings("ignore:Update of dataset")
 @pytest.mark.parametrize("form", [lambda table: table, Stream], ids=["table", "stream"])
 @pytest.mark.parametrize("write", ["build", "extend", "append", "update"])
 def test_arrow_gives_the_same_as_pandas(store_factory, other_store_factory, form, write):

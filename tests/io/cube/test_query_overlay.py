@@ -96,7 +96,7 @@ def test_a_replaced_partition_comes_last(driver, store_factory):
     )
     append(store_factory, enrich=frame(x=[0], a=[2], v2=[30]))
     assert query(driver, store_factory)["v2"] == [30, None]
-    driver.remove_partitions(cube=CUBE, store=store_factory, conditions=None, ktk_cube_dataset_ids="enrich")
+    driver.remove_partitions(cube=CUBE, store=store_factory, conditions="all", ktk_cube_dataset_ids="enrich")
     append(store_factory, enrich=frame(x=[0], a=[2], v2=[50]))
     append(store_factory, enrich=frame(x=[0], a=[1], v2=[40]))
     assert query(driver, store_factory)["v2"] == [40, None]

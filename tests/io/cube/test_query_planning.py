@@ -142,7 +142,7 @@ WRITERS = {
     "build": lambda d, s: d.build_cube(data=BOTH, cube=CUBE, store=s, overwrite=True),
     "append": lambda d, s: d.append_to_cube(data=BOTH, cube=CUBE, store=s),
     "update": lambda d, s: d.update_cube(
-        data=dict(BOTH), cube=CUBE, store=s, remove_conditions=C("p") == 0, ktk_cube_dataset_ids=list(BOTH)
+        data=dict(BOTH), cube=CUBE, store=s, remove_conditions=C("p") >= 0, ktk_cube_dataset_ids=list(BOTH)
     ),
     "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
 }
@@ -182,7 +182,7 @@ def test_a_failed_write_leaves_the_old_state(driver, name, at):
         "build": lambda s: driver.build_cube(data=data, cube=CUBE, store=s, overwrite=True),
         "append": lambda s: driver.append_to_cube(data=data, cube=CUBE, store=s),
         "update": lambda s: driver.update_cube(
-            data=data, cube=CUBE, store=s, remove_conditions=C("p") == 0, ktk_cube_dataset_ids=["seed"]
+            data=data, cube=CUBE, store=s, remove_conditions=C("p") >= 0, ktk_cube_dataset_ids=["seed"]
         ),
         "remove": lambda s: driver.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
     }[name]

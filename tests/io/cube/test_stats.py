@@ -69,7 +69,7 @@ def test_no_cube(driver, store_factory):
 
 
 def test_datasets_without_partitions_are_left_out(driver, built):
-    driver.remove_partitions(cube=CUBE, store=built, ktk_cube_dataset_ids="split")
+    driver.remove_partitions(cube=CUBE, store=built, conditions="all", ktk_cube_dataset_ids="split")
     assert sorted(driver.collect_stats(cube=CUBE, store=built)) == ["seed", "whole"]
 
 

@@ -49,6 +49,7 @@ def update(driver, store, data, conditions, ids, **kwargs):
     )
 
 
+@pytest.mark.filterwarnings("ignore:Update of dataset")
 @pytest.mark.parametrize(
     "data, conditions, ids, seed, enrich",
     [

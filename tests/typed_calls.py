@@ -1,0 +1,16 @@
+"""Calls of users, right and wrong ones, for mypy (``make lint``): an ``ignore`` without error is an error."""
+
+from __future__ import annotations
+
+from kartothek_cube import Cube, append_to_cube, open_cube
+
+
+def make_calls() -> None:
+    """Call the short names; nothing runs this function."""
+    Cube(dimension_columns=5, partition_columns="p", uuid_prefix="c")  # type: ignore[arg-type]
+    Cube(["x"], ["p"], uuid_prefix=5)  # type: ignore[arg-type]
+    cube = Cube("x", ["p"], "c", index_columns={"i"})
+    append_to_cube(None, cube, "hfs:///c", schema_mode="merge")
+    append_to_cube(None, cube, "hfs:///c", schema_mode="union")  # type: ignore[arg-type]
+    open_cube("hfs:///c", "c").append(None, schema_mode="merge")
+    open_cube("hfs:///c", "c").append(None, schema_mode="union")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -26,7 +27,9 @@ REMOTE = "SPARK_REMOTE"
 def shared_session() -> Any:
     """Give the session with two workers; one of Spark Connect if the environment says where."""
     if REMOTE not in os.environ:
-        return local_session(2, config=CONFIG)
+        # Java stays in the directory, and so do its workers, which import `tests` from it
+        with contextlib.chdir(ROOT):
+            return local_session(2, config=CONFIG)
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -301,10 +301,15 @@ def _bind(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
 def _bind_list(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise TypeError(f"Column {column!r}: {op!r} needs a list of values, got {type(value).__name__}.")
-    items = value.to_pylist() if isinstance(value, (pa.Array, pa.ChunkedArray)) else list(value)
-    if not items:
+    wide = widen(dtype)
+    # fast path for values of another dataset (dynamic filters); NaN is no null of Arrow's
+    if isinstance(value, pa.Array) and value.type.equals(wide) and not pat.is_floating(wide):
+        values, has_null = value.drop_null(), value.null_count > 0
+    else:
+        items = value.to_pylist() if isinstance(value, (pa.Array, pa.ChunkedArray)) else list(value)
+        values, has_null = bind_values(dtype, items, column, op)
+    if len(values) == 0 and not has_null:
         return _NEVER if op == "in" else _VALID
-    values, has_null = bind_values(dtype, items, column, op)
     values = _narrow(values, dtype)
     if len(values) == 0:
         return (_NULL if has_null else _NEVER) if op == "in" else _VALID

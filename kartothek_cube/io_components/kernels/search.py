@@ -118,15 +118,31 @@ def search_sorted(rows: Sequence[Column], needles: Sequence[Column], low: Ints, 
 
     Returns the row of each needle, -1 if it is missing; None if the types are not stored as integers.
     """
-    for column, needle in zip(rows, needles, strict=True):
+    found = np.zeros(len(low), bool)
+    for number, (column, needle) in enumerate(zip(rows, needles, strict=True)):
         values, keys = integers(as_chunked(column)), integers(as_chunked(needle))
         if values is None or keys is None or column.type != needle.type:
             return None
-        low, high = (
-            _search_bound(values, keys, low, high, strict=True),
-            _search_bound(values, keys, low, high, strict=False),
-        )
-    return np.where(high > low, low, -1)
+        # fast path: needles of a sorted table repeat the values of all columns but the last one
+        starts = _run_starts(low, high, keys)
+        lengths = np.diff(np.append(starts, len(keys)))
+        keys, low, high = keys[starts], low[starts], high[starts]
+        low = _search_bound(values, keys, low, high, strict=True)
+        if number < len(rows) - 1:
+            high = _search_bound(values, keys, low, high, strict=False)
+        else:
+            # keys are unique: the first row that is not below the last value has it or is above it
+            is_inside = low < high
+            is_inside[is_inside] = values[low[is_inside]] == keys[is_inside]
+            found = np.repeat(is_inside, lengths)
+        low, high = np.repeat(low, lengths), np.repeat(high, lengths)
+    return np.where(found, low, -1)
+
+
+def _run_starts(*arrays: Ints) -> Ints:
+    """Positions at which a value of any of the arrays differs from the one before."""
+    changes = [array[1:] != array[:-1] for array in arrays]
+    return np.flatnonzero(np.append(len(arrays[0]) > 0, np.logical_or.reduce(changes)))
 
 
 def _search_bound(values: Ints, keys: Ints, low: Ints, high: Ints, *, strict: bool) -> Ints:

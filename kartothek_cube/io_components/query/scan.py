@@ -280,43 +280,52 @@ def load_filtered_datasets(
         or not can_filter_files(blobs, [key for files in datasets for key in files.keys])
     ):
         return None
-    nbytes = sum(
+    sizes = [
         (size or local_size(blobs, files.keys[0])) * len(files) * column_fraction(files.scan)
-        for files, size in zip(datasets, file_sizes, strict=True)
         if len(files)
+        else 0.0
+        for files, size in zip(datasets, file_sizes, strict=True)
+    ]
+    can_read_rest = _is_plain_scan(
+        [files for files, restricted in zip(datasets, is_restricted, strict=True) if not restricted],
+        sum(size for size, restricted in zip(sizes, is_restricted, strict=True) if not restricted),
     )
-    if not any(is_restricted) and (
-        nbytes > min(_MAX_PLAIN_BYTES, _MAX_PLAIN_BYTES_OF_PARTITION * len(datasets[0]))
-        # blocks compare and decode the cells of all datasets once, which saves more than that with texts
-        or any(is_text(datasets[0].scan.schema.field(d).type) for d in datasets[0].scan.dimensions)
-    ):
-        return None
     # blocks are filtered by dimensions in a quarter of the time of payload: key columns are small or shared
     on_payload = any(
         files.scan.implied or any(p[0] not in files.scan.dimensions for p in own)
         for own, files in zip(predicates, datasets, strict=True)
     )
-    if not is_large_enough(nbytes if on_payload else nbytes / 4):
+    if not is_large_enough(sum(sizes) if on_payload else sum(sizes) / 4):
         return None
     order = sorted(range(len(datasets)), key=lambda number: not is_restricted[number])
-    loaded: dict[int, RowBatch] = {}
-    if any(is_restricted) and not all(is_restricted):
+    if not can_read_rest:
+        if not any(is_restricted):
+            return None
         # with many rows, a scan block by block is faster: it decodes the cells of all datasets once
         first = datasets[order[0]]
         sample = load_rows(blobs, first.between(0, 1), group_predicates, filtered=True)
         if len(sample) * len(first) > _MAX_DYNAMIC_ROWS:
             return None
-        if len(first) == 1:
-            loaded[order[0]] = sample
+    loaded: dict[int, RowBatch] = {}
     for number in order:
-        if number not in loaded:
-            loaded[number] = load_rows(blobs, datasets[number], group_predicates, filtered=True)
-        rows = loaded[number]
+        rows = load_rows(blobs, datasets[number], group_predicates, filtered=True)
+        loaded[number] = rows
         if rows.scan.role is not Role.LEFT and len(rows) <= _MAX_DYNAMIC_ROWS:
             group_predicates += tuple(
                 (column, "in", pc.unique(rows.table.column(column))) for column in rows.scan.dimensions
             )
     return [loaded[number] for number in range(len(datasets))]
+
+
+def _is_plain_scan(datasets: Sequence[PartitionedFiles], nbytes: float) -> bool:
+    """Whether all rows of some datasets are read at once at least as fast as block by block."""
+    return not datasets or (
+        nbytes <= min(_MAX_PLAIN_BYTES, _MAX_PLAIN_BYTES_OF_PARTITION * len(datasets[0]))
+        # blocks compare and decode the cells of all datasets once, which saves more than that with texts
+        and not any(
+            is_text(files.scan.schema.field(d).type) for files in datasets for d in files.scan.dimensions
+        )
+    )
 
 
 def _has_single_versions(files: PartitionedFiles) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import cache, reduce
 from itertools import pairwise
 from operator import and_, eq, ge, gt, le, lt, ne, or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,8 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
+from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.caching import FOOTERS
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -35,8 +37,13 @@ __all__ = ("can_filter_files", "is_large_enough", "local_size", "read_filtered_f
 
 #: "pyarrow" switches Polars off, for processes that have to verify the checksum of each page that they read
 ENVIRONMENT_VARIABLE = "KARTOTHEK_CUBE_SCAN_ENGINE"
-#: encoded bytes below which the fixed costs of Polars (0.5 ms) and of its import (120 ms) are not worth it
-_MIN_BYTES, _MIN_BYTES_TO_IMPORT = 1 << 21, 1 << 22
+#: encoded bytes below which the fixed costs of Polars, 0.5 ms, are not worth it; the first larger scan takes
+#: 120 ms more, to import it
+_MIN_BYTES = 1 << 21
+#: rows per file below which their chunks are copied into one
+_MIN_CHUNK_ROWS = 1 << 12
+#: size of a column in the cache: of its name and two objects
+_BYTES_OF_TYPE = 200
 _PATH = "\0path"
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 #: comparisons that NaN meets for Polars, where it is the greatest value
@@ -84,8 +91,8 @@ def can_filter_files(blobs: BlobStore, keys: Sequence[str]) -> bool:
 
 
 def is_large_enough(nbytes: float) -> bool:
-    """Whether a scan of so many encoded bytes takes longer than what Polars needs to start."""
-    return nbytes >= (_MIN_BYTES if "polars" in sys.modules else _MIN_BYTES_TO_IMPORT)
+    """Whether a scan of so many encoded bytes takes longer than what Polars needs for a query of no rows."""
+    return nbytes >= _MIN_BYTES
 
 
 def local_size(blobs: BlobStore, key: str) -> int:
@@ -123,11 +130,9 @@ def _read_rows(
     paths = [os.path.abspath(path) for key in keys if (path := blobs.local_path(key)) is not None]
     if len(paths) < len(keys):
         return None
-    stored = pq.read_schema(paths[0])
+    types = _file_types(paths[0])
     names = dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))])
-    schema = pa.schema([(name, stored.field(name).type) for name in names])
-    if not all(map(_is_readable, schema.types)):
-        return None
+    schema = pa.schema([types.arrow.field(name) for name in names])
     conjunctions = [
         reduce(and_, [_translate(schema, literal) for literal in conjunction])
         for conjunction in predicates or ()
@@ -135,8 +140,8 @@ def _read_rows(
     rows = (
         polars.scan_parquet(
             paths,
-            # fast path: else Polars reads the footer of the first file once more, before all others
-            schema=polars.DataFrame(schema.empty_table()).schema,
+            # fast path: else Polars reads the footer of the first file before all others
+            schema={name: types.polars[name] for name in names},
             include_file_paths=_PATH,
             # a wrong one, of a writer that is not ours, would hide rows
             use_statistics=False,
@@ -151,15 +156,53 @@ def _read_rows(
     )
     for path in paths:
         progress_advance(os.path.getsize(path))
-    table = rows.select(columns).to_arrow(compat_level=polars.CompatLevel.oldest())
+    lengths = _rows_per_file(rows.drop_in_place(_PATH), paths)
+    bounds = np.cumsum([0, *lengths]).tolist()
+    # a chunk per file of few rows costs more than the rows, as it has the texts of all rows of the file
+    if len(rows) < _MIN_CHUNK_ROWS * len(paths):
+        rows = rows.rechunk()
+    table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
     table = to_memory(table.cast(pa.schema([schema.field(column) for column in columns])))
-    # rows of a file are next to each other, in the order of the files
-    runs = rows.get_column(_PATH).rle().struct.unnest()
+    return [table.slice(start, stop - start) for start, stop in pairwise(bounds)]
+
+
+def _rows_per_file(column: polars.Series, paths: Sequence[str]) -> Ints:
+    """Rows of each file in a column of paths, where those of a file are next to each other."""
     numbers = {path: number for number, path in enumerate(paths)}
     lengths = np.zeros(len(paths), np.int64)
-    lengths[[numbers[path] for path in runs["value"]]] = runs["len"]
-    bounds = np.cumsum([0, *lengths]).tolist()
-    return [table.slice(start, stop - start) for start, stop in pairwise(bounds)]
+    for chunk in column.get_chunks():
+        if not len(chunk):
+            continue
+        # fast path: rows of two files are rarely in one chunk
+        if chunk[0] == chunk[-1]:
+            lengths[numbers[chunk[0]]] += len(chunk)
+            continue
+        runs = chunk.rle().struct
+        for path, length in zip(runs.field("value"), runs.field("len"), strict=True):
+            lengths[numbers[path]] += length
+    return lengths
+
+
+class _FileTypes(NamedTuple):
+    """Types of the columns of a file that Polars reads unchanged."""
+
+    arrow: pa.Schema
+    polars: polars.Schema
+
+
+def _file_types(path: str) -> _FileTypes:
+    """Types of a file, cached: files are not changed, and Polars rejects one that has other types."""
+    import polars
+
+    cached = FOOTERS.get(path)
+    if isinstance(cached, _FileTypes):
+        return cached
+    arrow = pa.schema(
+        [(field.name, field.type) for field in pq.read_schema(path) if _is_readable(field.type)]
+    )
+    types = _FileTypes(arrow, polars.DataFrame(arrow.empty_table()).schema)
+    FOOTERS.put(path, b"", types, len(path) + _BYTES_OF_TYPE * len(arrow))
+    return types
 
 
 def _translate(schema: pa.Schema, literal: LiteralType) -> polars.Expr:

@@ -141,6 +141,17 @@ def test_bind_values(dtype, values, expected, has_null):
     assert null is has_null
 
 
+@pytest.mark.parametrize("op", ["in", "not in"])
+@pytest.mark.parametrize("values", [[3, 1000, 3, None], [7], [None], []])
+@pytest.mark.parametrize("dtype", [pa.int8(), pa.int64(), pa.timestamp("us"), pa.string()], ids=str)
+def test_arrow_arrays_are_bound_like_lists(dtype, values, op):
+    array = pa.array(values, pa.int64()).cast(types.widen(dtype))
+    bound = literal.bind_literal(dtype, op, array, "x")
+    expected = literal.bind_literal(dtype, op, array.to_pylist(), "x")
+    assert (bound.kind, bound.op, bound.or_null) == (expected.kind, expected.op, expected.or_null)
+    assert bound.operand == expected.operand
+
+
 @pytest.mark.parametrize(
     "dtype, values",
     [

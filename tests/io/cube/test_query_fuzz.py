@@ -15,7 +15,6 @@ from tests.support.query_fuzz import run_case
 def test_queries_of_random_cubes(first, tmp_path, monkeypatch):
     # files of any size are scanned by Polars where that is possible; the others are many
     monkeypatch.setattr(filtered_scan, "_MIN_BYTES", 0)
-    monkeypatch.setattr(filtered_scan, "_MIN_BYTES_TO_IMPORT", 0)
     counts: Counter[str] = Counter()
     for number in range(first, first + 4):
         run_case(number, tmp_path, counts, queries=4, share=0.3)

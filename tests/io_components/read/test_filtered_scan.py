@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,7 +32,6 @@ CUBE = Cube(["x", "y"], ["p"], "cube")
 @pytest.fixture(autouse=True)
 def files_of_any_size(monkeypatch):
     monkeypatch.setattr(filtered_scan, "_MIN_BYTES", 0)
-    monkeypatch.setattr(filtered_scan, "_MIN_BYTES_TO_IMPORT", 0)
 
 
 @pytest.fixture
@@ -198,6 +198,25 @@ def test_cells_of_few_rows_restrict_the_scans_of_other_datasets(tmp_path, scans)
     assert [column for column, _, _ in on_enrich[0]] == ["w"]
     assert {column for column, _, _ in on_seed[0]} == {"x", "y"}
     assert n_enrich == n_seed == len(df)
+
+
+def test_datasets_without_conditions_are_read_in_full_beside_many_cells(tmp_path, scans, monkeypatch):
+    monkeypatch.setattr(scan, "_MAX_DYNAMIC_ROWS", 1)
+    cells = pd.DataFrame({"x": np.arange(40) % 8, "y": np.arange(40) // 8, "p": np.arange(40) % 2})
+    data = {"seed": cells.assign(v=np.arange(40.0)), "enrich": cells.assign(w=np.arange(40))}
+    build_cube(data, CUBE, f"hfs://{tmp_path}")
+    (frame,) = query_cube(CUBE, f"hfs://{tmp_path}", conditions=C("w") >= 30)
+    assert scans == [([[("w", ">=", 30)]], 10), (None, 40)]
+    assert sorted(frame["v"]) == list(range(30, 40))
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 2, 3, 100])
+def test_rows_per_file_do_not_depend_on_chunks(chunk_rows):
+    counts = {"a": 3, "b": 0, "c": 1, "d": 4}
+    column = [path for path, count in counts.items() for _ in range(count)]
+    chunks = [polars.Series(column[i : i + chunk_rows]) for i in range(0, len(column), chunk_rows)]
+    series = polars.concat([*chunks, polars.Series([], dtype=polars.String)], rechunk=False)
+    assert filtered_scan._rows_per_file(series, list(counts)).tolist() == list(counts.values())
 
 
 def test_overwritten_cells_are_read_by_pyarrow(tmp_path, scans):

@@ -34,7 +34,7 @@ from kartothek_cube.io_components.query.group_output import (
     GroupSplitter,
     sort_table,
 )
-from kartothek_cube.io_components.query.join import join
+from kartothek_cube.io_components.query.join import join, join_by_order
 from kartothek_cube.io_components.query.physical_plan import (
     PhysicalPlan,
     Predicates,
@@ -102,6 +102,8 @@ _SAMPLE = 4
 _SLICES = 2
 #: local files of a short task, unless they are large
 _FEW_FILES = 16
+#: rows of all datasets in a block that has been read: the keys to join fit into the cache of a core
+_BLOCK_ROWS = 1 << 17
 #: blocks of fewer rows are joined and sorted together: the calls cost more than the rows
 _FEW_ROWS = 1 << 13
 
@@ -285,13 +287,17 @@ def _run_blocks(
     if filtered is None:
         bounds = _block_bounds(datasets, file_sizes, plain=is_plain).tolist()
     else:
-        bounds = [0, int(datasets[0].partition_ids[-1]) + 1]
+        filtered = _join_while_ordered(filtered)
+        bounds = _join_bounds(filtered, int(datasets[0].partition_ids[-1]) + 1).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
     is_small = [n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS for rows in shared]
     deferred = [rows for rows, small in zip(shared, is_small, strict=True) if not small]
-    threads = _block_threads(datasets, file_sizes, n_blocks)
+    if filtered is None:
+        threads = _block_threads(datasets, file_sizes, n_blocks)
+    else:
+        threads = _BlockThreads(min(n_blocks, available_cores()), 1)
     pipeline = _BlockPipeline(
         blobs=blobs,
         prefetcher=prefetcher,
@@ -307,7 +313,10 @@ def _run_blocks(
     if not deferred:
         drops_rows = bool(context.join_filters) or any(scan.predicates for scan in context.scans)
         if buffer is not None and task.groups is None and not drops_rows:
-            counts = _row_counts(blobs, datasets[0], n_blocks)
+            if filtered is None or n_blocks == 1:
+                counts = _row_counts(blobs, datasets[0], n_blocks)
+            else:
+                counts = [len(filtered[0].between(*block)) for block in pairwise(bounds)]
             buffer.reserve(counts, context.output.names, context.sort_columns)
         process = partial(_process_blocks, pipeline, splitter, buffer if task.groups is None else None)
         blocks = list(enumerate(pairwise(bounds)))
@@ -347,7 +356,7 @@ class _BlockPipeline:
     def scan(self, bounds: tuple[int, int]) -> RowBatch:
         """Rows of the physical partitions between the bounds, joined with those of aligned datasets."""
         if self.filtered is not None:
-            return reduce(join, self.filtered)
+            return reduce(join, [rows.between(*bounds) for rows in self.filtered])
         datasets = [files.between(*bounds) for files in self.datasets]
         prefetcher = self.prefetcher
         if prefetcher is None:
@@ -473,6 +482,25 @@ def _block_bounds(datasets: Sequence[PartitionedFiles], file_sizes: Sequence[flo
     if weights.mean() >= (_BLOCK if is_plain else _MIN_BLOCK_BYTES):
         return np.arange(n_partitions + 1)
     return split_by_weight(weights, 1, _PLAIN_BLOCK if is_plain else _BLOCK)
+
+
+def _join_while_ordered(batches: Sequence[RowBatch]) -> list[RowBatch]:
+    """The seed with the payload of batches that need no lookup of each key, and the batches after them."""
+    seed, *others = batches
+    while others and (rows := join_by_order(seed, others[0])) is not None:
+        seed = rows
+        del others[0]
+    return [seed, *others]
+
+
+def _join_bounds(batches: Sequence[RowBatch], n_partitions: int) -> Ints:
+    """Bounds of the blocks of physical partitions whose rows have been read; each is joined by one thread."""
+    if len(batches) == 1:
+        return np.array([0, n_partitions])
+    weights = np.zeros(n_partitions)
+    for rows in batches:
+        weights += np.bincount(rows.partition_ids, rows.counts, n_partitions)
+    return split_by_weight(weights, 1, _BLOCK_ROWS)
 
 
 class _BlockThreads(NamedTuple):

@@ -21,7 +21,7 @@ from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import match_partitions
 from kartothek_cube.io_components.query.row_batch import RowBatch, Widths, bits, take_rows
 
-__all__ = ("join",)
+__all__ = ("join", "join_by_order")
 
 #: joins the payload of the second batch to the first; None if it does not apply
 JoinStrategy: TypeAlias = Callable[[RowBatch, RowBatch], RowBatch | None]
@@ -37,7 +37,17 @@ def join(left: RowBatch, right: RowBatch) -> RowBatch:
 
     An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """
-    joined = next(rows for strategy in _STRATEGIES if (rows := strategy(left, right)) is not None)
+    joined = join_by_order(left, right)
+    return _with_widths(lookup_join(left, right), left, right) if joined is None else joined
+
+
+def join_by_order(left: RowBatch, right: RowBatch) -> RowBatch | None:
+    """The same, if the order of the rows saves the lookup of each key; else None."""
+    joined = next((rows for strategy in _BY_ORDER if (rows := strategy(left, right)) is not None), None)
+    return None if joined is None else _with_widths(joined, left, right)
+
+
+def _with_widths(joined: RowBatch, left: RowBatch, right: RowBatch) -> RowBatch:
     return replace_fields(joined, widths={**left.widths, **_payload_widths(left, right)})
 
 
@@ -113,14 +123,8 @@ def lookup_join(left: RowBatch, right: RowBatch) -> RowBatch:
     return _append_matches(left, right, _lookup_rows(left, right, left.columns(right.scan.dimensions), None))
 
 
-#: in the order of their cost: the first one that applies is used
-_STRATEGIES: tuple[JoinStrategy, ...] = (
-    zip_join,
-    search_join,
-    reverse_search_join,
-    run_lookup_join,
-    lookup_join,
-)
+#: in the order of their cost: the first one that applies is used; if none does, `lookup_join`
+_BY_ORDER: tuple[JoinStrategy, ...] = (zip_join, search_join, reverse_search_join, run_lookup_join)
 
 
 # -- matching rows -------------------------------------------------------------------------------------------

@@ -174,6 +174,22 @@ class RowBatch:
             return repeat(values, self.counts)
         return values.take(pa.array(self.file_numbers()))
 
+    def between(self, start: int, stop: int) -> RowBatch:
+        """The rows of consecutive physical partitions."""
+        low, high = np.searchsorted(self.partition_ids, [start, stop]).tolist()
+        if high - low == len(self.partition_ids):
+            return self
+        files = slice(low, high)
+        first, length = int(self.counts[:low].sum()), int(self.counts[files].sum())
+        return attrs.evolve(
+            self,
+            table=self.table.slice(first, length),
+            counts=self.counts[files],
+            keys={column: values[files] for column, values in self.keys.items()},
+            partition_ids=self.partition_ids[files],
+            widths={column: widths[files] for column, widths in self.widths.items()},
+        )
+
     def filter(self, mask: Mask) -> RowBatch:
         """Only the rows of a mask."""
         counts = self._count_rows(self.file_numbers()[mask])

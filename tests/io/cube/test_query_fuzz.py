@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from kartothek_cube.io_components.query import executor
 from kartothek_cube.io_components.read import filtered_scan
 from tests.support.query_fuzz import run_case
 
@@ -15,6 +16,8 @@ from tests.support.query_fuzz import run_case
 def test_queries_of_random_cubes(first, tmp_path, monkeypatch):
     # files of any size are scanned by Polars where that is possible; the others are many
     monkeypatch.setattr(filtered_scan, "_MIN_BYTES", 0)
+    # their rows are joined in blocks of few rows
+    monkeypatch.setattr(executor, "_BLOCK_ROWS", 3)
     counts: Counter[str] = Counter()
     for number in range(first, first + 4):
         run_case(number, tmp_path, counts, queries=4, share=0.3)

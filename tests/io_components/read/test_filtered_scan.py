@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, query_cube
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.query import scan
+from kartothek_cube.io_components.query import executor, scan
 from kartothek_cube.io_components.read import filtered_scan
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.read.filtered_scan import read_filtered_files
@@ -173,11 +173,15 @@ CONDITIONS = {
     "all": C("v") >= 0,
     "or": (C("v") > 39.5) | ((C("t") == "t3") & (C("x") == 1)),
     "dimension": C("x").isin([3, 17, 99]),
+    "no condition": None,
 }
 
 
+@pytest.mark.parametrize("block_rows", [3, 1 << 17], ids=["blocks", "one block"])
 @pytest.mark.parametrize("conditions", CONDITIONS.values(), ids=list(CONDITIONS))
-def test_answers_are_the_same_with_both_engines(conditions, tmp_path, scans, monkeypatch):
+def test_answers_are_the_same_with_both_engines(conditions, block_rows, tmp_path, scans, monkeypatch):
+    # of the rows that need a lookup join
+    monkeypatch.setattr(executor, "_BLOCK_ROWS", block_rows)
     store = make_cube(tmp_path)
     found = query_cube(CUBE, store, conditions)
     assert scans

@@ -23,6 +23,7 @@ from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, t
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.query.dynamic_filter import load_filtered_datasets
 from kartothek_cube.io_components.query.frame_conversion import (
     OutputBuffer,
     frames_of_slices,
@@ -46,7 +47,6 @@ from kartothek_cube.io_components.query.row_batch import RowBatch, concat_rows
 from kartothek_cube.io_components.query.scan import (
     PartitionedFiles,
     group_files_by_partition,
-    load_filtered_datasets,
     load_rows,
     scan_colocated,
     stored_columns,
@@ -282,7 +282,8 @@ def _run_blocks(
         [files for files, _ in aligned],
         [size for _, size in aligned],
         task.predicates,
-        is_sorted=bool(context.sort_columns),
+        # without predicates, blocks are as fast for unsorted rows, and groups are split on all cores
+        allow_plain=bool(context.sort_columns) and task.groups is None,
     )
     if filtered is None:
         bounds = _block_bounds(datasets, file_sizes, plain=is_plain).tolist()

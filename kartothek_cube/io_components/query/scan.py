@@ -8,9 +8,8 @@ from typing import NamedTuple
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.types import Ints, Mask, is_text
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import (
@@ -23,13 +22,11 @@ from kartothek_cube.core.expressions.predicate import (
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
-from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetScan,
     Predicates,
     ScanContext,
     ScanTask,
-    column_fraction,
     match_partitions,
 )
 from kartothek_cube.io_components.query.row_batch import RowBatch, widths_of_files
@@ -40,19 +37,14 @@ from kartothek_cube.io_components.read.data_files import (
     read_small_files,
     read_threads,
 )
-from kartothek_cube.io_components.read.filtered_scan import (
-    can_filter_files,
-    is_large_enough,
-    local_size,
-    read_filtered_files,
-)
+from kartothek_cube.io_components.read.filtered_scan import read_filtered_files
 from kartothek_cube.serialization.parquet_reader import ChunkCache, ParquetColumns, have_equal_pages
 
 __all__ = (
     "ColocatedRows",
     "PartitionedFiles",
+    "file_predicates",
     "group_files_by_partition",
-    "load_filtered_datasets",
     "load_rows",
     "pushdown_predicates",
     "scan_colocated",
@@ -61,14 +53,6 @@ __all__ = (
 
 #: the order of smaller files is checked once for all of them: a check per file costs more than its rows
 _MIN_ROWS_TO_CHECK_ORDER = 1 << 12
-#: rows up to which their cells become predicates of other datasets: of more, most rows match
-_MAX_DYNAMIC_ROWS = 1 << 12
-#: encoded bytes, of all files and of those of a partition, up to which a scan without predicates reads all
-#: files at once: twice as fast for 400 kB of each partition, and as fast as blocks for 4 MB
-_MAX_PLAIN_BYTES, _MAX_PLAIN_BYTES_OF_PARTITION = 1 << 26, 1 << 20
-#: the same for datasets without predicates beside one with predicates that many rows meet: 25 instead of 30
-#: ms for 10 MB, 80 instead of 66 ms for 24 MB
-_MAX_REST_BYTES = 1 << 24
 
 
 @attrs.frozen
@@ -182,6 +166,11 @@ def pushdown_predicates(scan: DatasetScan, group_predicates: Predicates) -> Pred
     return scan.predicates + tuple(predicate for predicate in group_predicates if predicate[0] in columns)
 
 
+def file_predicates(scan: DatasetScan, group_predicates: Predicates) -> Predicates:
+    """The same without predicates on partition keys, which files do not store."""
+    return tuple(p for p in pushdown_predicates(scan, group_predicates) if p[0] not in scan.partition_keys)
+
+
 def _with_implied(
     predicates: Sequence[LiteralType], scan: DatasetScan, columns: Collection[str]
 ) -> PredicatesType:
@@ -259,84 +248,6 @@ def _read_files(
     )
 
 
-def load_filtered_datasets(
-    blobs: BlobStore,
-    datasets: Sequence[PartitionedFiles],
-    file_sizes: Sequence[float],
-    group_predicates: Predicates,
-    *,
-    is_sorted: bool,
-) -> list[RowBatch] | None:
-    """
-    Rows of the datasets from filtered scans of all their files; None if these do not apply or pay.
-
-    ``file_sizes`` has the mean of each dataset in bytes, or 0 where that is unknown.
-    Datasets with predicates are read first. If they leave few rows, the cells of these become predicates of
-    the other datasets (dynamic filtering): inner joins drop all other cells, left joins do not need them.
-    """
-    predicates = [_file_predicates(files.scan, group_predicates) for files in datasets]
-    is_restricted = [bool(own or files.scan.implied) for own, files in zip(predicates, datasets, strict=True)]
-    # without predicates, only small files are read faster than block by block
-    if (
-        not (is_sorted or any(is_restricted))
-        or not all(map(_has_single_versions, datasets))
-        or not can_filter_files(blobs, [key for files in datasets for key in files.keys])
-    ):
-        return None
-    sizes = [
-        (size or local_size(blobs, files.keys[0])) * len(files) * column_fraction(files.scan)
-        if len(files)
-        else 0.0
-        for files, size in zip(datasets, file_sizes, strict=True)
-    ]
-    # blocks are filtered by dimensions in a quarter of the time of payload: key columns are small or shared
-    on_payload = any(
-        files.scan.implied or any(p[0] not in files.scan.dimensions for p in own)
-        for own, files in zip(predicates, datasets, strict=True)
-    )
-    if not is_large_enough(sum(sizes) if on_payload else sum(sizes) / 4):
-        return None
-    order = sorted(range(len(datasets)), key=lambda number: not is_restricted[number])
-    rest = [number for number in order if not is_restricted[number]]
-    max_bytes = _MAX_REST_BYTES if any(is_restricted) else _MAX_PLAIN_BYTES
-    if (
-        rest
-        and not _can_read_in_full([datasets[n] for n in rest], sum(sizes[n] for n in rest), max_bytes)
-        and not (any(is_restricted) and _has_few_matches(blobs, datasets[order[0]], group_predicates))
-    ):
-        return None
-    loaded: dict[int, RowBatch] = {}
-    for number in order:
-        rows = load_rows(blobs, datasets[number], group_predicates, filtered=True)
-        loaded[number] = rows
-        if rows.scan.role is not Role.LEFT and len(rows) <= _MAX_DYNAMIC_ROWS:
-            group_predicates += tuple(
-                (column, "in", pc.unique(rows.table.column(column))) for column in rows.scan.dimensions
-            )
-    return [loaded[number] for number in range(len(datasets))]
-
-
-def _can_read_in_full(datasets: Sequence[PartitionedFiles], nbytes: float, max_bytes: int) -> bool:
-    """Whether reading all rows of datasets at once takes no longer than block by block."""
-    return nbytes <= min(max_bytes, _MAX_PLAIN_BYTES_OF_PARTITION * len(datasets[0])) and not any(
-        # blocks compare and decode the cells of all datasets once, which saves more with texts
-        is_text(files.scan.schema.field(dimension).type)
-        for files in datasets
-        for dimension in files.scan.dimensions
-    )
-
-
-def _has_few_matches(blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates) -> bool:
-    """Whether so few rows meet the predicates, judged by one partition, that their cells restrict others."""
-    sample = load_rows(blobs, files.between(0, 1), group_predicates, filtered=True)
-    return len(sample) * len(files) <= _MAX_DYNAMIC_ROWS
-
-
-def _has_single_versions(files: PartitionedFiles) -> bool:
-    """Whether no partition has several files, in which newer versions of a cell replace older ones."""
-    return files.scan.mapping is None and bool((np.diff(files.partition_ids) > 0).all())
-
-
 def _deduplicate_cells(rows: RowBatch) -> RowBatch:
     """Only the last version of each cell within a physical partition."""
     dimensions = rows.columns(rows.scan.dimensions)
@@ -385,7 +296,7 @@ def scan_colocated(
         return None
     chunk_cache.provide(seed_columns, dimensions)
     colocated, remaining = _split_colocated(seed_columns, seed, others, group_predicates)
-    on_seed = _with_implied(_file_predicates(scan, group_predicates), scan, stored_columns(scan))
+    on_seed = _with_implied(file_predicates(scan, group_predicates), scan, stored_columns(scan))
     files = [_ColumnFile(seed_columns, scan, on_seed), *colocated]
     selected = _select_rows(files)
     # Predicates on dimensions keep all versions of a cell or none, and a seed that is read alone keeps the
@@ -419,10 +330,6 @@ def scan_colocated(
     return ColocatedRows(rows.append_partition_keys(scan.columns), remaining)
 
 
-def _file_predicates(scan: DatasetScan, group_predicates: Predicates) -> Predicates:
-    return tuple(p for p in pushdown_predicates(scan, group_predicates) if p[0] not in scan.partition_keys)
-
-
 def _split_colocated(
     seed_columns: ParquetColumns,
     seed: PartitionedFiles,
@@ -441,7 +348,7 @@ def _split_colocated(
             and have_equal_pages(seed_columns, columns, dimensions)
         ):
             # predicates on dimensions are evaluated on the seed, whose cells are the same
-            on_payload = [p for p in _file_predicates(scan, group_predicates) if p[0] not in dimensions]
+            on_payload = [p for p in file_predicates(scan, group_predicates) if p[0] not in dimensions]
             payload = [column for column in stored_columns(scan) if column not in dimensions]
             colocated.append(_ColumnFile(columns, scan, _with_implied(on_payload, scan, payload)))
         else:

@@ -33,13 +33,10 @@ from kartothek_cube.io_components.runtime import apply_thread_limit, progress_ad
 if TYPE_CHECKING:
     import polars
 
-__all__ = ("can_filter_files", "is_large_enough", "local_size", "read_filtered_files")
+__all__ = ("can_filter_files", "is_imported", "read_filtered_files")
 
 #: "pyarrow" switches Polars off, for processes that have to verify the checksum of each page that they read
 ENVIRONMENT_VARIABLE = "KARTOTHEK_CUBE_SCAN_ENGINE"
-#: encoded bytes below which the fixed costs of Polars, 0.5 ms, are not worth it; the first larger scan takes
-#: 120 ms more, to import it
-_MIN_BYTES = 1 << 21
 #: rows per file below which their chunks are copied into one
 _MIN_CHUNK_ROWS = 1 << 12
 #: size of a column in the cache: of its name and two objects
@@ -71,7 +68,12 @@ def _is_available() -> bool:
     # this module may be imported after the fork
     if multiprocessing.parent_process() and multiprocessing.get_start_method(allow_none=True) == "fork":
         return False
-    return "polars" in sys.modules or _is_installed()
+    return is_imported() or _is_installed()
+
+
+def is_imported() -> bool:
+    """Whether this process has imported Polars, which takes 100 ms."""
+    return "polars" in sys.modules
 
 
 @cache
@@ -88,20 +90,6 @@ def can_filter_files(blobs: BlobStore, keys: Sequence[str]) -> bool:
         and apply_thread_limit(sys.maxsize) == sys.maxsize
         and all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys)
     )
-
-
-def is_large_enough(nbytes: float) -> bool:
-    """Whether a scan of so many encoded bytes takes longer than what Polars needs for a query of no rows."""
-    return nbytes >= _MIN_BYTES
-
-
-def local_size(blobs: BlobStore, key: str) -> int:
-    """Bytes of a local file; 0 if there is none."""
-    try:
-        return os.path.getsize(blobs.local_path(key) or "")
-    except (KeyError, OSError):
-        # the read that follows says so
-        return 0
 
 
 def read_filtered_files(

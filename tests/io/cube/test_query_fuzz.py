@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kartothek_cube.io_components.query import executor
-from kartothek_cube.io_components.read import filtered_scan
+from kartothek_cube.io_components.query import dynamic_filter, executor
 from tests.support.query_fuzz import run_case
 
 
@@ -15,7 +14,7 @@ from tests.support.query_fuzz import run_case
 @pytest.mark.parametrize("first", range(0, 12, 4))
 def test_queries_of_random_cubes(first, tmp_path, monkeypatch):
     # files of any size are scanned by Polars where that is possible; the others are many
-    monkeypatch.setattr(filtered_scan, "_MIN_BYTES", 0)
+    monkeypatch.setattr(dynamic_filter, "_MIN_BYTES", 0)
     # their rows are joined in blocks of few rows
     monkeypatch.setattr(executor, "_BLOCK_ROWS", 3)
     counts: Counter[str] = Counter()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, query_cube
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.query import executor, scan
+from kartothek_cube.io_components.query import dynamic_filter, executor, scan
 from kartothek_cube.io_components.read import filtered_scan
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.read.filtered_scan import read_filtered_files
@@ -31,7 +31,7 @@ CUBE = Cube(["x", "y"], ["p"], "cube")
 
 @pytest.fixture(autouse=True)
 def files_of_any_size(monkeypatch):
-    monkeypatch.setattr(filtered_scan, "_MIN_BYTES", 0)
+    monkeypatch.setattr(dynamic_filter, "_MIN_BYTES", 0)
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_cells_of_few_rows_restrict_the_scans_of_other_datasets(tmp_path, scans)
 
 
 def test_datasets_without_conditions_are_read_in_full_beside_many_cells(tmp_path, scans, monkeypatch):
-    monkeypatch.setattr(scan, "_MAX_DYNAMIC_ROWS", 1)
+    monkeypatch.setattr(dynamic_filter, "_MAX_DYNAMIC_ROWS", 1)
     cells = pd.DataFrame({"x": np.arange(40) % 8, "y": np.arange(40) // 8, "p": np.arange(40) % 2})
     data = {"seed": cells.assign(v=np.arange(40.0)), "enrich": cells.assign(w=np.arange(40))}
     build_cube(data, CUBE, f"hfs://{tmp_path}")

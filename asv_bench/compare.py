@@ -179,6 +179,11 @@ def compare_remote(work: Path, rounds: int) -> Results:
     return _of_one_process("latency.py", work / "remote", work / "out.json", rounds, "remote store")
 
 
+def compare_shapes(work: Path, rounds: int) -> Results:
+    """Wide cubes, many datasets, texts, missing cells, one partition, unsorted files: a million rows each."""
+    return _of_one_process("shapes.py", work / "shapes", work / "out.json", rounds, "other shapes")
+
+
 def compare_merge(work: Path, rounds: int) -> Results:
     """Upserts of 1 % of 2,000,000 rows in 200 partitions."""
     return _of_one_process("merge.py", work / "merge", work / "out.json", rounds, "upserts")
@@ -216,7 +221,19 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="number of runs of every engine")
     parser.add_argument(
         "--only",
-        choices=["cube", "scan", "small", "groups", "remote", "writes", "lazy", "plan", "merge", "spark"],
+        choices=[
+            "cube",
+            "scan",
+            "small",
+            "groups",
+            "remote",
+            "writes",
+            "lazy",
+            "plan",
+            "merge",
+            "spark",
+            "shapes",
+        ],
         help="run one of the comparisons",
     )
     parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
@@ -245,6 +262,9 @@ def main() -> int:
         if args.only in (None, "scan"):
             measured["scan"] = compare_scans(work, FULL if args.full else SCAN_REDUCED, args.rounds)
             _print("Selective scans", measured["scan"], [OURS, "duckdb", "polars", "floor"])
+        if args.only in (None, "shapes"):
+            measured["shapes"] = compare_shapes(work, args.rounds)
+            _print("Other shapes of cubes", measured["shapes"], [OURS, "duckdb", "polars"])
         if args.only in (None, "lazy"):
             measured["lazy"] = compare_lazy(work, size, args.rounds)
             _print("One cube in other engines", measured["lazy"], [*LAZY])

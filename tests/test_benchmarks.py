@@ -68,6 +68,19 @@ def test_engines_agree_about_selective_scans(tmp_path, dimensions):
                 assert value["check"] == pytest.approx(ours[name]["check"]), name
 
 
+def test_engines_agree_about_other_shapes(tmp_path):
+    out = tmp_path / "out.json"
+    run("peers/shapes.py", tmp_path / "cubes", 1, out)
+    result = json.loads(out.read_text())
+    ours = result.pop("kartothek_cube")
+    assert {"duckdb", "polars"} == set(result)
+    assert all(value["rows"] for value in ours.values())
+    for engine, measured in result.items():
+        for name, value in measured.items():
+            assert (engine, name, value["rows"]) == (engine, name, ours[name]["rows"])
+            assert value["check"] == pytest.approx(ours[name]["check"]), (engine, name)
+
+
 def test_planning(tmp_path):
     run("peers/plan.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", 100, 1)
     result = json.loads((tmp_path / "out.json").read_text())

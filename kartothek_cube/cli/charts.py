@@ -1,56 +1,34 @@
-"""Charts of the report: heat maps of partitions, and lines of the growth of a cube; sizes and ages of files.
+"""Charts of the report: heat maps of partitions, and lines of the growth of a cube.
 
 The axes of a heat map are partition keys. Neighbours are binned to limit the size, and sums become levels.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from kartothek_cube.core.cube.consistency import arrow_schema
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError, format_count
-from kartothek_cube.core.partition import group_positions
-from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import group_codes
-from kartothek_cube.io_components.kernels.sort import last_rows_mask
-from kartothek_cube.io_components.read.data_files import concat_tables, read_table_of_file
-from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
-    available_cores,
-    bytes_text,
-    ordered_map,
-    progress_add_total,
-    progress_advance,
-)
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.cli.file_stats import DataFiles, Floats
+from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.errors import format_count
+from kartothek_cube.io_components.runtime import bytes_text
 
 __all__ = (
     "METRICS",
     "Cell",
-    "DataFiles",
     "Growth",
     "HeatMap",
     "Line",
     "Tick",
-    "collect_file_stats",
+    "build_growth",
+    "build_heat_map",
     "format_values",
-    "growth",
-    "heat_map",
 )
-
-Ints = npt.NDArray[np.int64]
 
 #: metrics that the colour of a cell can show
 METRICS = ("rows", "bytes", "files")
@@ -110,7 +88,7 @@ class _Axis:
             return self.codes, self.names
         last = len(self.names) - 1
         starts = range(0, len(self.names), step)
-        names = [_range(self.names[i], self.names[min(i + step - 1, last)]) for i in starts]
+        names = [_format_range(self.names[i], self.names[min(i + step - 1, last)]) for i in starts]
         return self.codes // step, names
 
     @property
@@ -119,7 +97,7 @@ class _Axis:
         return self.names[0], self.names[-1]
 
 
-def _range(first: str, last: str) -> str:
+def _format_range(first: str, last: str) -> str:
     return first if first == last else f"{first} … {last}"
 
 
@@ -152,7 +130,7 @@ def _join_axes(axes: Sequence[_Axis]) -> _Axis:
     return _Axis(" / ".join(axis.title for axis in axes), codes.astype(np.int64), names)
 
 
-def heat_map(files: DataFiles) -> HeatMap | None:
+def build_heat_map(files: DataFiles) -> HeatMap | None:
     """Build the heat map of a dataset; None if it has no partition keys or no files."""
     if not files.keys or not len(files):
         return None
@@ -167,7 +145,7 @@ def heat_map(files: DataFiles) -> HeatMap | None:
     x, x_names = across.bin_values(_MAX_COLUMNS)
     y, y_names = down.bin_values(_MAX_ROWS)
     names = [f"{a} / {b}" for a in y_names for b in x_names]
-    return _build_heat_map(files, x, y, names, y_names, (across.title, down.title), across.ends)
+    return _fill_heat_map(files, x, y, names, y_names, (across.title, down.title), across.ends)
 
 
 def _wrap_axis(axis: _Axis, files: DataFiles) -> HeatMap:
@@ -175,15 +153,15 @@ def _wrap_axis(axis: _Axis, files: DataFiles) -> HeatMap:
     codes, names = axis.bin_values(_MAX_COLUMNS * _MAX_ROWS)
     width = min(len(names), _MAX_COLUMNS)
     lines = [names[start : start + width] for start in range(0, len(names), width)]
-    y_names = [_range(line[0].partition(" … ")[0], line[-1].rpartition(" … ")[2]) for line in lines]
+    y_names = [_format_range(line[0].partition(" … ")[0], line[-1].rpartition(" … ")[2]) for line in lines]
     if len(lines) == 1:
         y_names = [""]
     ends = axis.ends if len(lines) == 1 else ("", "")
     padded = [*names, *[""] * (width * len(lines) - len(names))]
-    return _build_heat_map(files, codes % width, codes // width, padded, y_names, (axis.title, ""), ends)
+    return _fill_heat_map(files, codes % width, codes // width, padded, y_names, (axis.title, ""), ends)
 
 
-def _build_heat_map(
+def _fill_heat_map(
     files: DataFiles,
     x: Ints,
     y: Ints,
@@ -227,7 +205,7 @@ def _build_heat_map(
     )
 
 
-def _scale(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _scale(values: Floats) -> Floats:
     """Return the lowest value of each level, on a linear or logarithmic scale."""
     low, high = float(values.min()), float(values.max())
     if high > _LOG_SCALE_RATIO * max(low, 1.0):
@@ -239,9 +217,7 @@ def _format_amount(metric: str, value: float) -> str:
     return bytes_text(value) if metric == "bytes" else f"{round(value):,}"
 
 
-def _describe_cell(
-    name: str, sums: Mapping[str, npt.NDArray[np.float64]], partitions: Ints, cell: int
-) -> str:
+def _describe_cell(name: str, sums: Mapping[str, Floats], partitions: Ints, cell: int) -> str:
     amounts = ", ".join(
         bytes_text(sums[m][cell]) if m == "bytes" else format_count(round(sums[m][cell]), m.removesuffix("s"))
         for m in METRICS
@@ -250,9 +226,7 @@ def _describe_cell(
     return f"{name}: {amounts}" + (f" in {number:,} partitions" if number > 1 else "")
 
 
-def _summarize(
-    files: DataFiles, used: Ints, sums: Mapping[str, npt.NDArray[np.float64]], names: Sequence[str]
-) -> str:
+def _summarize(files: DataFiles, used: Ints, sums: Mapping[str, Floats], names: Sequence[str]) -> str:
     most = int(used[np.argmax(sums["bytes"][used])])
     least = int(used[np.argmin(sums["bytes"][used])])
     size = bytes_text(int(files.sizes.sum()))
@@ -309,7 +283,7 @@ class Growth:
     summary: str
 
 
-def growth(files: Mapping[str, DataFiles]) -> Growth | None:
+def build_growth(files: Mapping[str, DataFiles]) -> Growth | None:
     """Build the chart for the data files of all datasets; None if the store has no modification times."""
     with_times = {name: f for name, f in files.items() if len(f) and not np.isnan(f.times).all()}
     if not with_times:
@@ -343,16 +317,14 @@ def growth(files: Mapping[str, DataFiles]) -> Growth | None:
     )
 
 
-def _cumulative_bytes(files: DataFiles, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _cumulative_bytes(files: DataFiles, edges: Floats) -> Floats:
     """Sum the bytes up to each edge; files without a time count from the start."""
     times = np.where(np.isnan(files.times), edges[0], files.times)
     added, _ = np.histogram(times, bins=[-np.inf, *edges[:-1] + 1e-6, np.inf], weights=files.sizes)
     return np.cumsum(added)[: len(edges)]
 
 
-def _build_line(
-    name: str, color: int, sums: npt.NDArray[np.float64], top: float, files: DataFiles | None
-) -> Line:
+def _build_line(name: str, color: int, sums: Floats, top: float, files: DataFiles | None) -> Line:
     x = np.linspace(0, WIDTH, len(sums))
     y = HEIGHT * (1 - sums / top)
     change = np.flatnonzero(np.diff(sums, prepend=-1.0))
@@ -384,187 +356,3 @@ def _format_time(seconds: float, span: float) -> str:
     if span < 2 * 86_400:
         return f"{stamp:%d %b %H:%M:%S}" if span < 3600 else f"{stamp:%d %b %H:%M}"
     return f"{stamp:%Y-%m-%d}" if span < 3 * 365 * 86_400 else f"{stamp:%b %Y}"
-
-
-# -- files --------------------------------------------------------------------------------------------------
-
-
-Floats = npt.NDArray[np.float64]
-
-#: maximum number of footers to read; rows of the other files are estimated from their sizes
-_MAX_FOOTERS = 20_000
-#: maximum number of files whose dimension columns are read to count superseded rows
-_MAX_KEY_FILES = 5_000
-#: number of footers from which the bytes per column are derived
-_COLUMN_SAMPLE = 200
-
-
-@attrs.frozen(eq=False)
-class DataFiles:
-    """The data files of a dataset in commit order; all arrays have one element per file."""
-
-    #: typed values of the partition keys
-    keys: dict[str, pa.Array]
-    #: ids of the physical partitions
-    partition: Ints
-    #: bytes
-    sizes: Ints
-    #: numbers of visible rows, which no later file supersedes
-    rows: Ints
-    #: modification times in seconds since 1970; NaN if unknown to the store
-    times: Floats
-    #: whether some row counts are estimates, or include superseded rows
-    estimated: bool
-    #: compressed bytes of each column in a sample of the files
-    column_bytes: Mapping[str, int]
-    #: number of superseded rows
-    superseded: int = 0
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    @property
-    def n_partitions(self) -> int:
-        """Number of physical partitions."""
-        return int(self.partition.max()) + 1 if len(self) else 0
-
-    def per_partition(self, values: Ints) -> Ints:
-        """Sum values over the files of each physical partition."""
-        sums = np.bincount(self.partition, weights=values, minlength=self.n_partitions)
-        return sums.astype(np.int64)
-
-
-def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -> DataFiles:
-    """List the data files of a dataset, read their footers, and count the visible rows."""
-    table = dataset.partition_table
-    files = table.files.get(dataset.table_name, pa.array([], pa.string()))
-    keys = table.keys(list(dataset.partition_keys), dataset.schema)
-    sizes, times = _list_files(blobs, dataset.uuid, files)
-    sample = np.arange(len(files))[:: max(1, -(-len(files) // _MAX_FOOTERS))]
-    rows, column_bytes = _read_footers(blobs, files.take(pa.array(sample)).to_pylist())
-    stored, complete = _estimate_rows(rows, sample, sizes), len(sample) == len(files)
-    visible = stored
-    if complete:
-        visible, complete = _count_visible_rows(cube, dataset, blobs, files.to_pylist(), keys, stored)
-    return DataFiles(
-        keys=keys,
-        partition=group_codes(list(keys.values()), len(table)),
-        sizes=sizes,
-        rows=visible,
-        times=times,
-        estimated=not complete,
-        column_bytes=column_bytes,
-        superseded=int((stored - visible).sum()),
-    )
-
-
-def _count_visible_rows(
-    cube: Cube,
-    dataset: DatasetMetadata,
-    blobs: BlobStore,
-    files: Sequence[str],
-    keys: Mapping[str, pa.Array],
-    stored: Ints,
-) -> tuple[Ints, bool]:
-    """Count the visible rows of each file, and whether all partitions with several files were read."""
-    codes = group_codes([keys[c] for c in cube.partition_columns if c in keys], len(files))
-    several = [members for members in group_positions(codes) if len(members) > 1]
-    to_read = [
-        members
-        for members, total in zip(several, np.cumsum([len(m) for m in several]), strict=True)
-        if total <= _MAX_KEY_FILES
-    ]
-    count = partial(_count_visible_rows_of_partition, cube, dataset, blobs, files, keys, stored)
-    visible = stored.copy()
-    threads = available_cores() if blobs.is_local else REMOTE_REQUESTS
-    for members, counts in zip(to_read, ordered_map(count, to_read, threads), strict=True):
-        visible[members] = counts
-    return visible, len(to_read) == len(several)
-
-
-def _count_visible_rows_of_partition(
-    cube: Cube,
-    dataset: DatasetMetadata,
-    blobs: BlobStore,
-    files: Sequence[str],
-    keys: Mapping[str, pa.Array],
-    stored: Ints,
-    members: Ints,
-) -> Ints:
-    schema = arrow_schema(dataset)
-    cell = [column for column in cube.dimension_columns if column in schema.names]
-    in_files = [column for column in cell if column not in keys]
-    if not in_files:
-        return stored[members]
-    try:
-        tables = [read_table_of_file(blobs, files[i], in_files, schema=schema) for i in members]
-        types = pa.schema([schema.field(column) for column in in_files])
-        table = concat_tables(tables, types, dataset.uuid)
-    except (MissingFileError, CorruptDatasetError):
-        return stored[members]  # `verify` reports them
-    owner = np.repeat(np.arange(len(members)), [len(each) for each in tables])
-    of_rows = pa.array(members[owner])
-    columns = [table.column(c) if c in in_files else keys[c].take(of_rows) for c in cell]
-    last = last_rows_mask(columns, len(table))
-    visible = owner if last is None else owner[last]
-    return np.bincount(visible, minlength=len(members)).astype(np.int64)
-
-
-def _list_files(blobs: BlobStore, uuid: str, files: pa.Array) -> tuple[Ints, Floats]:
-    """Get sizes and times from one listing; files without a size in it are requested one by one."""
-    listing = blobs.list(f"{uuid}/")
-    position = pc.index_in(files, pa.array([blob.key for blob in listing], pa.string()))
-    exists = position.is_valid().to_numpy(zero_copy_only=False)
-    rows = pc.fill_null(position, 0).to_numpy()
-    sizes, times = np.zeros(len(files), np.int64), np.full(len(files), np.nan)
-    if listing:
-        blob_sizes = np.array([-1 if blob.size is None else blob.size for blob in listing], np.int64)
-        mtimes = np.array([np.nan if blob.mtime is None else blob.mtime for blob in listing])
-        sizes, times = np.where(exists, blob_sizes[rows], 0), np.where(exists, mtimes[rows], np.nan)
-    unknown = np.flatnonzero(sizes < 0)
-    if len(unknown):
-        keys = files.take(pa.array(unknown)).to_pylist()
-        sizes[unknown] = list(ordered_map(blobs.size, keys, 1 if blobs.is_local else REMOTE_REQUESTS))
-    return sizes, times
-
-
-def _read_footers(blobs: BlobStore, keys: Sequence[str]) -> tuple[Ints, Mapping[str, int]]:
-    """Read row counts of files, and bytes per column of a sample of them."""
-    progress_add_total(len(keys))
-    footers = ordered_map(partial(_read_footer, blobs), keys, 1 if blobs.is_local else REMOTE_REQUESTS)
-    rows, column_bytes = np.zeros(len(keys), np.int64), Counter[str]()
-    step = max(1, len(keys) // _COLUMN_SAMPLE)
-    for number, footer in enumerate(footers):
-        rows[number] = 0 if footer is None else footer.num_rows
-        if footer is not None and number % step == 0:
-            column_bytes.update(_column_bytes(footer))
-    return rows, column_bytes
-
-
-def _read_footer(blobs: BlobStore, key: str) -> pq.FileMetaData | None:
-    """Read the footer of a file; None for missing and corrupt files, which `verify` reports."""
-    try:
-        footer, _ = read_footer(blobs, key)
-    except (MissingFileError, CorruptDatasetError):
-        footer = None
-    progress_advance(0 if footer is None else footer.serialized_size)
-    return footer
-
-
-def _column_bytes(footer: pq.FileMetaData) -> Counter[str]:
-    sizes = Counter[str]()
-    for group in range(footer.num_row_groups):
-        for column in range(footer.num_columns):
-            chunk = footer.row_group(group).column(column)
-            sizes[chunk.path_in_schema.partition(".")[0]] += chunk.total_compressed_size
-    return sizes
-
-
-def _estimate_rows(rows: Ints, sample: Ints, sizes: Ints) -> Ints:
-    """Return row counts of the sample, and estimates for the other files from their sizes."""
-    if len(sample) == len(sizes):
-        return rows
-    per_byte = rows.sum() / max(1, int(sizes[sample].sum()))
-    result: Ints = np.rint(sizes * per_byte).astype(np.int64)
-    result[sample] = rows
-    return result

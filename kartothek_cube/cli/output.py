@@ -66,7 +66,7 @@ class Writer(ABC):
 
 
 class _Csv(Writer):
-    """CSV: text is quoted if needed, null is empty, nested values are JSON."""
+    """CSV: text is quoted if needed, null is empty, nested values are JSON, bytes hexadecimal."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
@@ -317,18 +317,19 @@ def _is_number(dtype: pa.DataType) -> bool:
 
 def _format_cells(column: pa.ChunkedArray) -> list[str]:
     """Format cells as text; null is empty, control characters are escaped to protect the terminal."""
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return ["" if value is None else value.hex() for value in column.to_pylist()]
     texts: list[str] = pc.fill_null(column.cast(pa.string()), "").to_pylist()
     return [text if text.isprintable() else repr(text)[1:-1] for text in texts]
 
 
 def _flatten(table: pa.Table) -> pa.Table:
-    """Convert nested columns to JSON and shorten timestamps."""
+    """Convert nested columns to JSON and bytes to hexadecimal digits, and shorten timestamps."""
     for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if pa.types.is_nested(field.type):
             cells = [None if v is None else json.dumps(v, default=str) for v in column.to_pylist()]
             table = table.set_column(number, field.name, pa.chunked_array([pa.array(cells, pa.string())]))
+        elif pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+            digits = [None if v is None else v.hex() for v in column.to_pylist()]
+            table = table.set_column(number, field.name, pa.chunked_array([pa.array(digits, pa.string())]))
         elif pa.types.is_timestamp(field.type):
             table = table.set_column(number, field.name, _shorten_timestamps(column))
         elif pa.types.is_null(field.type):

@@ -11,16 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.cli.charts import (
-    DataFiles,
-    Growth,
-    HeatMap,
-    collect_file_stats,
-    format_values,
-    growth,
-    heat_map,
-)
+from kartothek_cube.cli.charts import Growth, HeatMap, build_growth, build_heat_map, format_values
 from kartothek_cube.cli.context import DEFAULT_RETENTION, is_internal_column, list_garbage_by_age
+from kartothek_cube.cli.file_stats import DataFiles, collect_file_stats
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -127,7 +120,7 @@ def build_page(
         size=bytes_text(sum(int(f.sizes.sum()) for f in files.values())),
         rows=sum(page.rows for page in pages),
         estimated=any(page.estimated for page in pages),
-        growth=growth(files),
+        growth=build_growth(files),
         datasets=tuple(pages),
         advice=_warn_garbage(cube, garbage, store),
         young_garbage=_describe_files(young) if young else "",
@@ -168,7 +161,7 @@ def _build_dataset_page(
         size=bytes_text(int(files.sizes.sum())),
         rows=int(files.rows.sum()),
         estimated=files.estimated,
-        heat=heat_map(files),
+        heat=build_heat_map(files),
         largest=_largest_partitions(files),
         columns=_columns(cube, dataset, files),
         superseded=files.superseded,

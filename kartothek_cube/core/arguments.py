@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -210,7 +211,7 @@ def converter_str_tupleset(obj: object) -> tuple[str, ...]:
     if isinstance(obj, set | frozenset | dict):
         raise TypeError(f"{obj!r} has no stable order, being a {type(obj).__name__}; pass a list or a tuple")
     names = tuple(converter_str(name) for name in converter_tuple(obj))
-    duplicates = sorted({name for name in names if names.count(name) > 1})
+    duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
     if duplicates:
         raise ValueError(f"Names must not occur twice, but these do: {', '.join(duplicates)}")
     return names

@@ -18,7 +18,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     with_pandas_metadata,
 )
 from kartothek_cube.core.arrow.types import widen
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
 from kartothek_cube.core.schema.file import (
     read_schema_metadata,
@@ -194,9 +194,7 @@ def empty_dataframe_from_schema(
     internal = schema.internal() if isinstance(schema, SchemaWrapper) else schema
     table = internal.empty_table()
     if columns is not None:
-        unknown = set(columns) - set(internal.names)
-        if unknown:
-            raise ValueError(unknown_names("column", unknown, internal.names))
+        check_names("", "column", columns, internal.names)
         table = table.select(list(columns))
     return to_pandas(table, dates_as_object=date_as_object)
 

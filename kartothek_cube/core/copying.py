@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from types import FunctionType
 from typing import Any, Self, TypeVar, cast
@@ -58,12 +58,9 @@ class CopyMixin:
         TypeError
             The constructor has no such parameter.
         """
-        return type(self)(**self._constructor_arguments(kwargs) | kwargs)
-
-    def _constructor_arguments(self, replaced: Container[str]) -> dict[str, Any]:
-        """Constructor parameters that are not replaced, with their current values."""
         names = _parameters(type(self).__init__)
-        return {name: getattr(self, name) for name in names if name not in replaced and self._is_state(name)}
+        current = {n: getattr(self, n) for n in names if n not in kwargs and self._is_state(n)}
+        return type(self)(**current, **kwargs)
 
     def _is_state(self, name: str) -> bool:
         # a method of that name (load_all_indices) is no constructor argument

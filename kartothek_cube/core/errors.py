@@ -7,7 +7,7 @@ Every error says in words what happened (``str(error)``) and carries the same fa
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from kartothek_cube.core.naming import header_keys, validate_uuid
@@ -24,6 +24,7 @@ __all__ = (
     "SchemaConflictError",
     "StateNotFoundError",
     "UnknownOutcomeError",
+    "check_names",
     "format_count",
     "nearest_names",
     "unknown_names",
@@ -433,6 +434,13 @@ def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[obje
     nearest = sorted({match for name in missing for match in nearest_names(name, names)})
     hint = f"did you mean {', '.join(nearest)}? " if nearest else ""
     return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(names) or 'none'}"
+
+
+def check_names(where: str, kind: str, names: Iterable[object], available: Collection[object]) -> None:
+    """Raise ValueError for names that do not exist; `where` is the start of the message."""
+    unknown = set(names).difference(available)
+    if unknown:
+        raise ValueError(where + unknown_names(kind, unknown, available))
 
 
 def nearest_names(name: str, available: Iterable[str]) -> list[str]:

@@ -212,12 +212,14 @@ def _record(state: DatasetMetadata) -> tuple[int, datetime, str] | None:
         return None
     try:
         time = datetime.fromisoformat(record["time"])
-    except (KeyError, TypeError, ValueError):
+        # the next state has a later time
+        later = time.astimezone(UTC) + _TICK
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     content = record.get("content")
     if time.tzinfo is None or not isinstance(content, str) or not 0 <= record["version"] < 10**9:
         return None
-    return record["version"], time.astimezone(UTC), content
+    return record["version"], later - _TICK, content
 
 
 def _header_time(blobs: BlobStore, key: str) -> datetime:
@@ -251,7 +253,19 @@ def history_folder(uuid: str) -> str:
 
 def is_snapshot_key(key: str) -> bool:
     """Whether a key in the history of a dataset is that of a snapshot."""
-    return _NAME.fullmatch(key.rpartition("/")[2]) is not None
+    return _parse_snapshot_key(key) is not None
+
+
+def _parse_snapshot_key(key: str) -> DatasetState | None:
+    match = _NAME.fullmatch(key.rpartition("/")[2])
+    if match is None:
+        return None
+    try:
+        time = datetime.strptime(match["time"], _TIME_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        # such as a 32nd of January: not written by this library
+        return None
+    return DatasetState(int(match["version"]), time, False, key)
 
 
 def is_before_key(key: str) -> bool:
@@ -288,14 +302,8 @@ def _archive(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name:
 
 def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:
     """Snapshots of a dataset, oldest first."""
-    snapshots = []
-    folder = history_folder(uuid)
-    for blob in blobs.list(folder):
-        match = _NAME.fullmatch(blob.key.removeprefix(folder))
-        if match is not None:
-            time = datetime.strptime(match["time"], _TIME_FORMAT).replace(tzinfo=UTC)
-            snapshots.append(DatasetState(int(match["version"]), time, False, blob.key))
-    return sorted(snapshots)
+    states = (_parse_snapshot_key(blob.key) for blob in blobs.list(history_folder(uuid)))
+    return sorted(state for state in states if state is not None)
 
 
 def _snapshot_name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> str:
@@ -380,7 +388,10 @@ def check_as_of(as_of: object) -> int | datetime:
                 f"as_of is a version (int) or a point in time such as '2025-01-31T12:00:00', got {as_of!r}"
             ) from None
     if isinstance(as_of, datetime):
-        return as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of.astimezone(UTC)
+        try:
+            return as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of.astimezone(UTC)
+        except OverflowError:
+            raise ValueError(f"as_of is beyond the range of UTC: {as_of}") from None
     if isinstance(as_of, int) and not isinstance(as_of, bool):
         return as_of
     raise TypeError(f"as_of is a version (int) or a point in time (datetime), got {as_of!r}")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_array, lookup, to_numpy
 from kartothek_cube.core.arrow.casting import first_failure, parse_texts
 from kartothek_cube.core.arrow.types import Ints, Mask
-from kartothek_cube.core.errors import CorruptDatasetError, format_count, unknown_names
+from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
 from kartothek_cube.core.header import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid
 from kartothek_cube.core.store import check_owned_keys
@@ -576,10 +576,7 @@ def _pack_files(
 
 def _type_of(schema: Any, column: str) -> pa.DataType:
     names = [] if schema is None else list(schema.names)
-    if column not in names:
-        raise ValueError(
-            f"Cannot find type information for a partition key: {unknown_names('column', [column], names)}"
-        )
+    check_names("Cannot find type information for a partition key: ", "column", [column], names)
     return schema.field(column).type
 
 

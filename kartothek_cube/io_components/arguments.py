@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import check_names, unknown_names
 from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import check_table_name
@@ -104,9 +104,7 @@ def check_columns(name: str, columns: Any, available: Iterable[str], uuid: str) 
             f"{name} has to be a list of columns, got {columns!r} of type {type(columns).__name__}."
         )
     available = list(available)
-    unknown = set(columns) - set(available)
-    if unknown:
-        raise ValueError(f"{name} of dataset {uuid!r}: {unknown_names('column', unknown, available)}")
+    check_names(f"{name} of dataset {uuid!r}: ", "column", columns, available)
     if len(set(columns)) < len(columns):
         raise ValueError(f"{name} of dataset {uuid!r} has duplicates: {', '.join(columns)}")
     return tuple(columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
-from functools import reduce
+from functools import partial, reduce
 from itertools import permutations
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
@@ -123,7 +123,7 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         self._context = copy_context()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_dataset, (self._source, self.schema, self._filters)
+        return partial(LazyDataset, self._source, schema=self.schema, filters=self._filters), ()
 
     def scanner(
         self,
@@ -133,49 +133,30 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         **options: object,
     ) -> LazyScanner:
         """Plan a scan; further options of pyarrow change nothing."""
-        return self._scan(columns, filter, batch_size)
-
-    def to_batches(
-        self,
-        columns: Columns = None,
-        filter: pc.Expression | None = None,
-        batch_size: int = _BATCH_SIZE,
-        **options: object,
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches of at most ``batch_size`` rows, read while they are consumed."""
-        return self._scan(columns, filter, batch_size).to_batches()
-
-    def to_table(
-        self,
-        columns: Columns = None,
-        filter: pc.Expression | None = None,
-        batch_size: int = _BATCH_SIZE,
-        **options: object,
-    ) -> pa.Table:
-        """All rows."""
-        return self._scan(columns, filter, batch_size).to_table()
-
-    def head(
-        self,
-        num_rows: int,
-        columns: Columns = None,
-        filter: pc.Expression | None = None,
-        batch_size: int = _BATCH_SIZE,
-        **options: object,
-    ) -> pa.Table:
-        """The first rows; reading stops when there are enough."""
-        return self._scan(columns, filter, batch_size).head(num_rows)
-
-    def take(
-        self,
-        indices: pa.Array | Sequence[int],
-        columns: Columns = None,
-        filter: pc.Expression | None = None,
-        batch_size: int = _BATCH_SIZE,
-        **options: object,
-    ) -> pa.Table:
-        """Rows by number, of a scan that reads all rows."""
-        return self._scan(columns, filter, batch_size).take(indices)
+        # pyarrow's methods to read rows (`to_table`, `to_batches`, `head`, `take`) call this one
+        if isinstance(columns, str):
+            raise TypeError("columns is a list of names, got a single one")
+        schema: pa.Schema = self.schema
+        filters = [*self._filters, *(() if filter is None else (filter,))]
+        condition = reduce(and_, filters) if filters else None
+        projected = list(columns.values()) if isinstance(columns, Mapping) else []
+        computed = [*projected, *filters]
+        names = [] if isinstance(columns, Mapping) else list(schema.names if columns is None else columns)
+        unknown = set(names) - set(schema.names)
+        if unknown:
+            raise ValueError(f"no column {', '.join(sorted(unknown))} in {self._source}")
+        needed = {*names, *_columns_of(computed, schema)}
+        read = [name for name in schema.names if name in needed] or schema.names[:1]
+        implied = None if condition is None else imply_condition(condition, schema)
+        return LazyScanner(
+            scan=self._context.copy().run(self._source.plan, read, implied),
+            read_schema=pa.schema([schema.field(name) for name in read]),
+            columns=dict(columns) if isinstance(columns, Mapping) else names,
+            filter=condition,
+            batch_size=batch_size,
+            dataset_schema=schema,
+            context=self._context,
+        )
 
     def count_rows(
         self,
@@ -184,7 +165,7 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         **options: object,
     ) -> int:
         """Number of rows; without a filter, mostly from the footers of the files."""
-        return self._scan((), filter, batch_size).count_rows()
+        return self.scanner((), filter, batch_size).count_rows()
 
     def filter(self, expression: pc.Expression) -> LazyDataset:
         """Return the dataset of the rows for which an expression is true."""
@@ -221,35 +202,6 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
     def __repr__(self) -> str:
         filters = "".join(f"\nfilter: {expression}" for expression in self._filters)
         return f"<{self._source}>\n{self.schema.to_string(show_schema_metadata=False)}{filters}"
-
-    def _scan(self, columns: Columns, expression: pc.Expression | None, batch_size: int) -> LazyScanner:
-        if isinstance(columns, str):
-            raise TypeError("columns is a list of names, got a single one")
-        schema: pa.Schema = self.schema
-        filters = [*self._filters, *(() if expression is None else (expression,))]
-        condition = reduce(and_, filters) if filters else None
-        projected = list(columns.values()) if isinstance(columns, Mapping) else []
-        computed = [*projected, *filters]
-        names = [] if isinstance(columns, Mapping) else list(schema.names if columns is None else columns)
-        unknown = set(names) - set(schema.names)
-        if unknown:
-            raise ValueError(f"no column {', '.join(sorted(unknown))} in {self._source}")
-        needed = {*names, *_columns_of(computed, schema)}
-        read = [name for name in schema.names if name in needed] or [schema.names[0]]
-        implied = None if condition is None else imply_condition(condition, schema)
-        return LazyScanner(
-            scan=self._context.copy().run(self._source.plan, read, implied),
-            read_schema=pa.schema([schema.field(name) for name in read]),
-            columns=dict(columns) if isinstance(columns, Mapping) else names,
-            filter=condition,
-            batch_size=batch_size,
-            dataset_schema=schema,
-            context=self._context,
-        )
-
-
-def _open_dataset(source: RowSource, schema: pa.Schema, filters: Sequence[pc.Expression]) -> LazyDataset:
-    return LazyDataset(source, schema=schema, filters=filters)
 
 
 def _columns_of(expressions: Iterable[pc.Expression], schema: pa.Schema) -> set[str]:
@@ -409,9 +361,9 @@ def implied_expression(predicate: polars.Expr, schema: pa.Schema) -> pc.Expressi
     """
     try:
         operands = _operands(predicate, and_)
-        known = [implied_expression(operand, schema) for operand in operands or ()]
+        implied = [implied_expression(operand, schema) for operand in operands or ()]
         if operands is not None:
-            parts = [expression for expression in known if expression is not None]
+            parts = [expression for expression in implied if expression is not None]
             return reduce(and_, parts) if parts else None
         return _translate(predicate, schema)
     # polars documents no way to inspect an expression: without a translation, all rows are read
@@ -472,7 +424,16 @@ def _comparison(
         return None
     if pat.is_floating(column.type) and compare not in _WITHOUT_NAN:
         return None
-    expression: pc.Expression = compare(pc.field(column.name), pc.scalar(_scalar(right)))
+    value = _scalar(right)
+    # NaN equals NaN for polars, and nothing for Arrow, which does not compare lists at all
+    if pat.is_nested(column.type) or (pat.is_floating(value.type) and value.as_py() != value.as_py()):
+        return None
+    if pat.is_decimal(column.type):
+        if pat.is_floating(value.type):  # a cast would round
+            return None
+        # polars has all literals with 38 digits, too many for a common type of Arrow with other decimals
+        value = value.cast(column.type)
+    expression: pc.Expression = compare(pc.field(column.name), pc.scalar(value))
     return expression
 
 
@@ -482,7 +443,11 @@ def _function(expr: polars.Expr, schema: pa.Schema) -> pc.Expression | None:
         column, listed = _column(operands[0], schema), operands[1]
         if column is None or not listed.meta.is_literal():
             return None
+        # lists of Arrow tell 0.0 from -0.0
+        if pat.is_floating(column.type) or pat.is_nested(column.type):
+            return None
         values = _scalar(listed).values
+        values = values.cast(column.type) if pat.is_decimal(column.type) else values
         return None if values.null_count else pc.field(column.name).isin(values)
     for closed in ("both", "left", "right", "none"):
         operands = _operands(expr, lambda e, low, high, c=closed: e.is_between(low, high, closed=c))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -12,12 +13,12 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.expressions.predicate import PredicatesType
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.expressions.predicate import PredicatesType, check_columns
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.serialization._generic import (
     DataFrameSerializer,
-    check_columns,
     check_filters,
     columns_to_read,
     filter_df,
@@ -26,6 +27,16 @@ from kartothek_cube.serialization._generic import (
 )
 
 __all__ = ("CsvSerializer",)
+
+#: errors of damaged content
+_ERRORS = (
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    UnicodeDecodeError,
+    pd.errors.EmptyDataError,
+    pd.errors.ParserError,
+)
 
 
 @attrs.define(unsafe_hash=True, slots=False)
@@ -81,14 +92,22 @@ class CsvSerializer(DataFrameSerializer):
         Returns
         -------
         pandas.DataFrame
+
+        Raises
+        ------
+        CorruptDatasetError
+            The file is no CSV file; a ValueError.
         """
         check_filters(filter_query, predicates)
         content = open_blobs(store).get(key)
-        if key.endswith(".gz"):
-            content = gzip.decompress(content)
-        if not content.strip():
-            return pd.DataFrame(index=pd.RangeIndex(0))
-        df = pd.read_csv(io.BytesIO(content), sep=";", encoding="utf-8", **kwargs)
+        try:
+            if key.endswith(".gz"):
+                content = gzip.decompress(content)
+            if not content.strip():
+                return pd.DataFrame(index=pd.RangeIndex(0))
+            df = pd.read_csv(io.BytesIO(content), sep=";", encoding="utf-8", **kwargs)
+        except _ERRORS as error:
+            raise CorruptDatasetError(key, f"not a readable CSV file: {error}") from error
         needed = columns_to_read(columns, predicates)
         check_columns(needed or (), list(df.columns), key)
         df = filter_df(filter_df_from_predicates(df, predicates), filter_query)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +14,12 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Mask
-from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     LiteralValue,
     PredicatesType,
+    check_columns,
     check_form,
     check_predicates,
     columns_in_predicates,
@@ -35,7 +35,6 @@ __all__ = (
     "LiteralType",
     "LiteralValue",
     "PredicatesType",
-    "check_columns",
     "check_filters",
     "check_predicates",
     "columns_in_predicates",
@@ -53,14 +52,6 @@ def check_filters(filter_query: str | None, predicates: PredicatesType) -> None:
     if filter_query and predicates is not None:
         raise ValueError("Use either predicates or filter_query (deprecated) to filter, not both.")
     check_predicates(predicates)
-
-
-def check_columns(columns: Iterable[str], available: Collection[str], where: str = "") -> None:
-    """Raise ValueError for columns that do not exist."""
-    unknown = set(columns) - set(available)
-    if unknown:
-        prefix = f"{where}: " if where else ""
-        raise ValueError(f"{prefix}{unknown_names('column', unknown, available)}.")
 
 
 def columns_to_read(columns: Sequence[str] | None, predicates: PredicatesType) -> list[str] | None:

@@ -20,6 +20,7 @@ from kartothek_cube.core.arrow.arrays import (
     convert_layouts,
     copy_to_arrow_memory,
     true_positions,
+    zero_column_table,
 )
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
@@ -29,15 +30,22 @@ from kartothek_cube.core.arrow.pandas_conversion import (
 )
 from kartothek_cube.core.arrow.types import Ints, storage_type
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions.predicate import PredicatesType, bind, columns_in_predicates, filter_mask
+from kartothek_cube.core.expressions.predicate import (
+    PredicatesType,
+    bind,
+    check_columns,
+    columns_in_predicates,
+    filter_mask,
+)
 from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.serialization._generic import check_columns, columns_to_read
+from kartothek_cube.serialization._generic import columns_to_read
 from kartothek_cube.serialization.ranged_read import ColumnChunk, chunks_of
 
-__all__ = ("ChunkCache", "ParquetColumns", "Source", "have_equal_pages", "read_parquet")
+__all__ = ("ChunkCache", "ParquetColumns", "Source", "have_equal_pages", "read_parquet", "type_null_columns")
 
 Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
 
+_NULL_ID = pa.null().id
 _CONTENT = (bytes, bytearray, memoryview, pa.Buffer)
 
 _Pages: TypeAlias = list[tuple[tuple[Any, ...], bytes]]
@@ -290,14 +298,14 @@ class ParquetColumns:
             table = self._rows_of(self.names if columns is None else columns, rows, keep)
         if columns is None and _HAS_INDEX_COLUMNS.search((table.schema.metadata or {}).get(b"pandas", b"")):
             table = table.drop_columns(index_columns(table.schema))
-        return _type_null_columns(to_memory(_drop_foreign_metadata(table)), self._schema)
+        return type_null_columns(to_memory(_drop_foreign_metadata(table)), self._schema)
 
     def _rows_of(self, columns: Sequence[str], rows: Ints | None, keep: Collection[str] = ()) -> pa.Table:
         missing = list(dict.fromkeys(column for column in columns if column not in self._decoded))
+        if not columns:
+            return zero_column_table(len(self) if rows is None else len(rows))
         if len(missing) == len(columns) and rows is None:
             return self._decode(missing)
-        if not columns:
-            return pa.table({"_": pa.nulls(len(self) if rows is None else len(rows))}).select([])
         arrays = {column: self._decoded[column] for column in columns if column not in missing}
         if rows is not None:
             selection = _selection(rows, len(self))
@@ -488,11 +496,12 @@ def _drop_foreign_metadata(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
-def _type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+def type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """Cast columns that are null in a file to their type in a schema."""
     if schema is None:
         return table
     for position, field in enumerate(table.schema):
-        if pat.is_null(field.type) and schema.get_field_index(field.name) >= 0:
+        if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0:
             dtype = storage_type(schema.field(field.name).type)
             table = table.set_column(
                 position, pa.field(field.name, dtype), table.column(position).cast(dtype)
@@ -521,7 +530,8 @@ def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str
 class ChunkCache:
     """Key columns of the previously read file, reused if the encoded pages are identical."""
 
-    # In a grid of shops and days, partitioned by shops, the days are the same in all files.
+    # In a grid of shops and days, partitioned by shops, the days are the same in all files: then a query by
+    # pyarrow takes 10 to 20 % less time, and scans by Polars take as long.
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[_Pages, pa.ChunkedArray]] = {}

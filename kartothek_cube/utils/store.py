@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kartothek_cube.core.commit.header_store import render
 from kartothek_cube.core.dataset import DatasetMetadataBase
-from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_MSGPACK
+from kartothek_cube.core.naming import is_header_key
 from kartothek_cube.core.store import BlobStore, check_key, open_blobs
 from kartothek_cube.core.store.blob_store import check_keys
 from kartothek_cube.core.typing import StoreInput
@@ -81,12 +82,12 @@ def copy_rename_keys(
     """
     source, target = open_blobs(src_store), open_blobs(tgt_store)
     mapping = {check_key(old): check_key(new) for old, new in key_mappings.items()}
-    headers = {old: new for old, new in mapping.items() if METADATA_BASE_SUFFIX in new and "/" not in new}
+    headers = {old: new for old, new in mapping.items() if is_header_key(new)}
     files = {old: new for old, new in mapping.items() if old not in headers}
 
     def copy(old: str, new: str) -> None:
         header = md_transformed.get(new)
-        data = source.get(old) if header is None else _render(header, new)
+        data = source.get(old) if header is None else render(header, new)
         target.put(new, data, durable=old in headers)
 
     for old, new in files.items():
@@ -95,7 +96,3 @@ def copy_rename_keys(
     target.flush(list(files.values()))
     for old, new in headers.items():
         copy(old, new)
-
-
-def _render(header: DatasetMetadataBase, key: str) -> bytes:
-    return header.to_msgpack() if key.endswith(METADATA_FORMAT_MSGPACK) else header.to_json()

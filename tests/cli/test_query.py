@@ -210,6 +210,13 @@ def test_json_of_everything(ok, tmp_path):
     assert "[1, 2]" in ok("odd", "query", "-o", "csv")
 
 
+@pytest.mark.parametrize("output", ["csv", "json", "table"])
+def test_bytes_are_hexadecimal(ok, tmp_path, output):
+    frame = pd.DataFrame({"x": [1, 2], "p": "a", "v": [b"a\xff", None]})
+    build_cube(frame, Cube(["x"], ["p"], "odd"), f"hfs://{tmp_path}/store")
+    assert "61ff" in ok("odd", "query", "-o", output)
+
+
 def test_explain(ok):
     text = ok("cube", "query", "--explain", "--where", "p == a & i1 == true")
     assert "enrich   i1 == True  index" in text

@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cli.charts import DataFiles, growth, heat_map
+from kartothek_cube.cli.charts import build_growth, build_heat_map
+from kartothek_cube.cli.file_stats import DataFiles
 from kartothek_cube.cli.report import advise
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
@@ -205,7 +206,7 @@ def files(sizes, times=None, partition=None, **keys):
 @pytest.mark.parametrize("shape", [(100_000,), (400, 250), (10, 10_000), (100_000, 1)])
 def test_many_partitions_stay_small(shape):
     numbers = np.indices(shape).reshape(len(shape), -1)
-    heat = heat_map(files(np.ones(100_000), **{f"p{i}": values for i, values in enumerate(numbers)}))
+    heat = build_heat_map(files(np.ones(100_000), **{f"p{i}": values for i, values in enumerate(numbers)}))
     assert len(heat.cells) <= 1800
     assert 500 < len(heat.cells) <= heat.width * heat.height
     assert (
@@ -216,7 +217,7 @@ def test_many_partitions_stay_small(shape):
 
 
 def test_heat_map_of_two_keys():
-    heat = heat_map(files([10, 1000, 40], p=["b", "a", "a"], q=[2, 1, 3]))
+    heat = build_heat_map(files([10, 1000, 40], p=["b", "a", "a"], q=[2, 1, 3]))
     assert (heat.width, heat.height) == (3, 2)
     assert heat.y_labels == ("a", "b")
     assert heat.x_ends == ("1", "3")
@@ -231,28 +232,28 @@ def test_heat_map_of_two_keys():
 
 
 def test_heat_map_of_one_key_wraps():
-    heat = heat_map(files(np.arange(1, 131), p=pd.date_range("2020-01-01", periods=130)))
+    heat = build_heat_map(files(np.arange(1, 131), p=pd.date_range("2020-01-01", periods=130)))
     assert (heat.width, heat.height) == (60, 3)
     assert heat.y_labels[0] == "2020-01-01 … 2020-02-29"
     assert len(heat.cells) == 130
 
 
 def test_null_keys():
-    heat = heat_map(files([1, 2], p=pa.array(["a", None])))
+    heat = build_heat_map(files([1, 2], p=pa.array(["a", None])))
     assert [cell.text.partition(":")[0] for cell in heat.cells] == ["a", "null"]
 
 
 def test_growth():
-    lines = growth({"a": files([100, 300], times=[0, 1000]), "b": files([50], times=[500])})
+    lines = build_growth({"a": files([100, 300], times=[0, 1000]), "b": files([50], times=[500])})
     assert [line.name for line in lines.lines] == ["a", "b"]
     assert [line.added for line in lines.lines] == ["400 B in 2 files", "50 B in 1 file"]
     assert lines.lines[0].end_y == 0
     assert lines.y_ticks[-1].text == "400 B"
-    assert growth({"a": files([100])}) is None
+    assert build_growth({"a": files([100])}) is None
 
 
 def test_growth_of_many_datasets():
-    lines = growth({f"d{i}": files([i + 1], times=[i]) for i in range(10)})
+    lines = build_growth({f"d{i}": files([i + 1], times=[i]) for i in range(10)})
     assert [line.name for line in lines.lines] == ["d9", "d8", "d7", "d6", "d5", "d4", "others"]
     assert lines.lines[-1].added == "10 B"
 

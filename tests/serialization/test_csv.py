@@ -7,7 +7,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset, verify_dataset
 from kartothek_cube.serialization import CsvSerializer
 
 FRAME = pd.DataFrame(
@@ -52,6 +54,29 @@ def test_empty_file(blobs, content):
     df = CsvSerializer.restore_dataframe(blobs, "key.csv")
     assert df.shape == (0, 0)
     assert df.index.equals(pd.RangeIndex(0))
+
+
+DAMAGED = {
+    "no gzip": b"x;y\n1;2\n",
+    "truncated": gzip.compress(b"x;y\n1;2\n")[:-9],
+    "damaged": b"\x1f\x8b\x08\x00" + b"\xff" * 40,
+    "unbalanced quote": gzip.compress(b'x;y\n1;2\n"'),
+    "no UTF-8": gzip.compress(b"x;y\n\xff\xfe;1\n"),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_file(content):
+    store = open_blobs("hmemory://").store
+    store_dataframes_as_dataset(store, "u", [FRAME], df_serializer=CsvSerializer())
+    (key,) = [key for key in store.keys() if key.endswith(".csv.gz")]
+    store.put(key, content)
+    with pytest.raises(CorruptDatasetError, match="not a readable CSV file"):
+        read_table("u", store)
+    assert [problem.kind for problem in verify_dataset("u", store).problems] == ["unreadable-file"]
+    store.delete(key)
+    with pytest.raises(MissingFileError, match=key):
+        read_table("u", store)
 
 
 def test_attributes():

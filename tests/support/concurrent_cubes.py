@@ -35,7 +35,7 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import read_table
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
-from kartothek_cube.core.dataset.loading import file_keys, schema_keys
+from kartothek_cube.core.dataset.file_keys import file_keys, schema_keys
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import header_keys
@@ -367,7 +367,7 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
         # not time.sleep: threads of other libraries would spin without a pause
         mock.patch("kartothek_cube.core.clock.sleep"),
         # operations have the same ids in all runs; and a look at a pending one is like another one
-        mock.patch("kartothek_cube.core.commit.operation._is_known", return_value=False),
+        mock.patch("kartothek_cube.core.commit.operation._remember"),
         mock.patch("kartothek_cube.core.commit.operation._LOOKS", 1),
         mock.patch("kartothek_cube.io_components.runtime.ThreadPoolExecutor", _OneThread),
     ):

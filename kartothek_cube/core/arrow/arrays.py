@@ -26,6 +26,7 @@ __all__ = (
     "true_positions",
     "label_array",
     "lookup",
+    "zero_column_table",
 )
 
 
@@ -111,6 +112,16 @@ def count_nulls(values: pa.Array | pa.ChunkedArray) -> int:
     if not pat.is_floating(values.type):
         return int(values.null_count)
     return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
+
+
+def zero_column_table(length: int) -> pa.Table:
+    """Rows without columns.
+
+    >>> len(zero_column_table(3))
+    3
+    """
+    # most other ways to make such a table lose the number of rows
+    return pa.table({"_": pa.nulls(length)}).select([])
 
 
 def compact_buffers(array: Any) -> Any:

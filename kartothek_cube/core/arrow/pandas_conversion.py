@@ -17,7 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import convert_layouts
-from kartothek_cube.core.arrow.types import convert_objects, memory_type, restore_types, storage_type
+from kartothek_cube.core.arrow.types import (
+    contains_type,
+    convert_objects,
+    memory_type,
+    restore_types,
+    storage_type,
+)
 
 __all__ = (
     "DtypeBackend",
@@ -385,9 +391,9 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
     """Raise ValueError for times that Arrow would change, at any depth."""
     if pat.is_struct(dtype):
         records = [value for value in values if isinstance(value, Mapping)]
-        for field in dtype if _contains_times(dtype) else ():
+        for field in dtype if contains_type(dtype, _is_time) else ():
             _check_times(f"{name}.{field.name}", field.type, [record.get(field.name) for record in records])
-    elif pat.is_list(dtype) and _contains_times(dtype):
+    elif pat.is_list(dtype) and contains_type(dtype, _is_time):
         lists = (value for value in values if isinstance(value, list | tuple | np.ndarray))
         # elements of other arrays are of one type
         objects = (value for value in lists if not isinstance(value, np.ndarray) or value.dtype == object)
@@ -404,9 +410,8 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
             )
 
 
-def _contains_times(dtype: pa.DataType) -> bool:
-    inner = (dtype.field(number).type for number in range(dtype.num_fields))
-    return pat.is_timestamp(dtype) or pat.is_date(dtype) or any(map(_contains_times, inner))
+def _is_time(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) or pat.is_date(dtype))
 
 
 def _check_one_zone(name: str, values: Iterable[Any]) -> None:
@@ -474,18 +479,13 @@ def to_storage(table: pa.Table) -> pa.Table:
 def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
-        if pat.is_duration(field.type) or _contains_union(field.type):
+        if pat.is_duration(field.type) or contains_type(field.type, pat.is_union):
             raise TypeError(
                 f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
             )
         columns.append(_convert(column, storage_type(field.type), field.name))
     schema = pa.schema(list(zip(table.column_names, (c.type for c in columns), strict=True)))
     return pa.Table.from_arrays(columns, schema=with_pandas_metadata(schema, extensions))
-
-
-def _contains_union(t: pa.DataType) -> bool:
-    inner = (t.field(number).type for number in range(t.num_fields))
-    return bool(pat.is_union(t) or any(map(_contains_union, inner)))
 
 
 def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:

@@ -18,6 +18,7 @@ __all__ = (
     "Frame",
     "Ints",
     "Mask",
+    "contains_type",
     "convert_objects",
     "is_long",
     "is_nested",
@@ -123,6 +124,15 @@ def is_text(t: pa.DataType) -> bool:
 def is_nested(t: pa.DataType) -> bool:
     """Whether values of a type contain other values (lists, structs, maps)."""
     return bool(pat.is_nested(t))
+
+
+def contains_type(t: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type is of a kind, or contains one of it at any depth.
+
+    >>> contains_type(pa.list_(pa.date32()), pat.is_date)
+    True
+    """
+    return is_kind(t) or any(contains_type(t.field(number).type, is_kind) for number in range(t.num_fields))
 
 
 def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
@@ -245,7 +255,10 @@ def convert_objects(df: pd.DataFrame, types: Mapping[str, pa.DataType]) -> dict[
     converted = {}
     for name, dtype in df.dtypes.items():
         target = types.get(str(name))
-        if target is None or not is_object_dtype(dtype) or not is_nested(target) or _contains_date(target):
+        if target is None or not is_object_dtype(dtype) or not is_nested(target):
+            continue
+        if contains_type(target, pat.is_date):
+            # Arrow takes times for dates without an error
             continue
         try:
             values = pa.array(df[name].to_numpy(), type=target, from_pandas=True)
@@ -254,8 +267,3 @@ def convert_objects(df: pd.DataFrame, types: Mapping[str, pa.DataType]) -> dict[
         is_chunked = isinstance(values, pa.ChunkedArray)  # as more than 2 GB of text are
         converted[str(name)] = values if is_chunked else pa.chunked_array([values])
     return converted
-
-
-def _contains_date(dtype: pa.DataType) -> bool:
-    """Whether there are dates at any depth, as which Arrow takes times without an error."""
-    return pat.is_date(dtype) or any(_contains_date(dtype.field(i).type) for i in range(dtype.num_fields))

@@ -154,8 +154,8 @@ class ChangeSet:
         mask = np.zeros(len(state.partition_table), dtype=bool)
         if self.remove_where is not None:
             mask[select_partitions(state, self.remove_where or None)] = True
-            own = state.partition_table.positions(self.added.labels)
-            mask[own[own >= 0]] = False
+            added = state.partition_table.positions(self.added.labels)
+            mask[added[added >= 0]] = False
         return mask
 
 
@@ -255,9 +255,9 @@ class UnchangedPartitions:
             return
         table = state.partition_table
         folders = partition_folders(table, self.columns, state.schema)
-        known = pa.concat_arrays([self.labels, change.added.labels])
+        expected = pa.concat_arrays([self.labels, change.added.labels])
         touched = pc.is_in(folders, value_set=self.folders)
-        unseen = pc.and_not(touched, pc.is_in(table.labels, value_set=known))
+        unseen = pc.and_not(touched, pc.is_in(table.labels, value_set=expected))
         if pc.any(unseen).as_py():
             raise ConcurrentWriteError(change.uuid, table.labels.filter(unseen).to_pylist())
 
@@ -354,14 +354,14 @@ def _without_evolution(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _partitions(state: DatasetMetadata, change: ChangeSet, removed: Mask) -> PartitionTable:
     """The remaining partitions and the added ones, in the order of commit."""
     table = state.partition_table
-    stay = np.flatnonzero(~removed)
-    remaining = table.take(stay) if len(stay) < len(table) else table
+    remaining_positions = np.flatnonzero(~removed)
+    remaining = table.take(remaining_positions) if len(remaining_positions) < len(table) else table
     if not len(change.added):
         return remaining
     partitions = remaining.concat(change.added) if len(remaining) else change.added
     if change.replaces_at is None:
         return partitions
-    place = np.concatenate([stay, table.positions(change.replaces_at)])
+    place = np.concatenate([remaining_positions, table.positions(change.replaces_at)])
     return partitions.take(np.argsort(place, kind="stable"))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import attrs
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
@@ -83,7 +83,7 @@ def header_format(key: str) -> str:
     return "json" if key.endswith(".json") else "msgpack"
 
 
-def render(state: DatasetMetadata, key: str) -> bytes:
+def render(state: DatasetMetadataBase, key: str) -> bytes:
     """Render the header of a state in the format of its key."""
     return state.to_json() if header_format(key) == "json" else state.to_msgpack()
 

@@ -184,7 +184,7 @@ def operation_status(blobs: BlobStore, uuid: str, participation: Participation) 
     """Status of an operation in which a dataset participates, by the header of its coordinator."""
     # Call it after the header of the participant was read. That an operation is committed never changes, and
     # the process that has committed it knows.
-    if _is_known(uuid, participation.operation):
+    if CACHE.get(("operation", uuid, participation.operation)):
         return Status.COMMITTED
     record, exists = None, True
     try:
@@ -195,10 +195,6 @@ def operation_status(blobs: BlobStore, uuid: str, participation: Participation) 
     if status is Status.COMMITTED:
         _remember(uuid, participation.operation)
     return status
-
-
-def _is_known(uuid: str, operation: str) -> bool:
-    return CACHE.get(("operation", uuid, operation)) is not None
 
 
 def _remember(uuid: str, operation: str) -> None:
@@ -281,16 +277,14 @@ def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata
 def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -> None:
     """Prevent the commit of a pending operation in which a dataset participates."""
 
-    def add(state: DatasetMetadata) -> DatasetMetadata | None:
-        record = parse_record(state.extra)
-        if status_of(uuid, participation, record, True) is not Status.PENDING or record is None:
+    def add(record: CommitRecord) -> CommitRecord | None:
+        if status_of(uuid, participation, record, True) is not Status.PENDING:
             return None
-        aborted = (*record.aborted, participation.operation)
-        return _with_record(state, attrs.evolve(record, aborted=aborted))
+        return attrs.evolve(record, aborted=(*record.aborted, participation.operation))
 
     for _ in attempts():
         try:
-            edit_header(blobs, participation.coordinator, add)
+            _edit_record(blobs, participation.coordinator, add)
         except DatasetNotFoundError:
             if not participation.creates:
                 return
@@ -315,16 +309,13 @@ def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
     # must stay.
     uuid = participation.coordinator
 
-    def remove(state: DatasetMetadata) -> DatasetMetadata | None:
-        record = parse_record(state.extra)
-        if record is None or participation.operation not in record.aborted:
-            return None
+    def remove(record: CommitRecord) -> CommitRecord:
         others = tuple(name for name in record.aborted if name != participation.operation)
-        return _with_record(state, attrs.evolve(record, aborted=others))
+        return attrs.evolve(record, aborted=others)
 
     # a note that stays does no harm
     with suppress(OSError, KartothekCubeError, PreconditionFailed):
-        edit_header(blobs, uuid, remove)
+        _edit_record(blobs, uuid, remove)
         stored = read_header(uuid, blobs, with_token=True)
         record = _parse_stored(stored, uuid)
         if record is not None and record.reserved and not record.aborted:
@@ -335,22 +326,27 @@ def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
 def forget_participants(blobs: BlobStore, coordinator: str, uuids: Sequence[str]) -> None:
     """Remove deleted datasets from the participants of a coordinator."""
 
-    def remove(state: DatasetMetadata) -> DatasetMetadata | None:
-        record = parse_record(state.extra)
+    def remove(record: CommitRecord) -> CommitRecord:
         # after the coordinator was read: one that was created again since is listed again, or will be
-        absent = {
-            uuid
-            for uuid in uuids
-            if record is not None
-            and uuid in record.participants
-            and not any(map(blobs.exists, header_keys(uuid)))
+        others = {
+            uuid: name
+            for uuid, name in record.participants.items()
+            if uuid not in uuids or any(map(blobs.exists, header_keys(uuid)))
         }
-        if record is None or not absent:
-            return None
-        others = {uuid: name for uuid, name in record.participants.items() if uuid not in absent}
-        return _with_record(state, attrs.evolve(record, participants=others))
+        return attrs.evolve(record, participants=others)
 
-    edit_header(blobs, coordinator, remove)
+    _edit_record(blobs, coordinator, remove)
+
+
+def _edit_record(blobs: BlobStore, uuid: str, change: Callable[[CommitRecord], CommitRecord | None]) -> None:
+    """Change the record of the newest header; an equal record, or None, leaves it as it is."""
+
+    def edit(state: DatasetMetadata) -> DatasetMetadata | None:
+        record = parse_record(state.extra)
+        new = None if record is None else change(record)
+        return None if new is None or new == record else _with_record(state, new)
+
+    edit_header(blobs, uuid, edit)
 
 
 def delete_before(blobs: BlobStore, key: str | None) -> None:
@@ -508,4 +504,5 @@ def _coordinator_version(blobs: BlobStore, uuid: str) -> tuple[str, Token, bool]
                 return record.lineage, stored.token, record.reserved
             # other software wrote it, and readers could not tell what is committed
             edit_header(blobs, uuid, add_record)
+        raise ConcurrentWriteError(uuid)
     return gen_uuid(), None, True

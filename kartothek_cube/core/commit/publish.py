@@ -48,7 +48,7 @@ from kartothek_cube.core.commit.tombstones import (
     tombstone_name,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import file_keys, index_keys
+from kartothek_cube.core.dataset.file_keys import file_keys, index_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -172,9 +172,9 @@ def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
 def _load_indices(blobs: BlobStore, state: Any, change: ChangeSet) -> DatasetMetadata:
     if not state.explicit_partitions:
         # the partitions were found by a listing, which shows the files of this very change already
-        own = state.partition_table.positions(change.added.labels)
+        added = state.partition_table.positions(change.added.labels)
         others = np.ones(len(state.partition_table), dtype=bool)
-        others[own[own >= 0]] = False
+        others[added[added >= 0]] = False
         state = state.copy(partitions=state.partition_table.filter(others))
     touched = set(state.secondary_indices) - change.new_indices
     if not len(change.added) and change.remove_where is None and change.replaces is None:

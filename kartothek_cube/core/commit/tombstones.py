@@ -149,7 +149,7 @@ def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:
 def _parse(content: bytes) -> Any:
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         # not written by this library, which puts the file in one piece
         return {}
 

@@ -22,7 +22,7 @@ from kartothek_cube.core.commit.header_store import (
 from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle, settle_participation
 from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import file_keys
+from kartothek_cube.core.dataset.file_keys import file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -44,7 +44,10 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     if receipt.header == receipt.base.header:
         return None
     base = receipt.base
-    if retry_request(lambda: _restore_header(blobs, receipt)):
+    # False if the header is no longer that of the commit
+    if retry_request(
+        lambda: restore_if_ours(blobs, base.header_key, receipt.header, base.header, delete=True)
+    ):
         retry_request(lambda: restore_if_ours(blobs, base.schema_key, receipt.schema, base.schema))
         return None
     for _ in attempts():
@@ -54,12 +57,6 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
             # another commit came in between
             continue
     raise ConcurrentWriteError(base.uuid)
-
-
-def _restore_header(blobs: BlobStore, receipt: CommitReceipt) -> bool:
-    """Put the old header back if that of the commit is still there; False if it is not."""
-    base = receipt.base
-    return restore_if_ours(blobs, base.header_key, receipt.header, base.header, delete=True)
 
 
 def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
@@ -151,8 +148,8 @@ def invert(
             "operation if it is still wanted.",
         )
     # what the old state had comes first, in its order: later partitions hide the cells of earlier ones
-    stay = (before.positions(state.partition_table.labels), before.positions(removed.labels))
-    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in stay]))
+    restored = (before.positions(state.partition_table.labels), before.positions(removed.labels))
+    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in restored]))
     table = before.take(kept)
     table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
     indices = _invert_indices(state, old, added, removed, blobs)

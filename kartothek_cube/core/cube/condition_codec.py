@@ -19,7 +19,7 @@ from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_con
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.arrow.types import is_text
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import check_names, unknown_names
 from kartothek_cube.core.expressions.predicate import Node, tree_mask
 
 __all__ = (
@@ -142,8 +142,7 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
 
 def check_column(s: str, column: str, all_types: Mapping[str, pa.DataType]) -> None:
     """Raise for the text of a condition on an unknown column."""
-    if column not in all_types:
-        raise ValueError(f"Condition {s!r}: {unknown_names('column', [column], all_types)}")
+    check_names(f"Condition {s!r}: ", "column", [column], all_types)
 
 
 def parse_value(s: str, column: str, text: str, all_types: Mapping[str, pa.DataType]) -> Any:
@@ -285,9 +284,7 @@ def filter_rows(
     df: pd.DataFrame, columns: Collection[str], to_tree: Callable[[Mapping[str, pa.DataType]], Node]
 ) -> pd.DataFrame:
     """Rows of a frame that match a condition, which depends on the types; raises TypeError or ValueError."""
-    missing = set(columns).difference(df.columns)
-    if missing:
-        raise ValueError(f"Conditions: {unknown_names('column', missing, df.columns)}")
+    check_names("Conditions: ", "column", columns, df.columns)
     frame = df[sorted(columns)].reset_index(drop=True)
     # queries return dates such as 9999-12-31 as datetime64[s], which cannot be stored but compared
     seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
@@ -384,9 +381,9 @@ class _Parser:
         return self.text[self.position : self.position + 1]
 
     def accept(self, character: str) -> bool:
-        found = self.next_character() == character
-        self.position += found
-        return found
+        is_next = self.next_character() == character
+        self.position += is_next
+        return is_next
 
     def alternatives(self) -> JoinedTexts | ConditionText:
         return self.join("|", self.conjunction)

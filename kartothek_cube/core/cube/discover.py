@@ -122,10 +122,10 @@ def discover_datasets_unchecked(
         whole, or not at all. A dataset whose header or schema is gone is left out, with a
         warning in the log.
     """
-    wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
     listed = _ListedDatasets(
-        uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_from_store(uuid, blobs, load_schema)
+        uuid_prefix, blobs, requested, lambda uuid: DatasetMetadata.load_from_store(uuid, blobs, load_schema)
     )
     return listed.read_consistently()
 
@@ -137,14 +137,14 @@ class _ListedDatasets:
         self,
         uuid_prefix: str,
         blobs: BlobStore,
-        wanted: frozenset[str] | None,
+        requested: frozenset[str] | None,
         load: Callable[[str], DatasetMetadata],
         map_uuids: MapUuids = map,
     ) -> None:
-        self.blobs, self.wanted, self._load = blobs, wanted, load
+        self.blobs, self.requested, self._load = blobs, requested, load
         self.start = start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
         names = sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs))
-        uuids = [start + name for name in names if wanted is None or name in wanted]
+        uuids = [start + name for name in names if requested is None or name in requested]
         self.states: dict[str, DatasetMetadata] = {}
         for uuid, state in zip(uuids, map_uuids(self._read, uuids), strict=True):
             if state is not None:
@@ -154,12 +154,12 @@ class _ListedDatasets:
 
     def read_consistently(self) -> dict[str, DatasetMetadata]:
         """States of one moment by dataset id, sorted."""
-        cut = _Cut(self.blobs, self.states, self._reload, self._is_wanted).resolve()
+        cut = _Cut(self.blobs, self.states, self._reload, self._is_requested).resolve()
         return {uuid.removeprefix(self.start): state for uuid, state in sorted(cut.items())}
 
-    def _is_wanted(self, uuid: str) -> bool:
+    def _is_requested(self, uuid: str) -> bool:
         return uuid.startswith(self.start) and (
-            self.wanted is None or uuid.removeprefix(self.start) in self.wanted
+            self.requested is None or uuid.removeprefix(self.start) in self.requested
         )
 
     def _reload(self, uuid: str) -> DatasetMetadata | None:
@@ -217,17 +217,17 @@ def discover_datasets(
         If a wanted dataset does not exist, or if the datasets do not form the cube.
     """
     ensure_cube(cube)
-    wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_existing(cube.uuid_prefix, store)
-    stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, wanted)
-    _check_datasets(cube, stored, wanted, blobs)
+    stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
+    _check_datasets(cube, stored, requested, blobs)
     return stored
 
 
 def _check_datasets(
-    cube: Cube, stored: Mapping[str, DatasetMetadata], wanted: frozenset[str] | None, blobs: BlobStore
+    cube: Cube, stored: Mapping[str, DatasetMetadata], requested: frozenset[str] | None, blobs: BlobStore
 ) -> None:
-    missing = set() if wanted is None else wanted - set(stored)
+    missing = set() if requested is None else requested - set(stored)
     if missing:
         raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
     check_cube(stored, cube)
@@ -269,7 +269,7 @@ class _Checked(NamedTuple):
 
 
 def load_snapshot(
-    cube: Cube, blobs: BlobStore, wanted: frozenset[str] | None, map_uuids: MapUuids = map
+    cube: Cube, blobs: BlobStore, requested: frozenset[str] | None, map_uuids: MapUuids = map
 ) -> CubeSnapshot:
     """Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
 
@@ -278,21 +278,21 @@ def load_snapshot(
     ensure_cube(cube)
     blobs = open_existing(cube.uuid_prefix, blobs)
     listed = _ListedDatasets(
-        cube.uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_shared(uuid, blobs), map_uuids
+        cube.uuid_prefix, blobs, requested, lambda uuid: DatasetMetadata.load_shared(uuid, blobs), map_uuids
     )
     # All checks are functions of headers and schemas: what holds for some holds for the same ones again,
     # unless headers had to be read again to find a state of one moment.
-    key, states = ("cube", cube, wanted), list(listed.states.values())
+    key, states = ("cube", cube, requested), list(listed.states.values())
     checked = CACHE.get(key)
     if (
         isinstance(checked, _Checked)
         and len(checked.datasets) == len(states)
-        and all(map(is_, [known() for known in checked.datasets], states))
+        and all(map(is_, [reference() for reference in checked.datasets], states))
     ):
         start = len(listed.start)
         return CubeSnapshot({uuid[start:]: state for uuid, state in listed.states.items()}, checked.derived)
     datasets = listed.read_consistently()
-    _check_datasets(cube, datasets, wanted, blobs)
+    _check_datasets(cube, datasets, requested, blobs)
     snapshot = CubeSnapshot(datasets)
     if not listed.read_again and list(map(id, datasets.values())) == list(map(id, states)):
         n_files = sum(len(state.partition_table) for state in states)
@@ -373,10 +373,10 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata], blobs:
     ]
     if not seeds:
         cubes = list_cubes(blobs)
-        found = f"Datasets with this prefix: {', '.join(datasets) or 'none'}"
+        hint = f"Datasets with this prefix: {', '.join(datasets) or 'none'}"
         if uuid_prefix not in cubes:
-            found = f"There is an {unknown_names('cube', [uuid_prefix], cubes)}"
-        raise ValueError(f'Could not find seed dataset for cube "{uuid_prefix}". {found}')
+            hint = f"There is an {unknown_names('cube', [uuid_prefix], cubes)}"
+        raise ValueError(f'Could not find seed dataset for cube "{uuid_prefix}". {hint}')
     if len(seeds) > 1:
         raise ValueError(
             f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}'
@@ -434,10 +434,10 @@ def select_datasets(
     if isinstance(datasets, Mapping):
         return dict(datasets)
     blobs = open_existing(cube.uuid_prefix, store)
-    wanted = converter_str_set_optional(datasets)
-    if wanted is not None and must_exist:
-        choose_datasets(cube, wanted, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
-    return discover_datasets_unchecked(cube.uuid_prefix, blobs, wanted)
+    requested = converter_str_set_optional(datasets)
+    if requested is not None and must_exist:
+        choose_datasets(cube, requested, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+    return discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
 
 
 def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
@@ -469,10 +469,10 @@ class _Cut:
         blobs: BlobStore,
         states: dict[str, DatasetMetadata],
         load: Callable[[str], DatasetMetadata | None],
-        is_wanted: Callable[[str], bool],
+        is_requested: Callable[[str], bool],
     ) -> None:
-        #: `is_wanted` is asked about new datasets
-        self.blobs, self.load, self.is_wanted = blobs, load, is_wanted
+        #: `is_requested` is asked about new datasets
+        self.blobs, self.load, self.is_requested = blobs, load, is_requested
         self.states: dict[str, DatasetMetadata | None] = dict(states)
         #: round in which each header was read
         self.read: dict[str, int] = dict.fromkeys(states, 0)
@@ -480,7 +480,7 @@ class _Cut:
         self.round = 0
 
     def resolve(self) -> dict[str, DatasetMetadata]:
-        coordinators = self._coordinators()
+        coordinators = self._list_coordinators()
         if not coordinators:
             return {uuid: state for uuid, state in self.states.items() if state is not None}
         for self.round in range(1, _ROUNDS):
@@ -489,25 +489,25 @@ class _Cut:
                 return {
                     uuid: state
                     for uuid, state in resolved.items()
-                    if state is not None and self.is_wanted(uuid)
+                    if state is not None and self.is_requested(uuid)
                 }
-            coordinators = self._coordinators()
+            coordinators = self._list_coordinators()
         raise ConcurrentWriteError(
             min(coordinators),
             detail="No state of its cube could be read as a whole: it changes all the time.",
         )
 
-    def _coordinators(self) -> list[str]:
-        found = set()
+    def _list_coordinators(self) -> list[str]:
+        coordinators = set()
         for uuid, state in self.states.items():
             record = _record(state)
             if record is None:
                 continue
             if record.participants:
-                found.add(uuid)
+                coordinators.add(uuid)
             if record.participation is not None:
-                found.add(record.participation.coordinator)
-        return sorted(found)
+                coordinators.add(record.participation.coordinator)
+        return sorted(coordinators)
 
     def _resolve(self, coordinator: str, resolved: dict[str, DatasetMetadata | None]) -> bool:
         """Resolve the participants of one coordinator; False if headers have changed since."""
@@ -515,7 +515,7 @@ class _Cut:
             self._read_again(coordinator)
             resolved[coordinator] = self.states[coordinator]
         header = _record(self.states[coordinator])
-        outdated = self._mismatches(coordinator, header)
+        outdated = self._find_mismatches(coordinator, header)
         if not outdated:
             return True
         if any(self.read[uuid] >= self.read[coordinator] for uuid in outdated if uuid in self.read):
@@ -541,24 +541,24 @@ class _Cut:
                 unchanged = False
         return unchanged
 
-    def _mismatches(self, coordinator: str, header: CommitRecord | None) -> list[str]:
+    def _find_mismatches(self, coordinator: str, header: CommitRecord | None) -> list[str]:
         """Datasets whose last operation is not the one that their coordinator names."""
-        known = {} if header is None else header.participants
-        found = []
-        for uuid in sorted({*self.states, *known}):
+        operations = {} if header is None else header.participants
+        outdated = []
+        for uuid in sorted({*self.states, *operations}):
             participation = self._participation(uuid, coordinator)
             if self.states[coordinator] is None:
                 if participation is not None and participation.creates:
-                    found.append(uuid)
+                    outdated.append(uuid)
                 continue
-            if header is None or (uuid not in self.states and not self.is_wanted(uuid)):
+            if header is None or (uuid not in self.states and not self.is_requested(uuid)):
                 continue
-            own = None
+            operation = None
             if participation is not None and _can_judge(participation, header):
-                own = participation.operation
-            if own != known.get(uuid):
-                found.append(uuid)
-        return found
+                operation = participation.operation
+            if operation != operations.get(uuid):
+                outdated.append(uuid)
+        return outdated
 
     def _participation(self, uuid: str, coordinator: str) -> Participation | None:
         state = self.states.get(uuid)
@@ -573,8 +573,8 @@ class _Cut:
         if status is Status.COMMITTED:
             return False
         # another operation than that before: this header is outdated
-        known = None if header is None else header.participants.get(uuid)
-        return known == participation.previous
+        committed = None if header is None else header.participants.get(uuid)
+        return committed == participation.previous
 
     def _read_again(self, uuid: str) -> bool:
         """Read the newest header of a dataset; whether it has changed."""

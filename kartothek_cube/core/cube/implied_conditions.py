@@ -41,7 +41,7 @@ def imply_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCond
     CITY == Rom
     """
     decoded = decode_expression(expression)
-    return None if decoded is None else _Translator(schema).implied(decoded, True)
+    return None if decoded is None or not schema.names else _Translator(schema).implied(decoded, True)
 
 
 class _Translator:
@@ -147,13 +147,13 @@ class _Translator:
 
 
 def _all_of(parts: Sequence[ImpliedCondition | None]) -> ImpliedCondition | None:
-    known = [part for part in parts if part is not None]
-    return reduce(Conjunction.from_two, known[1:], known[0]) if known else None
+    implied = [part for part in parts if part is not None]
+    return reduce(Conjunction.from_two, implied[1:], implied[0]) if implied else None
 
 
 def _any_of(parts: Sequence[ImpliedCondition | None]) -> ImpliedCondition | None:
-    known = [part for part in parts if part is not None]
-    return Disjunction(known) if len(known) == len(parts) else None
+    implied = [part for part in parts if part is not None]
+    return Disjunction(implied) if len(implied) == len(parts) else None
 
 
 def _value(scalar: pa.Scalar) -> Any:

@@ -1,10 +1,10 @@
-"""Stored form of datasets: loading of header, schema, indices and unlisted partitions; keys of files."""
+"""Stored form of datasets: loading of header, schema, indices and unlisted partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,26 +27,18 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned
 from kartothek_cube.core.urlencode import unquote_indices
 
-if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
-
 __all__ = (
     "HeaderBlob",
     "ParsedHeader",
     "TableSchema",
-    "data_keys",
     "embedded_schemas",
     "extra_fields",
-    "file_keys",
     "header_indices",
-    "index_keys",
     "list_partitions",
     "parse_header_cached",
     "parse_header_shared",
     "read_header",
     "read_schemas",
-    "schema_keys",
-    "table_names",
     "tables_with_schema",
 )
 
@@ -265,31 +257,3 @@ def tables_with_schema(uuid: str, blobs: BlobStore) -> list[str]:
     """Names of the directories of a dataset that have a schema file."""
     names = [key.removeprefix(f"{uuid}/")[:-1] for key in blobs.list_dir(f"{uuid}/") if key.endswith("/")]
     return [name for name in names if name != INDICES_DIRECTORY and blobs.exists(schema_key(uuid, name))]
-
-
-# -- files of a dataset -------------------------------------------------------------------------------------
-
-
-def table_names(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
-    """Names of the tables; without partitions, the directories with a schema file."""
-    return dataset.tables or tables_with_schema(dataset.uuid, blobs) or [dataset.table_name]
-
-
-def schema_keys(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
-    """Keys of the schema files of all tables."""
-    return [schema_key(dataset.uuid, table) for table in table_names(dataset, blobs)]
-
-
-def index_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of the files of secondary indices."""
-    return sorted(i.index_storage_key for i in dataset.secondary_indices.values() if i.index_storage_key)
-
-
-def data_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of the data files of all tables, in header order."""
-    return [key for keys in dataset.partition_table.files.values() for key in keys.to_pylist()]
-
-
-def file_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of all files to which the header refers: data files and secondary indices."""
-    return [*data_keys(dataset), *index_keys(dataset)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -26,6 +26,7 @@ __all__ = (
     "Node",
     "PredicatesType",
     "bind",
+    "check_columns",
     "check_form",
     "check_predicates",
     "columns_in_predicates",
@@ -110,7 +111,8 @@ def _check_literal(literal: Any, where: str) -> None:
         raise ValueError(f"{where} should be a tuple (column, operator, value), got {literal!r}.")
     column, op, value = literal
     if op in ("in", "not in") and not is_null_value(value):
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        # an iterator would be empty after the first of several files
+        if isinstance(value, (str, bytes, Iterator)) or not isinstance(value, Iterable):
             problem = f"{where} ({column!r}): {op!r} needs a list of values, got {type(value).__name__}."
             raise TypeError(problem)
         has_nul = any(isinstance(item, bytes) and b"\0" in item for item in value)
@@ -218,7 +220,7 @@ def filter_mask(table: pa.Table, predicates: PredicatesType) -> pa.BooleanArray:
     """
     if predicates is None:
         return pa.repeat(pa.scalar(True), table.num_rows)
-    _check_columns(predicates, table.column_names)
+    check_columns(columns_in_predicates(predicates), table.column_names, "Predicates")
     conjunctions = (
         reduce(
             pc.and_,
@@ -241,17 +243,18 @@ def bind(predicates: PredicatesType, schema: pa.Schema) -> None:
     ValueError: Predicates: unknown column CITI; did you mean CITY? available: CITY.
     """
     check_predicates(predicates)
-    _check_columns(predicates, schema.names)
+    check_columns(columns_in_predicates(predicates), schema.names, "Predicates")
     for conjunction in predicates or ():
         for column, op, value in conjunction:
             bind_literal(schema.field(column).type, op, value, column)
 
 
-def _check_columns(predicates: PredicatesType, available: Collection[str]) -> None:
-    unknown = columns_in_predicates(predicates) - set(available)
-    if not unknown:
-        return
-    raise ValueError(f"Predicates: {unknown_names('column', unknown, available)}.")
+def check_columns(columns: Iterable[str], available: Collection[str], where: str = "") -> None:
+    """Raise ValueError for columns that do not exist."""
+    unknown = set(columns) - set(available)
+    if unknown:
+        prefix = f"{where}: " if where else ""
+        raise ValueError(f"{prefix}{unknown_names('column', unknown, available)}.")
 
 
 def evaluate_constants(
@@ -266,7 +269,10 @@ def evaluate_constants(
     """
     if predicates is None:
         return True
-    arrays = {column: _constant_array(value) for column, value in constants.items()}
+    arrays = {
+        column: pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value])
+        for column, value in constants.items()
+    }
     remaining, is_satisfied = [], False
     for conjunction in predicates:
         constant = [literal for literal in conjunction if literal[0] in arrays]
@@ -278,10 +284,6 @@ def evaluate_constants(
         is_satisfied |= not variable
         remaining.append(variable)
     return True if is_satisfied else remaining or False
-
-
-def _constant_array(value: Any) -> pa.Array:
-    return pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value])
 
 
 # There is no "not": a negation is pushed down to the literals. A literal that compares a null is false, and

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.arrays import zero_column_table
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
     index_columns,
@@ -25,7 +26,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     with_pandas_metadata,
 )
 from kartothek_cube.core.arrow.types import widen
-from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, unknown_names
+from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -127,6 +128,8 @@ class ColumnMapping:
     dropped: frozenset[str]
     #: types of the evolved columns
     types: Mapping[str, pa.DataType]
+    #: values of added columns in files that lack them; absent for null
+    defaults: Mapping[str, pa.Scalar]
 
     @cached_property
     def _current_names(self) -> dict[str, str]:
@@ -160,7 +163,7 @@ class ColumnMapping:
                 self._default(column, length) if name is None else self._widen(column, stored.column(name))
             )
         if not arrays:
-            return stored.select([])
+            return zero_column_table(length)
         table = pa.Table.from_arrays(arrays, names=list(columns))
         extensions = {
             self._current_names.get(name, name): dtype
@@ -175,11 +178,10 @@ class ColumnMapping:
         return self.adapt(table, self.names_in(table.schema), len(table))
 
     def _default(self, column: str, length: int) -> pa.ChunkedArray:
-        default = self.columns[column].default
-        if default is None:
+        if column not in self.defaults:
             # like a column of a file that has null only: its type is that of the schema
             return pa.chunked_array([pa.nulls(length)])
-        return pa.chunked_array([pa.repeat(_parse_default(default, self.types[column]), length)])
+        return pa.chunked_array([pa.repeat(self.defaults[column], length)])
 
     def _widen(self, column: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
         if column in self.columns and self.columns[column].widened and pat.is_integer(values.type):
@@ -196,7 +198,12 @@ def column_mapping(
     evolution = _Evolution.of(metadata, uuid)
     columns = {name: column for name, column in evolution.columns.items() if name in schema.names}
     types = {name: schema.field(name).type for name in columns}
-    return ColumnMapping(columns, frozenset(evolution.dropped), types)
+    texts = {name: column.default for name, column in columns.items() if column.default is not None}
+    try:
+        defaults = {name: _parse_default(text, types[name]) for name, text in texts.items()}
+    except (pa.ArrowException, ValueError) as error:
+        raise CorruptDatasetError(uuid, f"its metadata {EVOLUTION} are malformed: {error}") from error
+    return ColumnMapping(columns, frozenset(evolution.dropped), types, defaults)
 
 
 def _parse_default(text: str, dtype: pa.DataType) -> pa.Scalar:
@@ -284,9 +291,7 @@ class SchemaUpdate:
     def _check(self, schema: SchemaWrapper, fixed: Mapping[str, str], uuid: str) -> None:
         where = f"Dataset {uuid!r}"
         changed = [*self.drop, *self.rename, *self.widen]
-        unknown = set(changed) - set(schema.names)
-        if unknown:
-            raise ValueError(f"{where}: {unknown_names('column', unknown, schema.names)}")
+        check_names(f"{where}: ", "column", changed, schema.names)
         twice = sorted({name for name in changed if changed.count(name) > 1})
         if twice:
             raise ValueError(f"{where}: several changes of column {', '.join(twice)}; make one at a time")

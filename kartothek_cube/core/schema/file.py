@@ -110,11 +110,11 @@ def decode_version(
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise CorruptDatasetError(origin, f"its marks are no JSON ({error})") from error
+        raise CorruptDatasetError(origin, f"its schema versions are no JSON ({error})") from error
     version = content.get("creation_time") if isinstance(content, dict) else 0
     others = content.get("others", {}) if isinstance(content, dict) else {}
     if not isinstance(version, str | None) or not isinstance(others, dict) or len(others) > _MAX_VERSIONS:
-        raise CorruptDatasetError(origin, "its marks have another structure than this library gives them")
+        raise CorruptDatasetError(origin, "its schema versions have another structure")
     return VersionedSchema(
         schema, version, {key: _parse_schema(text, origin) for key, text in others.items()}
     )
@@ -125,7 +125,7 @@ def _parse_schema(text: Any, origin: str) -> SchemaWrapper:
         content = base64.b64decode(text, validate=True)
         return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)
     except (TypeError, binascii.Error, pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptDatasetError(origin, f"a schema in its marks is none: {error}") from error
+        raise CorruptDatasetError(origin, f"one of its schema versions is no schema: {error}") from error
 
 
 #: rough size of a column in a parsed schema

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.store.blob_store import BlobStore
 from kartothek_cube.core.store.obstore.url import SCHEMES, parse_url
 from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
@@ -269,9 +269,7 @@ def _parse_options(url: str) -> dict[str, str]:
     """Options of a URL that storefact opens; raises ValueError for unknown ones."""
     scheme = url.partition("://")[0].lower()
     options = parse_qs(urlsplit(url).query, keep_blank_values=True)
-    unknown = set(options) - _OPTIONS[scheme]
-    if unknown:
-        raise ValueError(unknown_names("option", unknown, _OPTIONS[scheme]))
+    check_names("", "option", options, _OPTIONS[scheme])
     return {name: values[-1] for name, values in options.items()}
 
 
@@ -323,8 +321,7 @@ def _open_directory(url: str) -> KeyValueStore:
 # Cached: parsing the URL takes longer than reading a header.
 @lru_cache(maxsize=64)
 def _parse_directory_url(url: str) -> _Directory:
-    options = _parse_options(url)
-    create_if_missing, durable = (_parse_flag(options, name) for name in ("create_if_missing", "durable"))
+    create_if_missing, durable = _parse_directory_options(url)
     base, hash_sign, fragment = url.partition("#")
     # storefact would create the directory of a store that is only read
     store = _open_with_storefact(f"{base.partition('?')[0]}?create_if_missing=false{hash_sign}{fragment}")
@@ -337,10 +334,9 @@ def _parse_directory_url(url: str) -> _Directory:
 
 
 @lru_cache(maxsize=64)
-def _check_directory_url(url: str) -> None:
+def _parse_directory_options(url: str) -> tuple[bool, ...]:
     options = _parse_options(url)
-    for name in ("create_if_missing", "durable"):
-        _parse_flag(options, name)
+    return tuple(_parse_flag(options, name) for name in ("create_if_missing", "durable"))
 
 
 def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]:
@@ -458,5 +454,5 @@ register_scheme(
     opener=_open_with_storefact,
     check=_parse_options,
 )
-register_scheme("fs", "hfs", opener=_open_directory, check=_check_directory_url)
+register_scheme("fs", "hfs", opener=_open_directory, check=_parse_directory_options)
 register_scheme(*SCHEMES, opener=_open_url, check=parse_url)

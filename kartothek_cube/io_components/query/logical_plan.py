@@ -25,7 +25,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_colum
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import (
     Node,
@@ -243,12 +243,8 @@ def _check_projected(condition: Condition | Disjunction, dropped: set[str]) -> N
 
 
 def _check_columns(role: str, columns: Iterable[str], available: Collection[str]) -> None:
-    unknown = set(columns).difference(available)
-    if unknown:
-        raise ValueError(
-            f"Following {role} columns are required but are missing from the cube: "
-            + unknown_names("column", unknown, available)
-        )
+    where = f"Following {role} columns are required but are missing from the cube: "
+    check_names(where, "column", columns, available)
 
 
 def _bind_condition(
@@ -282,12 +278,8 @@ def _resolve_dimensions(cube: Cube, dimension_columns: str | Iterable[str] | Non
     if dimension_columns is None:
         return cube.dimension_columns
     dimensions = converter_str_tupleset(dimension_columns)
-    unknown = set(dimensions) - set(cube.dimension_columns)
-    if unknown:
-        raise ValueError(
-            "Following dimension columns were requested but are missing from the cube: "
-            + unknown_names("dimension column", unknown, cube.dimension_columns)
-        )
+    where = "Following dimension columns were requested but are missing from the cube: "
+    check_names(where, "dimension column", dimensions, cube.dimension_columns)
     if not dimensions:
         raise ValueError("Dimension columns cannot be empty: a query needs at least one")
     return dimensions

@@ -107,10 +107,10 @@ def _load_snapshot(
 ) -> CubeSnapshot:
     """Datasets of a query; those that are read as they are now are shared with other queries."""
     if as_of is None and not isinstance(datasets, Mapping):
-        wanted = converter_str_set_optional(datasets)
+        requested = converter_str_set_optional(datasets)
         if blobs.is_local:
-            return load_snapshot(cube, blobs, wanted)
-        return load_snapshot(cube, blobs, wanted, partial(ordered_map, threads=REMOTE_REQUESTS))
+            return load_snapshot(cube, blobs, requested)
+        return load_snapshot(cube, blobs, requested, partial(ordered_map, threads=REMOTE_REQUESTS))
     return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
 
 
@@ -323,9 +323,9 @@ def _enumerate_groups(
     for column in logical_plan.partition_by:
         files = next(f for f in datasets if f.selection.scan.name == logical_plan.owners[column])
         group_values = _group_values(files, column, logical_plan, blobs)
-        ids, wanted_ids = group_values.partition_ids, files.matches[rows]
-        start = np.searchsorted(ids, wanted_ids, "left")
-        stop = np.where(wanted_ids >= 0, np.searchsorted(ids, wanted_ids, "right"), start)
+        ids, matches = group_values.partition_ids, files.matches[rows]
+        start = np.searchsorted(ids, matches, "left")
+        stop = np.where(matches >= 0, np.searchsorted(ids, matches, "right"), start)
         entries, repeated = expand_ranges(start, stop)
         rows = rows[repeated]
         codes = [*(c[repeated] for c in codes), group_values.codes[entries]]

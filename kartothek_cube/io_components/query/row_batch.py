@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.arrays import zero_column_table
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
-from kartothek_cube.io_components.read.data_files import concat_tables, zero_column_table
+from kartothek_cube.io_components.read.data_files import concat_tables
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 __all__ = (
@@ -170,7 +171,8 @@ class RowBatch:
 
     def _repeat_key(self, column: str) -> pa.Array:
         values = self.keys[column]
-        if pa.types.is_integer(values.type) and not values.null_count:  # several times as fast as take
+        # several times as fast as take: a tenth of the time of a query of 2 million rows with two keys
+        if pa.types.is_integer(values.type) and not values.null_count:
             return repeat(values, self.counts)
         return values.take(pa.array(self.file_numbers()))
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.arrays import convert_layouts, copy_to_arrow_memory
+from kartothek_cube.core.arrow.arrays import convert_layouts, copy_to_arrow_memory, zero_column_table
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_memory
 from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
@@ -28,7 +28,7 @@ from kartothek_cube.io_components.runtime import (
     progress_advance,
 )
 from kartothek_cube.serialization import DataFrameSerializer, columns_to_read
-from kartothek_cube.serialization.parquet_reader import ParquetColumns, read_parquet
+from kartothek_cube.serialization.parquet_reader import ParquetColumns, read_parquet, type_null_columns
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
@@ -41,7 +41,6 @@ __all__ = (
     "read_small_files",
     "read_table_of_file",
     "read_threads",
-    "zero_column_table",
 )
 
 #: a local file up to this size is read in one piece, which is cheaper than seeking in it
@@ -55,7 +54,6 @@ _SAMPLE = 8
 #: mean size of files up to which the checks of a file take as long as its columns
 _SMALL_TO_READ_AT_ONCE = 1 << 19
 
-_NULL_ID = pa.null().id
 #: a file that has been read or opened
 Source: TypeAlias = FileBytes | ParquetColumns
 
@@ -80,7 +78,10 @@ def read_table_of_file(
     if isinstance(source, ParquetColumns):
         return source.read(columns, predicates, predicate_pushdown_to_io)
     if not key.endswith(PARQUET_FILE_SUFFIX):
-        return _read_untyped(blobs, key, columns, predicates, schema, mapping)
+        try:
+            return _read_untyped(blobs, key, columns, predicates, schema, mapping)
+        except KeyError as exc:
+            raise MissingFileError(key) from exc
     needed = None if row_index else columns_to_read(columns, predicates)
     path_or_bytes = _locate(blobs, key, needed) if source is None else source
     read = partial(
@@ -269,17 +270,6 @@ def _read_small_file(blobs: BlobStore, key: str, columns: Sequence[str], source:
     return table.replace_schema_metadata(None)
 
 
-def zero_column_table(length: int) -> pa.Table:
-    """
-    Rows without columns.
-
-    >>> len(zero_column_table(3))
-    3
-    """
-    # most other ways to make such a table lose the number of rows
-    return pa.table({"_": pa.nulls(length)}).select([])
-
-
 def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
     """
     Concatenate tables of the same columns, with the wider type where types differ.
@@ -302,9 +292,4 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
         except pa.ArrowException as exc:
             message = f"its files have types that do not fit together: {exc}"
             raise CorruptDatasetError(origin, message) from exc
-    for i, field in enumerate(result.schema):
-        if field.type.id == _NULL_ID and field.name in schema.names:
-            dtype = schema.field(field.name).type
-            if not pa.types.is_null(dtype):
-                result = result.set_column(i, pa.field(field.name, dtype), result.column(i).cast(dtype))
-    return result
+    return type_null_columns(result, schema)

@@ -61,8 +61,8 @@ def find_repeated_cells(
     keep = np.ones(len(files), dtype=bool)
     for index in indices.values():
         positions = index.positions(files)
-        known = positions >= 0
-        positions, values = positions[known], index.value_ids()[known]
+        is_stored = positions >= 0
+        positions, values = positions[is_stored], index.value_ids()[is_stored]
         repeated = _is_repeated(values, folders[positions], None if is_new is None else is_new[positions])
         shared = np.zeros(len(files), dtype=bool)
         shared[positions[repeated]] = True

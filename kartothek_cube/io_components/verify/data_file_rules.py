@@ -9,7 +9,6 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.types import is_nested
@@ -30,6 +29,7 @@ from kartothek_cube.io_components.read.data_files import read_table_of_file
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.write.table_writer import index_entries_of
 from kartothek_cube.serialization import ParquetReadError
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_verify_results", "run_verify")
 
@@ -120,9 +120,8 @@ def _check_footer(
     if not key.endswith(PARQUET_FILE_SUFFIX):
         return VerifyResult(files=1)
     try:
-        with blobs.open_read(key) as file:
-            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
-            schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
+        footer, _ = read_footer(blobs, key)
+        schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
         if context.mapping is not None:
             schema = context.mapping.schema_of(schema)
     except (*_UNREADABLE, OSError, KeyError) as error:
@@ -165,19 +164,19 @@ def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Ite
     for name in expected:
         if name not in file_schema.names:
             continue
-        have, want = file_schema.field(name).type, context.schema.field(name).type
-        if not _is_readable_as(have, want):
-            text = f"column {name} has type {have}, but the dataset says {want}"
+        stored, expected_type = file_schema.field(name).type, context.schema.field(name).type
+        if not _is_readable_as(stored, expected_type):
+            text = f"column {name} has type {stored}, but the dataset says {expected_type}"
             yield _problem(context, "file-schema", key, text, name)
 
 
-def _is_readable_as(have: pa.DataType, want: pa.DataType) -> bool:
+def _is_readable_as(stored: pa.DataType, expected: pa.DataType) -> bool:
     """Whether a type is the recorded one, except for parts that are null (only nulls or empty lists)."""
-    if pa.types.is_null(have) or have.equals(want):
+    if pa.types.is_null(stored) or stored.equals(expected):
         return True
-    if have.id != want.id or not is_nested(have) or have.num_fields != want.num_fields:
+    if stored.id != expected.id or not is_nested(stored) or stored.num_fields != expected.num_fields:
         return False
-    pairs = [(have.field(number), want.field(number)) for number in range(have.num_fields)]
+    pairs = [(stored.field(number), expected.field(number)) for number in range(stored.num_fields)]
     return all(a.name == b.name and _is_readable_as(a.type, b.type) for a, b in pairs)
 
 

@@ -27,7 +27,7 @@ from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import data_keys, file_keys
+from kartothek_cube.core.dataset.file_keys import data_keys, file_keys
 from kartothek_cube.core.errors import (
     CorruptDatasetError,
     DatasetNotFoundError,
@@ -136,6 +136,10 @@ def plan_verify(
     problems += places
     if dataset.schema is None or any(problem.kind == "label" for problem in places):
         return VerifyPlan(uuid, tuple(problems), dataset)
+    try:
+        mapping = dataset.column_mapping
+    except CorruptDatasetError as error:
+        return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))), dataset)
     context = VerifyContext(
         store_factory(store),
         uuid,
@@ -146,7 +150,7 @@ def plan_verify(
         tuple(c for c in cell if c in dataset.schema.names),
         tuple(not_null),
         deep,
-        dataset.column_mapping,
+        mapping,
     )
     return VerifyPlan(uuid, tuple(problems), dataset, context, _tasks(context, dataset, rows))
 
@@ -241,14 +245,23 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
     if participation is None:
         return
     uuid, key = dataset.uuid, metadata_key_from_uuid(dataset.uuid)
-    if operation_status(blobs, uuid, participation) is not Status.COMMITTED:
+    try:
+        status = operation_status(blobs, uuid, participation)
+        coordinator = read_record(blobs, participation.coordinator)
+    except (CorruptDatasetError, NotImplementedError) as error:
+        text = (
+            f"whether an operation on this dataset and {participation.coordinator} was committed cannot be "
+            f"read: {error}"
+        )
+        yield Problem(uuid, "unknown-operation", key, text)
+        return
+    if status is not Status.COMMITTED:
         text = (
             "an operation on several datasets has not committed: its writer has died, or is at work; readers "
             "see the state before it"
         )
         yield Problem(uuid, "unfinished-operation", key, text)
         return
-    coordinator = read_record(blobs, participation.coordinator)
     if coordinator is None or coordinator.lineage != participation.lineage:
         text = (
             f"other software has written or deleted {participation.coordinator} since an operation on both: "
@@ -260,7 +273,13 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
 def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
     """A published table that shows another state, or files that do not exist any more."""
     try:
-        table = find_publication(blobs, committed_state(blobs, dataset))
+        state = committed_state(blobs, dataset)
+    except (DatasetNotFoundError, CorruptDatasetError, NotImplementedError):
+        # created by an operation that has not committed, or of a coordinator that cannot be read: problems of
+        # their own
+        return
+    try:
+        table = find_publication(blobs, state)
         if table is not None and not table.is_current:
             text = "the published table shows another state of the dataset than the newest one"
             yield Problem(dataset.uuid, "publication", table.key, text)
@@ -268,9 +287,6 @@ def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
             for missing in sorted(published_keys(blobs, dataset.uuid) - stored):
                 text = "the published table shows this file, but it does not exist"
                 yield Problem(dataset.uuid, "publication", missing, text)
-    except DatasetNotFoundError:
-        # created by an operation that has not committed, which is a problem of its own
-        return
     except (CorruptDatasetError, MissingFileError) as error:
         yield Problem(dataset.uuid, "publication-log", error.key, str(error))
 
@@ -306,13 +322,13 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
     embedded = None if record is None else record.embedded_schema(key)
     if embedded is not None:
         return embedded
-    types = _key_types(dataset, blobs)
-    if types is None:
-        return None
     try:
+        types = _key_types(dataset, blobs)
+        if types is None:
+            return None
         merged = validate_compatible([make_meta(schema, key) for schema in _file_schemas(dataset, blobs)])
     except (CorruptDatasetError, KeyError, ValueError):
-        # damaged or missing data files are problems of their own
+        # damaged or missing data files, and other datasets, are problems of their own
         return None
     if merged is None:
         return None
@@ -357,11 +373,8 @@ def finish_verify(plan: VerifyPlan, store: StoreInput, findings: Iterable[Verify
     for index in indices.values():
         problems += _index_problems(plan, index, result, blobs)
     checked = {"datasets": 1, "files": result.files, "rows": result.rows, "indices": len(indices)}
-    return Report(_sort_problems(problems), checked)
-
-
-def _sort_problems(problems: Iterable[Problem]) -> list[Problem]:
-    return sorted(dict.fromkeys(problems), key=lambda p: (p.dataset, p.kind, p.key, p.message))
+    distinct = dict.fromkeys(problems)
+    return Report(sorted(distinct, key=lambda p: (p.dataset, p.kind, p.key, p.message)), checked)
 
 
 def _index_problems(
@@ -469,7 +482,6 @@ def verify_dataset_job(
 
 #: kinds of problems with which the contents of an index are unknown
 _UNREPAIRABLE = frozenset({"header", "two-headers", "schema", "label", "missing-file", "unreadable-file"})
-_PARTITIONS = 16
 
 
 def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
@@ -490,7 +502,7 @@ def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
 
 def _build_indices(uuid: str, store: StoreInput, columns: Sequence[str]) -> None:
     dataset = DatasetFactory(uuid, store_factory(store))
-    context, tasks = plan_index_build(dataset, columns, _PARTITIONS)
+    context, tasks = plan_index_build(dataset, columns, _PARTITIONS_PER_TASK)
     results = ordered_map(partial(run_index_build, context), tasks, available_cores())
     finish_index_build(context, list(results))
 

@@ -325,7 +325,7 @@ def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Sch
     return pa.schema([field for field, _ in fields.values()])
 
 
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?")
 

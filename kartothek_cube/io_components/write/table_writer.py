@@ -21,7 +21,7 @@ from kartothek_cube.core.arrow.types import Ints, is_nested, widen
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import data_keys
+from kartothek_cube.core.dataset.file_keys import data_keys
 from kartothek_cube.core.errors import (
     DatasetNotFoundError,
     SchemaConflictError,

@@ -46,6 +46,7 @@ TABLE = pa.table({"x": [1, 2, None], "y": ["a", None, "b"]})
         ([[("x", "in", None)]], ValueError, "'x'"),
         ([[("x", "in", "abc")]], TypeError, "'x'.* got str"),
         ([[("x", "not in", 1)]], TypeError, "'x'.* got int"),
+        ([[("x", "in", iter([1]))]], TypeError, "'x'.* got list_iterator"),
         ([[("x", "==", b"\0")]], NotImplementedError, "NUL"),
         ([[("x", "in", [b"a", b"b\0"])]], NotImplementedError, "NUL"),
     ],

@@ -11,11 +11,11 @@ import pytest
 from plateau.io import eager as plateau
 
 from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
-from kartothek_cube.core import caching
+from kartothek_cube.core import caching, clock
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.discover import discover_cube
-from kartothek_cube.core.errors import StateNotFoundError
+from kartothek_cube.core.errors import ConcurrentWriteError, StateNotFoundError
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.eager_cube import (
@@ -55,6 +55,17 @@ def values(store, **arguments) -> list[int]:
     frames = query_cube(CUBE, store, **arguments)
     columns = pd.concat(frames)[[f"v_{name}" for name in NAMES]]
     return sorted(set(columns.stack().astype(int)))
+
+
+def test_other_software_that_drops_each_record_is_a_concurrent_writer(store, monkeypatch):
+    edit_header(lambda: store, "cube++seed", lambda header: header.pop("kartothek_cube"))
+    monkeypatch.setattr(operation, "edit_header", lambda *arguments: None)
+    pauses = []
+    monkeypatch.setattr(clock, "sleep", pauses.append)
+    with pytest.raises(ConcurrentWriteError, match="cube\\+\\+seed"):
+        append_to_cube(data(2), CUBE, store)
+    assert len(pauses) < 100
+    assert values(store) == [1]
 
 
 class Died(BaseException):

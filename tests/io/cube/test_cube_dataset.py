@@ -712,6 +712,32 @@ def test_nan_in_polars(store, whole):
     assert found == pl.DataFrame(whole).filter(predicate).height > whole.filter(pc.field("temp") > 1).num_rows
 
 
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        pl.col("temp") == NAN,
+        pl.col("temp") <= NAN,
+        ~(pl.col("temp") > NAN),
+        pl.col("temp").is_in([0.0, 1.5]),
+        pl.col("price") > 0,
+        (pl.col("price") > 0) & (pl.col("p") == 1),
+        pl.col("tags") == pl.lit(["a"]),
+        pl.col("tags").is_in([["a"], ["b"]]),
+    ],
+    ids=str,
+)
+def test_polars_compares_otherwise_than_arrow(predicate):
+    """NaN equals itself, 0.0 is in lists with -0.0, decimals of any precision and lists can be compared."""
+    factory = memory()
+    tags = pa.array([["a"], None, [], ["a", "b"], ["b"], ["a"]])
+    temperatures = pa.array([NAN, None, -0.0, 0.0, 1.5, -1.0])
+    table = ENRICH.select(["x", "day", "p"]).append_column("price", ENRICH["price"])
+    build_cube(table.append_column("temp", temperatures).append_column("tags", tags), CUBE, factory)
+    expected = scan_cube(CUBE, factory).collect().filter(predicate)
+    assert 0 < expected.height < table.num_rows
+    assert rows(scan_cube(CUBE, factory).filter(predicate).collect()) == rows(expected)
+
+
 def test_duckdb_join_with_itself_on_many_threads(store):
     cube = cube_dataset(CUBE, store)
     statement = "SELECT count(*) FROM cube a JOIN cube b USING (x, day, p) WHERE a.qty IS NOT NULL"

@@ -14,11 +14,11 @@ from storefact import get_store_from_url
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
 from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.io import arrow_cube, eager, eager_cube
 from tests.support.cube_facades import FACADES, SPARK, open_facade
-from tests.support.cubes import groups, memory, rows, unchanged
+from tests.support.cubes import edit_header, groups, memory, rows, unchanged
 from tests.support.factories import STORES
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i"])
@@ -145,6 +145,27 @@ def test_add(store, dtype, default, append):
     assert eager_cube.verify_cube(CUBE, store).ok
     eager_cube.compact_cube(CUBE, store)
     assert pa.concat_tables(arrow_cube.query_cube_arrow(CUBE, store)).column("n").to_pylist() == expected
+
+
+@pytest.mark.parametrize("columns", [["p"], []], ids=["partition key", "none"])
+@pytest.mark.parametrize("predicates", [None, [[("x", ">", 1)]]], ids=["all rows", "some rows"])
+def test_reads_without_a_stored_column_keep_the_number_of_rows(store, columns, predicates):
+    eager_cube.update_schema(CUBE, store, add={"n": "int64"})
+    frame = eager.read_table("cube++seed", store, columns=columns, predicates=predicates)
+    expected = OLD if predicates is None else OLD[OLD.x > 1]
+    assert frame.to_dict("list") == {column: expected[column].tolist() for column in columns}
+    assert len(frame) == len(expected)
+
+
+@pytest.mark.parametrize("entry", [{"n": {"added": True, "default": "many"}}, [], {"n": 1}], ids=repr)
+def test_malformed_metadata_are_reported(store, entry):
+    eager_cube.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 5})
+    edit_header(
+        lambda: store, "cube++seed", lambda header: header["metadata"][EVOLUTION].update(columns=entry)
+    )
+    with pytest.raises(CorruptDatasetError, match=EVOLUTION):
+        query(store)
+    assert [problem.kind for problem in eager_cube.verify_cube(CUBE, store).problems] == ["header"]
 
 
 @pytest.mark.parametrize(

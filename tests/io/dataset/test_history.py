@@ -16,7 +16,7 @@ from kartothek_cube.core.errors import (
     StateNotFoundError,
 )
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import KEEP_HISTORY, load_state, snapshot_retention
+from kartothek_cube.core.history import KEEP_HISTORY, VERSION, load_state, snapshot_retention
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import cm_frozen_time
 from kartothek_cube.io.arrow import read_table_arrow
@@ -39,6 +39,7 @@ from kartothek_cube.io.eager import (
 )
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.io_components.maintenance.history import finish_rollback, plan_rollback
+from tests.support.cubes import edit_header
 from tests.support.stored_files import frame, header, keys, snapshot
 from tests.support.stores import FaultyStore, InjectedError
 
@@ -249,6 +250,24 @@ def test_damaged_copies(store, damage):
     assert values(store) == [1, 2]
     delete_dataset("u", store)
     assert keys(store) == set()
+
+
+def test_files_of_impossible_times_are_no_states(store):
+    store().put("u/_history/0000000009-20251332T000000000000Z-0123456789abcdef.state", b"x")
+    assert versions(store) == [1, 2]
+    update_dataset_from_dataframes([FIRST], store, "u", metadata={KEEP_HISTORY: 1})
+    assert versions(store) == [2, 3]
+    assert verify_dataset("u", store).ok
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999+00:00"])
+def test_times_that_have_no_successor_count_as_no_versions(store, time):
+    edit_header(store, "u", lambda header: header["metadata"][VERSION].update(time=time))
+    update_dataset_from_dataframes([FIRST], store, "u")
+    assert values(store) == [1, 2, 1]
+    assert len(list_dataset_history("u", store)) > 1
+    with pytest.raises(ValueError, match="as_of"):
+        values(store, as_of="0001-01-01T00:00:00+14:00")
 
 
 def test_a_copy_of_another_dataset(store):

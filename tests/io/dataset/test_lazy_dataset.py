@@ -92,3 +92,12 @@ def test_each_scan_sees_the_newest_state(store):
     assert lazy.count_rows() == lazy.to_table().num_rows == 10
     with pytest.raises(Exception, match="nope"):
         dataset("nope", store)
+
+
+@pytest.mark.parametrize("condition", [None, pc.scalar(False)], ids=["all", "none"])
+def test_a_dataset_without_columns_has_no_rows(condition):
+    factory = memory()
+    store_dataframes_as_dataset(factory, "empty", [pd.DataFrame()])
+    lazy = dataset("empty", factory)
+    assert lazy.to_table(filter=condition).shape == (0, 0)
+    assert lazy.count_rows(filter=condition) == 0

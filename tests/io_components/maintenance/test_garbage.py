@@ -18,11 +18,13 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core import clock
 from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
+    list_tombstone_files,
     list_tombstoned_files,
     remove_tombstones,
 )
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage
 from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
@@ -193,6 +195,15 @@ def test_a_collection_that_fails_leaves_its_tombstones(store):
     with pytest.raises(OSError, match="no answer"):
         delete_garbage(Same.of(BeforeDelete(store, fail, again=True)), ["data/table/2f1d.parquet"])
     assert list_tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
+
+
+@pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"\xff"], ids=["cut", "nested", "binary"])
+def test_malformed_tombstone_files_protect_nothing(content):
+    store = memory()
+    store.put("u/_tombstones/2f1d.json", content)
+    assert list_tombstone_files(open_blobs(store), "u") == {"2f1d": {}}
+    store_dataframes_as_dataset(store, "u", [frame(1)])
+    assert read_table("u", store)["x"].tolist() == [1]
 
 
 def test_tombstones_of_a_dead_collection_go(monkeypatch):

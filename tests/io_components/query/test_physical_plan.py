@@ -12,7 +12,7 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
-from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.executor import run_frames, run_task
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from tests.support.factories import local
@@ -67,6 +67,23 @@ def test_tasks_together_are_the_query(monkeypatch, store, arguments, workers):
     pd.testing.assert_frame_equal(answer(plan, tasks), expected)
     limit = len(plan.groups) if plan.groups is not None else plan.n_partitions
     assert min(workers, limit) <= len(tasks) <= min(3 * workers, limit)
+
+
+@pytest.mark.parametrize("values", [(0, 1), ("a", "b")], ids=["numbers", "texts"])
+def test_tasks_of_several_groups_give_no_rows_of_other_groups(tmp_path, values):
+    cube = Cube(["x"], ["p"], "cube")
+    store = local(tmp_path)
+    # groups (0, 0) and (1, 0) have rows; the task of (0, 1) and (1, 0) reads both: by column, both match
+    cells = pd.DataFrame({"x": [values[n % 2] for n in range(4)], "p": [0, 0, 1, 1], "v": [1, 1, 0, 0]})
+    build_cube(cells, cube, store)
+    plan = plan_query(cube, store, C("v") == 1, partition_by=["x", "p"])
+    assert list(plan.groups) == [(x, p) for x in values for p in (0, 1)]
+    tasks = plan.slice_tasks(np.array([0, 1, 3, 4]))
+    tables = [[t.to_pylist() for t in run_task(plan.context, task)] for task in tasks]
+    frames = [[df.to_dict("records") for df in run_frames(plan.context, task)] for task in tasks]
+    assert (
+        tables == frames == [[[{"p": 0, "v": 1, "x": values[0]}]], [[{"p": 0, "v": 1, "x": values[1]}]], []]
+    )
 
 
 def test_small_queries_are_one_task(store):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import multiprocessing
 import os
@@ -198,10 +199,11 @@ def test_cells_of_few_rows_restrict_the_scans_of_other_datasets(tmp_path, scans)
     (df,) = query_cube(CUBE, store, (C("w") == 39.0) & C("p").isin([1]), payload_columns=["v", "w", "u"])
     assert sorted(df.x) == [x for x in range(40) if x % 4 == 1 and x % 5]
     # of 400 cells in the partition
-    (on_enrich, n_enrich), (on_seed, n_seed), _ = scans
+    (on_enrich, n_enrich), *others = scans
     assert [column for column, _, _ in on_enrich[0]] == ["w"]
-    assert {column for column, _, _ in on_seed[0]} == {"x", "y"}
-    assert n_enrich == n_seed == len(df)
+    assert n_enrich == len(df)
+    # the others are scanned at once, in any order
+    assert (["x", "y"], n_enrich) in [(sorted(column for column, _, _ in on[0]), n) for on, n in others]
 
 
 def test_datasets_without_conditions_are_read_in_full_beside_many_cells(tmp_path, scans, monkeypatch):
@@ -211,6 +213,21 @@ def test_datasets_without_conditions_are_read_in_full_beside_many_cells(tmp_path
     build_cube(data, CUBE, f"hfs://{tmp_path}")
     (frame,) = query_cube(CUBE, f"hfs://{tmp_path}", conditions=C("w") >= 30)
     assert scans == [([[("w", ">=", 30)]], 10), (None, 40)]
+    assert sorted(frame["v"]) == list(range(30, 40))
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_one_partition_tells_whether_many_cells_match(partitions, tmp_path, scans, monkeypatch):
+    monkeypatch.setattr(dynamic_filter, "_MAX_DYNAMIC_ROWS", 1)
+    monkeypatch.setattr(dynamic_filter, "_MAX_UNRESTRICTED_BYTES", 0)
+    numbers = np.arange(40)
+    cells = pd.DataFrame({"x": numbers % 8, "y": numbers // 8, "p": numbers % partitions})
+    data = {"seed": cells.assign(v=np.arange(40.0)), "enrich": cells.assign(w=numbers)}
+    build_cube(data, CUBE, f"hfs://{tmp_path}")
+    (frame,) = query_cube(CUBE, f"hfs://{tmp_path}", conditions=C("w") >= 30)
+    sample = ([[("w", ">=", 30)]], 10 // partitions)
+    # of the only partition, it is the scan; else pyarrow reads block by block
+    assert scans == ([sample, (None, 40)] if partitions == 1 else [sample])
     assert sorted(frame["v"]) == list(range(30, 40))
 
 
@@ -249,6 +266,18 @@ def test_errors_are_those_of_pyarrow(problem, tmp_path, scans):
     with pytest.raises(MissingFileError if problem == "absent" else CorruptDatasetError, match="p=2"):
         query_cube(CUBE, store, C("v") > 30, payload_columns=["v"])
     assert all(rows is None for _, rows in scans)
+
+
+def test_files_of_several_partitions_are_left_to_pyarrow(tmp_path, scans):
+    store = make_cube(tmp_path)
+    header = tmp_path / "cube++seed.by-dataset-metadata.json"
+    content = json.loads(header.read_text())
+    first, second, *_ = content["partitions"].values()
+    second["files"] = first["files"]
+    header.write_text(json.dumps(content))
+    [df] = query_cube(CUBE, store, conditions=C("x") >= 0, payload_columns=[])
+    assert df.groupby("p").size().nunique() == 1
+    assert any(rows is None for _, rows in scans)
 
 
 def test_a_limit_of_threads_excludes_polars(tmp_path, scans):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.core import caching
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.publish import commit
 from kartothek_cube.core.common_metadata import make_meta
@@ -436,6 +437,17 @@ def test_dataset(store):
     assert (report.ok, [p.kind for p in report.repaired]) == (True, ["index-incomplete"])
     with pytest.raises(DatasetNotFoundError):
         verify_dataset("u", store)
+
+
+@pytest.mark.parametrize("process", ["of the writer", "another"])
+def test_a_damaged_seed_is_reported_beside_datasets_of_its_operations(store, process):
+    append_to_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    store.put("cube++seed.by-dataset-metadata.json", b"{")
+    if process == "another":
+        caching.clear()
+    report = verify_cube(CUBE, store)
+    assert kinds(report) == ["unknown-operation", "header"]
+    assert "cube++seed" in report.problems[0].message
 
 
 def test_order_is_no_business_of_datasets():

@@ -85,14 +85,21 @@ class Bucket:
         if length == 0:
             self.head(key)
             return b""
-        try:
-            return memoryview(self._call("get_range", check_key(key), key, start=start, end=start + length))
-        except ObjectStoreError as error:
-            if not _is_behind_end(error):
-                raise
+        content = self._call_range("get_range", key, start=start, end=start + length)
+        if content is not None:
+            return memoryview(content)
         # an empty blob has no ranges at all
         size = int(self.head(key)["size"])
         return self.get(key)[0][start : start + length] if start < size else b""
+
+    def _call_range(self, name: str, key: str, **kwargs: Any) -> Any | None:
+        """Result of a request for a range; None if that starts behind the end."""
+        try:
+            return self._call(name, check_key(key), key, **kwargs)
+        except ObjectStoreError as error:
+            if any(text in str(error) for text in _BEHIND_END):
+                return None
+            raise
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
         """Read several ranges, given by start and length within the blob, concurrently."""
@@ -105,11 +112,8 @@ class Bucket:
 
     def get_range_with_version(self, key: str, start: int, length: int) -> tuple[Any, Version | None]:
         """Read a range of a blob, and its version; None if it has no such bytes."""
-        try:
-            result = self._call("get", check_key(key), key, options={"range": (start, start + length)})
-        except ObjectStoreError as error:
-            if not _is_behind_end(error):
-                raise
+        result = self._call_range("get", key, options={"range": (start, start + length)})
+        if result is None:
             return b"", None
         return memoryview(call_translated(self.location, key, result.bytes)), self._find_version(result.meta)
 
@@ -117,22 +121,16 @@ class Bucket:
         """Read the last bytes of a blob (all bytes of a shorter one), its size, and its version if known."""
         if self.location.kind == "az":
             return self._get_tail_on_azure(key, length)
-        try:
-            result = self._call("get", check_key(key), key, options={"range": {"suffix": length}})
-        except ObjectStoreError as error:
-            if not _is_behind_end(error):
-                raise
+        result = self._call_range("get", key, options={"range": {"suffix": length}})
+        if result is None:
             data, version = self.get(key)
             return data[-length:], len(data), version
         return self._read_body(key, result), result.meta["size"], self._find_version(result.meta)
 
     def _get_tail_on_azure(self, key: str, length: int) -> tuple[bytes, int, Version | None]:
         """Read the end on Azure, which lacks suffix ranges: a read of the start returns the size."""
-        try:
-            result = self._call("get", check_key(key), key, options={"range": (0, length)})
-        except ObjectStoreError as error:
-            if not _is_behind_end(error):
-                raise
+        result = self._call_range("get", key, options={"range": (0, length)})
+        if result is None:
             return b"", 0, None
         size: int = result.meta["size"]
         version = self._find_version(result.meta)
@@ -252,10 +250,6 @@ class Bucket:
         if version is None:
             raise ObjectStoreError(f"{self.location.url} returns no ETag of its blobs")
         return version
-
-
-def _is_behind_end(error: ObjectStoreError) -> bool:
-    return any(text in str(error) for text in _BEHIND_END)
 
 
 _TAIL = 64 << 10

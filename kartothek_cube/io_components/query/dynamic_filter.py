@@ -113,11 +113,18 @@ def load_filtered_datasets(
     loaded.update(_load_all(blobs, missing, group_predicates))
     for rows in loaded.values():
         if rows.scan.role is not Role.LEFT and len(rows) <= _MAX_DYNAMIC_ROWS:
-            group_predicates += tuple(
-                (column, "in", pc.unique(rows.table.column(column))) for column in rows.scan.dimensions
-            )
+            group_predicates += _restrict_cells(rows)
     loaded.update(_load_all(blobs, unrestricted, group_predicates))
     return [loaded[files.scan.name] for files in datasets]
+
+
+def _restrict_cells(rows: RowBatch) -> Predicates:
+    """A predicate that the cells of rows meet, on the dimension that drops most others."""
+    values = {column: pc.unique(rows.table.column(column)) for column in rows.scan.dimensions}
+    # The most distinct values are of the largest domain. Other columns hardly drop more (a few thousand cells
+    # have most of 1,000 days), and Polars evaluates predicates on one column in a quarter of the time.
+    column = max(values, key=lambda name: len(values[name]))
+    return ((column, "in", values[column]),)
 
 
 def _load_all(

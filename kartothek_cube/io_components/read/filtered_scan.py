@@ -126,7 +126,8 @@ def _read_rows(
             paths,
             # fast path: else Polars reads the footer of the first file before all others
             schema={name: types.polars[name] for name in names},
-            include_file_paths=_PATH,
+            # 16 bytes per row of the files
+            include_file_paths=_PATH if len(paths) > 1 else None,
             # a wrong one, of a writer that is not ours, would hide rows
             use_statistics=False,
             glob=False,
@@ -135,12 +136,12 @@ def _read_rows(
             extra_columns="ignore",
         )
         .filter(*([reduce(or_, conjunctions)] if conjunctions else []))
-        .select([*columns, _PATH])
+        .select([*columns, _PATH] if len(paths) > 1 else columns)
         .collect()
     )
     for path in paths:
         progress_advance(partial(os.path.getsize, path))
-    lengths = _rows_per_file(rows.drop_in_place(_PATH), paths)
+    lengths = _rows_per_file(rows.drop_in_place(_PATH), paths) if len(paths) > 1 else [len(rows)]
     bounds = np.cumsum([0, *lengths]).tolist()
     # a chunk per file of few rows costs more than the rows, as it has the texts of all rows of the file
     if len(rows) < _MIN_CHUNK_ROWS * len(paths):

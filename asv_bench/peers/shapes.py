@@ -26,6 +26,8 @@ os.environ.setdefault("BENCH_X", "250")  # a million rows
 from benchmarks import shapes
 
 SELECTIVE = {"conditions": C("v") > 3.719}
+OF_ENRICHMENT = {"conditions": C("w") > 3.719}
+TWO_CONDITIONS = {"conditions": (C("v") > 1.282) & (C("w") > 1.282)}
 ALL = {"payload_columns": ["v", "w"]}
 BOTH = {"seed": ["v"], "enrich": ["w"]}
 #: name -> (shape of the cube, arguments of our query, payload by dataset, SQL condition)
@@ -38,6 +40,8 @@ WORKS = {
     "three texts, a third missing": ("text", "sparse text", {"seed": ["v"], "more": ["u"]}, None),
     "one partition": ("one partition", ALL, BOTH, None),
     "one partition, 0.01 % of a float": ("one partition", SELECTIVE, BOTH, "v > 3.719"),
+    "one partition, 0.01 % of an enrichment": ("one partition", OF_ENRICHMENT, BOTH, "w > 3.719"),
+    "one partition, 10 % of two datasets": ("one partition", TWO_CONDITIONS, BOTH, "v > 1.282 AND w > 1.282"),
     "unsorted files": ("unsorted", ALL, BOTH, None),
     "unsorted files, 0.01 % of a float": ("unsorted", SELECTIVE, BOTH, "v > 3.719"),
 }
@@ -94,11 +98,11 @@ def polars_frame(directory, name, payload, condition):
         return frame.select(*keys, *payload.get(dataset, []))
 
     frame = scan("seed")
-    if condition:
-        frame = frame.filter(pl.sql_expr(condition))
     for dataset in payload:
         if dataset != "seed":
             frame = frame.join(scan(dataset), on=keys, how="left")
+    if condition:
+        frame = frame.filter(pl.sql_expr(condition))
     return frame.sort(keys).collect().to_pandas()
 
 

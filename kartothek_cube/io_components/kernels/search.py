@@ -100,7 +100,7 @@ def _encode_pair(left: Column, right: Column) -> _JoinCodes:
     shorter = left_values if len(left_values) < len(right_values) else right_values
     low, high = (int(shorter.min()), int(shorter.max())) if len(shorter) else (0, 0)
     if not is_dense(high - low, len(left_values) + len(right_values)):
-        return _encode_by_hash(pa.array(left_values), pa.array(right_values))
+        return _encode_by_rank(left_values, right_values)
     left_codes, right_codes = (_offset_codes(values, low, high) for values in (left_values, right_values))
     return _JoinCodes(left_codes, right_codes, high - low + 1)
 
@@ -110,6 +110,17 @@ def _offset_codes(values: Ints, low: int, high: int) -> Ints:
     if not len(values) or (int(values.min()) >= low and int(values.max()) <= high):
         return values - low
     return np.where((values >= low) & (values <= high), values - low, -1)
+
+
+def _encode_by_rank(left: Ints, right: Ints) -> _JoinCodes:
+    """Ranks of the values among those of the shorter column, so that codes of sorted rows are sorted."""
+    shorter = right if len(right) < len(left) else left
+    ranked = pa.array(np.sort(pc.unique(pa.array(shorter)).to_numpy()))
+    left_codes, right_codes = (
+        pc.index_in(pa.array(values), value_set=ranked).fill_null(-1).to_numpy().astype(np.int64)
+        for values in (left, right)
+    )
+    return _JoinCodes(left_codes, right_codes, max(len(ranked), 1))
 
 
 def _encode_by_hash(left: pa.Array, right: pa.Array) -> _JoinCodes:

@@ -78,10 +78,23 @@ def write_iceberg(table: pa.Table, path: Path, partition_by: list[str]) -> str:
     return urlsplit(opened.metadata_location).path
 
 
+#: open catalogs of the current test
+CATALOGS = []
+
+
+@pytest.fixture(autouse=True)
+def close_catalogs():
+    """Close the databases of catalogs: Python 3.13 warns of others when it collects them, in any later test."""
+    yield
+    while CATALOGS:
+        CATALOGS.pop().close()
+
+
 def create_iceberg(schema: pa.Schema, path: Path, partition_by: list[str]):
     from pyiceberg.catalog.memory import InMemoryCatalog
 
     catalog = InMemoryCatalog("tests", warehouse=f"file://{path}")
+    CATALOGS.append(catalog)
     catalog.create_namespace("shop")
     opened = catalog.create_table("shop.sales", schema=schema)
     with opened.update_spec() as update:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.functions import lit
 
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, parse_conditions
 from kartothek_cube.core.cube.cube import Cube
@@ -79,7 +80,10 @@ class CubeTable:
 
     def frame(self) -> DataFrame:
         """The DataFrame, planned now, which reads what its expressions and conditions leave."""
-        return self._apply(self._query(self._needed_columns(), self._pushed_conditions()))
+        df = self._query(self._needed_columns(), self._pushed_conditions())
+        # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
+        irrelevant = [field for field in self._schema if field.name not in df.columns]
+        return self._apply(df.withColumns({f.name: lit(None).cast(f.dataType) for f in irrelevant}))
 
     def _apply(self, df: DataFrame) -> DataFrame:
         for step in self._steps:

@@ -54,6 +54,11 @@ CHAINS = {
         ["v"],
         "x >= 3",
     ),
+    "irrelevant column": (
+        lambda t: t.where("x = 3 OR (w IN (NULL, NULL) AND t IS NULL)").select("v"),
+        ["v"],
+        "x == 3",
+    ),
     "function and time": (
         lambda t: t.where("length(w) = 1 AND t < timestamp_ntz'2020-01-01 09:00:00'").select("x"),
         ["t", "w"],

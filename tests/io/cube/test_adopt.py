@@ -84,7 +84,7 @@ CATALOGS = []
 
 @pytest.fixture(autouse=True)
 def close_catalogs():
-    """Close the databases of catalogs: Python 3.13 warns of others when it collects them, in any later test."""
+    """Close the databases of catalogs: Python 3.13 warns of open ones that it collects, in any later test."""
     yield
     while CATALOGS:
         CATALOGS.pop().close()

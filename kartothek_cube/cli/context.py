@@ -40,6 +40,7 @@ __all__ = (
     "forget_pipe",
     "headline",
     "is_internal_column",
+    "is_interactive",
     "label",
     "list_cubes",
     "list_garbage_by_age",
@@ -51,6 +52,11 @@ __all__ = (
     "report_error",
     "usage_error",
 )
+
+
+def is_interactive() -> bool:
+    """Whether a user can answer prompts."""
+    return sys.stdin.isatty()
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -13,7 +12,15 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from kartothek_cube.cli.context import CliContext, closest, list_cubes, one_line, read_stores, usage_error
+from kartothek_cube.cli.context import (
+    CliContext,
+    closest,
+    is_interactive,
+    list_cubes,
+    one_line,
+    read_stores,
+    usage_error,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -282,7 +289,7 @@ def confirm(question: str, yes: bool) -> None:
     try:
         click.confirm(question, abort=True, err=True)
     except click.Abort:
-        if not sys.stdin.isatty():
+        if not is_interactive():
             click.echo("\nNo answer: pass --yes to skip the confirmation.", err=True)
         raise
 

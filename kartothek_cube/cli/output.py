@@ -13,6 +13,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from math import isfinite
 from operator import add
 from typing import Any, BinaryIO, cast
@@ -133,6 +134,8 @@ def _json_cells(column: pa.ChunkedArray) -> list[str]:
         column = pc.binary_join_element_wise(pc.strftime(times, "%Y-%m-%dT%H:%M:%S"), zone, "")
     elif pa.types.is_date(dtype):
         column = column.cast(pa.string())
+    elif pa.types.is_interval(dtype):
+        column = _format_intervals(column)
     elif pa.types.is_floating(dtype):
         return _json_cells(column.cast(pa.string()).cast(pa.float64()))  # 0.1 of float32 stays 0.1
     elif pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
@@ -322,7 +325,7 @@ def _format_cells(column: pa.ChunkedArray) -> list[str]:
 
 
 def _flatten(table: pa.Table) -> pa.Table:
-    """Convert nested columns to JSON and bytes to hexadecimal digits, and shorten timestamps."""
+    """Convert nested columns to JSON, bytes to hexadecimal digits, and times to short texts."""
     for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if pa.types.is_nested(field.type):
             cells = [None if v is None else json.dumps(v, default=str) for v in column.to_pylist()]
@@ -330,11 +333,25 @@ def _flatten(table: pa.Table) -> pa.Table:
         elif pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
             digits = [None if v is None else v.hex() for v in column.to_pylist()]
             table = table.set_column(number, field.name, pa.chunked_array([pa.array(digits, pa.string())]))
+        elif pa.types.is_interval(field.type):
+            table = table.set_column(number, field.name, pa.chunked_array([_format_intervals(column)]))
         elif pa.types.is_timestamp(field.type):
             table = table.set_column(number, field.name, _shorten_timestamps(column))
         elif pa.types.is_null(field.type):
             table = table.set_column(number, field.name, column.cast(pa.string()))
     return table
+
+
+def _format_intervals(column: pa.ChunkedArray) -> pa.Array:
+    """Format intervals, which Arrow does not cast, as durations of ISO 8601, such as P1M2DT0.5S."""
+
+    def format_interval(value: pa.MonthDayNano) -> str:
+        seconds = Decimal(value.nanoseconds).scaleb(-9).normalize()
+        parts = [(value.months, "M"), (value.days, "D")]
+        date = "".join(f"{number}{unit}" for number, unit in parts if number)
+        return f"P{date}T{seconds:f}S" if seconds or not date else f"P{date}"
+
+    return pa.array([None if v is None else format_interval(v) for v in column.to_pylist()], pa.string())
 
 
 def _shorten_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -143,6 +143,21 @@ def test_times_have_their_zone(form, expected):
     assert expected in write(form, pa.table({"t": pa.array(stamps)}))
 
 
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl"])
+@pytest.mark.parametrize(
+    "interval, expected",
+    [
+        ((14, 3, 500_000_000), "P14M3DT0.5S"),
+        ((0, -3, 0), "P-3D"),
+        ((0, 0, 0), "PT0S"),
+        ((0, 0, -60 * 10**9), "PT-60S"),
+    ],
+)
+def test_intervals_of_sql(form, interval, expected):
+    values = pa.array([pa.MonthDayNano(interval), None], pa.month_day_nano_interval())
+    assert expected in re.split(r'[\s",]+', write(form, pa.table({"i": values})))
+
+
 # -- terminals -------------------------------------------------------------------------------------
 
 

@@ -246,7 +246,17 @@ class Dialogue:
         return answer
 
 
-def test_interactive(call, monkeypatch):
+@pytest.fixture
+def terminal(monkeypatch):
+    """Standard input can answer prompts."""
+    monkeypatch.setattr("kartothek_cube.cli.commands.query.is_interactive", lambda: True)
+
+
+def test_without_terminal_all_rows_are_printed(ok):
+    assert ok("cube", "query") == ok("cube", "query", "--columns", "__all__")
+
+
+def test_interactive(call, terminal, monkeypatch):
     dialogue = Dialogue(monkeypatch, ["x > 2", "v1", "x > 9", "__all__", "", ""])
     result = call("cube", "query")
     assert result.exit_code == 1
@@ -256,7 +266,7 @@ def test_interactive(call, monkeypatch):
     assert dialogue.defaults == ["", "", "x > 2", "v1", "x > 9", "__all__", ""]
 
 
-def test_interactive_without_ipython(call, monkeypatch):
+def test_interactive_without_ipython(call, terminal, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "IPython.terminal.embed", None)
@@ -265,7 +275,7 @@ def test_interactive_without_ipython(call, monkeypatch):
     assert result.stderr == "Error: Interactive queries need IPython: pip install 'kartothek_cube[cli]'\n"
 
 
-def test_prompts_of_prompt_toolkit(call, monkeypatch):
+def test_prompts_of_prompt_toolkit(call, terminal, monkeypatch):
     """The real prompt with simulated keys; invalid input is not accepted."""
     from prompt_toolkit.application import create_app_session
     from prompt_toolkit.input import create_pipe_input

@@ -129,7 +129,7 @@ class Terminal:
         self.titles: list[str] = []
         self.words: list[str] = []
         monkeypatch.setattr(command, "prompt", self.prompt)
-        monkeypatch.setattr(command, "_is_terminal", lambda: True)
+        monkeypatch.setattr(command, "is_interactive", lambda: True)
 
     def prompt(self, title, *, completer):
         self.titles.append(title)

@@ -9,7 +9,14 @@ import click
 import pyarrow as pa
 
 from kartothek_cube.cli.commands.inspect import column_types
-from kartothek_cube.cli.context import CliContext, one_line, pass_state, print_json, usage_error
+from kartothek_cube.cli.context import (
+    CliContext,
+    is_interactive,
+    one_line,
+    pass_state,
+    print_json,
+    usage_error,
+)
 from kartothek_cube.cli.options import (
     ALL,
     CubeCommand,
@@ -64,13 +71,14 @@ __all__ = ("query",)
 def query(
     state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **options: Any
 ) -> None:
-    """Query the cube: interactively without options, otherwise to a table or file.
+    """Query the cube: interactively without options on a terminal, otherwise to a table or file.
 
     Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs quotes only if it
     contains ``&``, ``=`` or ``)``; within them, a quote is written twice.
     """
     # an empty text is a value: no columns
-    if not explain and all(value in (None, ()) for value in (limit, output, to, *options.values())):
+    has_options = explain or any(value not in (None, ()) for value in (limit, output, to, *options.values()))
+    if not has_options and is_interactive():
         run_interactively(state)
         return
     to = None if to == "-" else to

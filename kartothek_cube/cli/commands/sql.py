@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli.context import CliContext, list_cubes, one_line, pass_state, usage_error
+from kartothek_cube.cli.context import (
+    CliContext,
+    is_interactive,
+    list_cubes,
+    one_line,
+    pass_state,
+    usage_error,
+)
 from kartothek_cube.cli.options import StoreCommand, output_options, parse_as_of
 
 if TYPE_CHECKING:
@@ -44,7 +51,7 @@ def sql(
         usage_error("--as-of needs a cube: versions and times are those of its states")
     to = None if to == "-" else to
     choose_format(output, to)
-    if statement is None and _is_terminal():
+    if statement is None and is_interactive():
         run_interactively(state, _connect(state, as_of), output, to)
         return
     if statement in (None, "-"):
@@ -52,10 +59,6 @@ def sql(
     if not (statement or "").strip(" \t\r\n;"):
         usage_error("There is no statement")
     _write_result(state, _connect(state, as_of), str(statement), output, to)
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
 
 
 def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:

@@ -373,10 +373,10 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata], blobs:
     ]
     if not seeds:
         cubes = list_cubes(blobs)
-        hint = f"Datasets with this prefix: {', '.join(datasets) or 'none'}"
+        hint = f". Datasets with this prefix: {', '.join(datasets) or 'none'}"
         if uuid_prefix not in cubes:
-            hint = f"There is an {unknown_names('cube', [uuid_prefix], cubes)}"
-        raise ValueError(f'Could not find seed dataset for cube "{uuid_prefix}". {hint}')
+            hint = f": {unknown_names('cube', [uuid_prefix], cubes)}"
+        raise ValueError(f'Could not find seed dataset for cube "{uuid_prefix}"{hint}')
     if len(seeds) > 1:
         raise ValueError(
             f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}'

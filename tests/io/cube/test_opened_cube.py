@@ -184,7 +184,7 @@ def test_what_is_no_cube(store):
     with pytest.raises(ValueError, match="Could not find seed dataset for cube"):
         open_cube(store, "sales")
     eager_cube.build_cube(SEED.assign(COUNTRY="DE"), CUBE, store)
-    expected = r'for cube "sale". There is an unknown cube sale; did you mean sales\? available: sales$'
+    expected = r'for cube "sale": unknown cube sale; did you mean sales\? available: sales$'
     with pytest.raises(ValueError, match=expected):
         open_cube(store, "sale")
     with pytest.raises(TypeError, match="the prefix of a cube or a Cube, got int"):

@@ -48,8 +48,10 @@ def data(days, *part):
 class CubeWriter:
     """The cube."""
 
+    options = ""
+
     def __init__(self, root):
-        self.store = f"hfs://{root}?create_if_missing=true"
+        self.store = f"hfs://{root}?create_if_missing=true{self.options}"
 
     def build(self, tables):
         build_cube(tables, CUBE, self.store)
@@ -66,6 +68,12 @@ class CubeWriter:
     def summary(self):
         frame = query_cube(CUBE, self.store, payload_columns=["v0_0"])[0]
         return len(frame), frame["v0_0"].sum()
+
+
+class UnflushedWriter(CubeWriter):
+    """The cube in a store that, as the other engines, does not wait for the disk."""
+
+    options = "&durable=false"
 
 
 class DeltaWriter:
@@ -139,7 +147,12 @@ class DuckWriter:
         return len(table), np.sum(table["v0_0"].to_numpy())
 
 
-ENGINES = {"kartothek_cube": CubeWriter, "delta": DeltaWriter, "duckdb": DuckWriter}
+ENGINES = {
+    "kartothek_cube": CubeWriter,
+    "not durable": UnflushedWriter,
+    "delta": DeltaWriter,
+    "duckdb": DuckWriter,
+}
 
 
 def main(root, rounds, out):

@@ -57,6 +57,15 @@ def _five(array):
     return array if len(array) == 5 else pa.concat_arrays([array, array])[:5]
 
 
+def test_maps_with_large_texts_as_keys():
+    keys = pa.array(["a", "b"], pa.large_string()).take(pa.array([0, 1]))
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 1, 2], pa.int32()), keys, pa.array([1, 2]))
+    for array in (maps, maps[1:], pa.StructArray.from_arrays([maps], ["a"])):
+        stored = to_storage(pa.table({"v": array}))["v"]
+        assert stored.type == storage_type(array.type)
+        assert stored.to_pylist() == array.to_pylist()
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_input_of_arrow_is_converted(layout):
     table = pa.table({"v": LAYOUTS[layout]})

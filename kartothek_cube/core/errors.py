@@ -366,7 +366,7 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
 
 
 class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
-    """One dataset of a cube could not be committed; what this operation had published was rolled back.
+    """One dataset of a cube could not be committed; what this operation had committed was rolled back.
 
     The failure itself is the ``__cause__``.
 
@@ -375,9 +375,9 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
     failed
         Uuid of the dataset whose commit failed.
     rolled_back
-        Uuids of the datasets that were published before and are rolled back.
+        Uuids of the datasets that were committed before and are rolled back.
     left
-        Uuids of the datasets that were published before and could not be rolled back.
+        Uuids of the datasets that were committed before and could not be rolled back.
     detail
         What the failure was; a pickled error loses its ``__cause__``.
 

@@ -53,7 +53,7 @@ __all__ = (
 
 # The current state is the header and nothing else, as the format demands. A dataset whose metadata say so
 # (`KEEP_HISTORY`) numbers its states; before a commit replaces a header, it archives it with its schema under
-# ``<uuid>/_history/``. Only published headers are archived, and a writer that is killed between archiving,
+# ``<uuid>/_history/``. Only committed headers are archived, and a writer that is killed between archiving,
 # publication and expiry leaves a readable history: a snapshot of the current state is no second state.
 
 
@@ -161,7 +161,7 @@ def with_version(
     header_key: str,
     info: OperationInfo | None = None,
 ) -> DatasetMetadata:
-    """Add the next version to a state that is about to be published, if the dataset keeps snapshots."""
+    """Add the next version to a state that is about to be committed, if the dataset keeps snapshots."""
     metadata = {key: value for key, value in new.metadata.items() if key != VERSION}
     if not snapshot_retention(metadata):
         return new.copy(metadata=metadata) if VERSION in new.metadata else new
@@ -195,7 +195,7 @@ def _digest(state: DatasetMetadata, metadata: Mapping[str, Any]) -> str:
 
 
 def snapshot_version(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> tuple[int, datetime]:
-    """Version and time of a published state; 0 for the state before the first versioned one."""
+    """Version and time of a committed state; 0 for the state before the first versioned one."""
     # A writer without support for versions keeps the old record, whose fingerprint does not match then.
     record = _record(state)
     if record is not None and record[2] == fingerprint(state):
@@ -274,7 +274,7 @@ def is_before_key(key: str) -> bool:
 
 
 def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> str | None:
-    """Archive a published state; returns its key, None for one without partitions or schema."""
+    """Archive a committed state; returns its key, None for one without partitions or schema."""
     # The key depends on the state only, so that concurrent writers archive it once.
     return _archive(blobs, state, stored, _snapshot_name(state, blobs, stored.key))
 
@@ -335,7 +335,7 @@ def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
     try:
         blobs.delete(list_expired_snapshots(uuid, blobs))
     except (OSError, KeyError, ValueError):
-        # The commit is published already, and the next commit or garbage collection expires them.
+        # The commit is done already, and the next commit or garbage collection expires them.
         return
 
 

@@ -13,7 +13,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.commit.change import ChangeSet
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
 from tests.support.object_server import running

@@ -1,4 +1,4 @@
-"""Undo of a published commit, also below later commits of other writers."""
+"""Undo of a commit, also below later commits of other writers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kartothek_cube.core.commit.header_store import (
     retry_request,
 )
 from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle, settle_participation
-from kartothek_cube.core.commit.publish import publish
+from kartothek_cube.core.commit.optimistic import commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.file_keys import file_keys
 from kartothek_cube.core.errors import (
@@ -77,7 +77,7 @@ def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
         # nothing of other writers is in it but tombstones
         blobs.delete_if(base.header_key, base.token)
         return
-    publish(blobs, base, new, file_keys(new))
+    commit_state(blobs, base, new, file_keys(new))
 
 
 def finish_operation(blobs: BlobStore, uuid: str) -> bool:
@@ -98,7 +98,7 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
                 blobs.delete_if(base.header_key, base.token)
                 forget_aborted(blobs, base.aborted)
             else:
-                publish(blobs, base, base.state, file_keys(base.state), mode=WriteMode.REPLACE)
+                commit_state(blobs, base, base.state, file_keys(base.state), mode=WriteMode.REPLACE)
             return True
     raise ConcurrentWriteError(uuid)
 

@@ -143,13 +143,13 @@ class LocalBlobStore(BlobStore):
     def _put(self, key: str, data: Data, durable: bool) -> None:
         with self._stage_file(key) as (descriptor, temporary, path):
             posix.write_all(descriptor, data)
-            self._publish(temporary, path, key, durable)
+            self._replace_file(temporary, path, key, durable)
 
     @contextmanager
     def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
         with self._stage_file(key) as (_, temporary, path):
             yield temporary
-            self._publish(temporary, path, key, durable)
+            self._replace_file(temporary, path, key, durable)
 
     def put_file(self, key: str, path: str, *, link: bool = False) -> bool:
         return _retry_if_removed(self._put_file, key, path, link)
@@ -159,7 +159,7 @@ class LocalBlobStore(BlobStore):
             is_linked = link and posix.replace_by_link(path, temporary)
             if not is_linked:
                 posix.copy_content(path, descriptor)
-            self._publish(temporary, final, key, durable=False)
+            self._replace_file(temporary, final, key, durable=False)
         return is_linked
 
     def flush(self, keys: Sequence[str]) -> None:
@@ -366,7 +366,7 @@ class LocalBlobStore(BlobStore):
         finally:
             os.close(descriptor)
 
-    def _publish(self, temporary: str, path: str, key: str, durable: bool) -> None:
+    def _replace_file(self, temporary: str, path: str, key: str, durable: bool) -> None:
         if not durable:
             os.replace(temporary, path)
             return

@@ -148,7 +148,7 @@ def store_bag_as_dataset(
     Store a new dataset.
 
     See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. ``bag`` is a bag of its inputs. One task
-    writes each partition of the bag, the last one publishes the dataset; arguments are checked when the graph
+    writes each partition of the bag, the last one commits the dataset; arguments are checked when the graph
     is built.
     """
     plan = plan_store(

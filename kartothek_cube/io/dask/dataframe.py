@@ -416,7 +416,7 @@ def store_dataset_from_ddf(
     Store a new dataset.
 
     See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. One task writes each partition of ``ddf``
-    without its index, the last one publishes the dataset; arguments are checked when the graph is built.
+    without its index, the last one commits the dataset; arguments are checked when the graph is built.
     ``repartition_ratio`` partitions of the input become one before anything else. ``shuffle`` collects the
     rows of each partition key into at most ``num_buckets`` files, distributed by the values of ``bucket_by``
     (all columns by default).

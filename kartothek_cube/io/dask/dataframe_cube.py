@@ -172,9 +172,9 @@ def build_cube_from_dataframe(
 
     See :func:`kartothek_cube.io.eager_cube.build_cube`. ``data`` is a dask DataFrame (the seed) or a dict of
     dataset id to dask DataFrame. ``store`` is a factory, a directory or a URL. One task checks and writes
-    each partition of the input, the last one publishes the cube. Duplicate cells are not detected.
-    ``shuffle`` first collects the rows of each physical partition into at most ``num_buckets`` files,
-    distributed by the values of ``bucket_by`` (all columns by default).
+    each partition of the input, the last one commits the cube. Duplicate cells are not detected. ``shuffle``
+    first collects the rows of each physical partition into at most ``num_buckets`` files, distributed by the
+    values of ``bucket_by`` (all columns by default).
     """
     store = as_factory(store)
     frames = _by_id(data, cube)
@@ -351,7 +351,7 @@ def copy_cube_dataframe(
 
     See :func:`kartothek_cube.io.eager_cube.copy_cube`. Stores are factories, directories or URLs. The Delayed
     is None. Arguments are checked when the graph is built; to tell the stores apart, a key is put and
-    deleted. Each task copies ``blocksize`` files, the last one publishes the datasets.
+    deleted. Each task copies ``blocksize`` files, the last one commits the datasets.
     """
     src_store = as_factory(src_store)
     tgt_store = as_factory(tgt_store)

@@ -152,8 +152,8 @@ def store_delayed_as_dataset(
     Store a new dataset.
 
     See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. ``delayed_tasks`` are Delayed objects of
-    its inputs. One task writes each of them, the last one publishes the dataset; arguments are checked when
-    the graph is built.
+    its inputs. One task writes each of them, the last one commits the dataset; arguments are checked when the
+    graph is built.
     """
     plan = plan_store(
         lazy_store(store),

@@ -106,7 +106,7 @@ def build_cube_from_delayed(
 
     See :func:`kartothek_cube.io.eager_cube.build_cube`. ``data`` are Delayed objects of DataFrames (for the
     seed), dicts of dataset id to DataFrame, and None; cells are unique within each. One task checks and
-    writes each of them, the last one publishes the cube. ``store`` is a factory, a directory or a URL.
+    writes each of them, the last one commits the cube. ``store`` is a factory, a directory or a URL.
     ``datasets`` (or ``ktk_cube_dataset_ids``) are the ids that may occur in ``data``, by default the seed.
     """
     store = as_factory(store)
@@ -306,7 +306,7 @@ def copy_cube_delayed(
 
     See :func:`kartothek_cube.io.eager_cube.copy_cube`. Stores are factories, directories or URLs. The Delayed
     is None. Arguments are checked when the graph is built; to tell the stores apart, a key is put and
-    deleted. Each task copies ``blocksize`` files, the last one publishes the datasets.
+    deleted. Each task copies ``blocksize`` files, the last one commits the datasets.
     """
     src_store = as_factory(src_store)
     tgt_store = as_factory(tgt_store)

@@ -357,7 +357,7 @@ def copy_cube_spark(
     """
     Copy a cube from one store to another.
 
-    See :func:`kartothek_cube.io.eager_cube.copy_cube`. Each task copies 1,000 files; the driver publishes the
+    See :func:`kartothek_cube.io.eager_cube.copy_cube`. Each task copies 1,000 files; the driver commits the
     datasets.
     """
     session = active_session(spark)

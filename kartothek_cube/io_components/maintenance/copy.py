@@ -18,7 +18,7 @@ from kartothek_cube.core.commit.header_store import (
     render,
 )
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
-from kartothek_cube.core.commit.publish import publish_copy
+from kartothek_cube.core.commit.optimistic import commit_copy
 from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
@@ -209,7 +209,7 @@ def finish_copy(
         if base.state is not None and not overwrite and base.header != copy.header:
             raise DatasetExistsError(copy.target_uuid)
         try:
-            state, receipt = publish_copy(
+            state, receipt = commit_copy(
                 target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values()), role
             )
         except PreconditionFailed:
@@ -387,7 +387,7 @@ def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
 
 
 def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -> None:
-    """Copy the files that tasks have not copied, or that were committed to the source since; publish."""
+    """Copy the files that tasks have not copied, or that were committed to the source since; commit them."""
     discard_results(copied)
     source, target = open_blobs(plan.source), open_blobs(plan.target)
     prefix = plan.cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
@@ -406,10 +406,10 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
             copies[target_uuid] = copy
         except FAILURES as exc:
             raise copy_error(plan, [], target_uuid, exc) from exc
-    _publish(plan, target, copies)
+    _commit_copies(plan, target, copies)
 
 
-def _publish(plan: CopyPlan, target: BlobStore, copies: Mapping[str, DatasetCopy]) -> None:
+def _commit_copies(plan: CopyPlan, target: BlobStore, copies: Mapping[str, DatasetCopy]) -> None:
     """Put the headers of all datasets, the seed last."""
     started: list[str] = []
     receipts: list[CommitReceipt] = []

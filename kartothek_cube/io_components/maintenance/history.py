@@ -13,7 +13,7 @@ import pandas as pd
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.operation import Role, committed_state, settle
-from kartothek_cube.core.commit.publish import commit, publish
+from kartothek_cube.core.commit.optimistic import commit, commit_state
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
@@ -140,10 +140,10 @@ def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
 def finish_rollback(
     blobs: BlobStore, plan: RollbackPlan, role: Role = None
 ) -> tuple[DatasetMetadata, CommitReceipt]:
-    """Publish an older state as a new one; the state that it replaces is archived."""
+    """Commit an older state as a new one; the state that it replaces is archived."""
     files: Iterable[str] = file_keys(plan.state)
     try:
-        return publish(
+        return commit_state(
             blobs,
             plan.base,
             plan.state,

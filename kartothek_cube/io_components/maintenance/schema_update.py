@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.types import widen as widen_type
 from kartothek_cube.core.commit.change import ChangeSet, apply
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.commit.change import IndexUpdate
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names

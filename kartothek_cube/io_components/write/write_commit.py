@@ -15,7 +15,7 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema
 from kartothek_cube.core.commit.header_store import CommitReceipt
 from kartothek_cube.core.commit.operation import Role, commit_operation
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.conditions import ConditionsInput
@@ -210,7 +210,7 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     else:
         _check_dataset_write(plan.dataset, results)
     try:
-        written = _publish(plan, changes, blobs)
+        written = _commit_datasets(plan, changes, blobs)
     except ConcurrentWriteError as error:
         check_same_store(plan.store, error.dataset_uuid)
         raise
@@ -327,7 +327,7 @@ def _prospective_dataset(change: ChangeSet) -> DatasetMetadata:
     )
 
 
-def _publish(
+def _commit_datasets(
     plan: WritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
     if not isinstance(plan, CubeWritePlan):
@@ -348,7 +348,7 @@ def commit_cube(
     *,
     creates: bool = False,
 ) -> dict[str, T]:
-    """Commit datasets of a cube, by uuid, at once; undo what was published if one of them fails."""
+    """Commit datasets of a cube, by uuid, at once; undo what was committed if one of them fails."""
     seed = cube.ktk_dataset_uuid(cube.seed_dataset)
 
     def touch(role: Role) -> tuple[Any, CommitReceipt]:

@@ -193,7 +193,7 @@ class CubeWritePlan(WritePlan):
         return DatasetConstraints(name, self.cube, self.changes[name].context, foreign)
 
     def abort_error(self, name: str, problem: ValueError) -> MultiTableCommitAborted:
-        """The error for a write that was given up before anything was published."""
+        """The error for a write that was given up before anything was committed."""
         return MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))
 
 

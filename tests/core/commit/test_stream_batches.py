@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode, last_batch
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
 from tests.support.factories import memory

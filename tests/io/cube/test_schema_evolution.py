@@ -385,7 +385,7 @@ def test_an_update_that_dies_before_the_header_is_put_changes_nothing(store, mon
     def die(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["kartothek_cube.core.commit.publish"], "compare_and_swap_header", die)
+    monkeypatch.setattr(sys.modules["kartothek_cube.core.commit.optimistic"], "compare_and_swap_header", die)
     with pytest.raises(KeyboardInterrupt):
         if merge:
             eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="merge")

@@ -172,7 +172,7 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     store = memory()
     plan = plan_store(Same.of(store), "data")
     results = [write_part(plan, frame(1))]
-    publish = importlib.import_module("kartothek_cube.core.commit.publish")
+    publish = importlib.import_module("kartothek_cube.core.commit.optimistic")
     original = publish.compare_and_swap_header
 
     def swap(*args):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core import caching
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count

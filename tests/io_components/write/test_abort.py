@@ -6,7 +6,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit.change import WriteMode
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.commit.change import ChangeSet
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.core.store import open_blobs

@@ -87,8 +87,8 @@ __all__ = (
     "IndexReader",
     "commit",
     "list_unreferenced_indices",
-    "publish",
-    "publish_copy",
+    "commit_state",
+    "commit_copy",
     "put_schema",
     "put_tombstoned_schema_again",
     "refers_to",
@@ -154,7 +154,7 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     if _is_unchanged(base.state, new, change) and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
-    return publish(blobs, base, new, added, mode=change.mode, role=role, info=change.info)
+    return commit_state(blobs, base, new, added, mode=change.mode, role=role, info=change.info)
 
 
 def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
@@ -239,7 +239,7 @@ def _unload_indices(state: DatasetMetadata) -> DatasetMetadata:
 # -- publication of a state ----------------------------------------------------------------------------------
 
 
-def publish(
+def commit_state(
     blobs: BlobStore,
     base: BaseState,
     new: DatasetMetadata,
@@ -339,7 +339,7 @@ def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: st
     return record
 
 
-def publish_copy(
+def commit_copy(
     blobs: BlobStore,
     base: BaseState,
     new: DatasetMetadata,

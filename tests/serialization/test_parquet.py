@@ -336,7 +336,9 @@ def test_flipped_bits_are_no_data():
 @pytest.mark.parametrize("columns", [None, ["v", "s"], ["v"]])
 def test_files_of_others_may_have_views(predicates, columns):
     text, lists = ["x", "y" * 20, None], [[1], None, [2, 3]]
-    views = {"s": pa.array(text, pa.string_view()), "v": pa.array(lists, pa.list_view(pa.int64()))}
+    views = {"s": pa.array(text, pa.string_view()), "v": lists}
+    if int(pa.__version__.partition(".")[0]) >= 24:  # before, Arrow does not write them
+        views["v"] = pa.array(lists, pa.list_view(pa.int64()))
     found, expected = (
         ParquetSerializer.read_table(raw(pa.table(values | {"i": [1, 2, 3]})), columns, predicates)
         for values in (views, {"s": text, "v": lists})

@@ -23,6 +23,10 @@ Row = dict[str, Any]
 Literal = tuple[str, str, Any]
 
 
+#: that of pandas: object before pandas 3
+TEXT = str(pd.Series([""]).dtype)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A column type: how it is stored, in which forms pandas hands it over, what pandas makes of it."""
@@ -82,8 +86,8 @@ KINDS = {
         pa.string(),
         ("object", "str", "string", "category"),
         ("", "a", "b", "ab", "ä", "a/b=%", " ", "None", "1", "\U0001f600", "\uffff"),
-        "str",
-        "str",
+        TEXT,
+        TEXT,
     ),
     "bool": Kind(pa.bool_(), ("object", "bool", "boolean"), (False, True), "bool", "object"),
     "date": Kind(

@@ -13,8 +13,8 @@ Examples
 >>> data = dd.from_pandas(cities, npartitions=2)
 >>> sorted(build_cube_from_dataframe(data, cube, store, shuffle=True).compute(scheduler="sync"))
 ['seed']
->>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
-np.int64(8)
+>>> int(query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync"))
+8
 """
 
 from __future__ import annotations

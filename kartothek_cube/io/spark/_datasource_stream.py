@@ -246,10 +246,12 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @concise_errors
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut the files between two offsets into tasks."""
-        snapshot = end.get("snapshot", _NO_SNAPSHOT)
         if start["version"] == _NOW["version"] or end["version"] < 0:
             return []
-        begin = {"version": snapshot, "files": 0} if start["version"] == _BEGIN["version"] else start
+        is_first = start["version"] == _BEGIN["version"]
+        # that of a later batch: before Spark 4.2, its end was computed without knowledge of its start
+        snapshot = (end if is_first else start).get("snapshot", _NO_SNAPSHOT)
+        begin = {"version": snapshot, "files": 0} if is_first else start
         tasks: list[InputPartition] = []
         for version in range(begin["version"], end["version"] + bool(end["files"])):
             labels = self._files_of(version, snapshot)

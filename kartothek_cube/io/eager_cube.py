@@ -558,7 +558,8 @@ def merge_into_cube(
     DuplicateCellsError
         ``data`` has several rows for one cell.
     ConcurrentWriteError
-        Another writer changed a partition that occurs in ``data``. Nothing is changed: repeat the call.
+        Another writer changed a partition that occurs in ``data``, or the schema. Nothing is changed: repeat
+        the call.
 
     Examples
     --------
@@ -1110,7 +1111,8 @@ def compact_cube(
     ValueError
         For conditions on other columns, and unknown datasets.
     ConcurrentWriteError
-        A concurrent writer replaced or removed files. That dataset is as it was.
+        A concurrent writer replaced or removed files, or dropped, renamed or widened columns. That dataset is
+        as it was: repeat the call.
 
     Examples
     --------

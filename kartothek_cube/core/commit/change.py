@@ -105,7 +105,8 @@ class ChangeSet:
     schema: SchemaWrapper | None = None
     #: partition keys of a new dataset; an existing one must have the same, unless None
     partition_keys: tuple[str, ...] | None = None
-    #: whether the added partitions may have other columns than the state; files then lack some
+    #: whether the added partitions may have other columns than the state; files then lack some. Also where
+    #: they replace others: a column that was added since has its default in them
     merge_schema: bool = False
     #: changes of the schema, and columns that it must not change, with the reason
     schema_update: SchemaUpdate | None = None
@@ -415,4 +416,19 @@ def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper |
         return change.schema
     evolving = state.metadata if change.merge_schema else None
     keys = state.partition_keys or ()
-    return unite_schemas(state.schema, change.schema, keys, evolving, change.uuid, change.table)
+    try:
+        united = unite_schemas(state.schema, change.schema, keys, evolving, change.uuid, change.table)
+    except ValueError as error:
+        if change.replaces is None:
+            raise
+        problem = str(error)
+    else:
+        # a replacement brings no columns that the state does not have, or has no more
+        if change.replaces is None or united is None or len(united) == len(state.schema):
+            return united
+        problem = f"Gone: {', '.join(sorted(set(united.names) - set(state.schema.names)))}"
+    raise ConcurrentWriteError(
+        change.uuid,
+        change.replaces.to_pylist(),
+        f"The schema was changed since this operation read the dataset. Repeat it. {problem}",
+    )

@@ -275,7 +275,10 @@ class SchemaUpdate:
             if old in extensions:
                 extensions[new] = extensions[old]
         for name, dtype in self.widen.items():
-            columns[name] = attrs.evolve(columns.get(name, EvolvedColumn()), widened=True)
+            column = columns.get(name, EvolvedColumn())
+            # also where no file lacks the column: rows that are appended later may
+            default = None if column.default is None else _format_default(name, int(column.default), dtype)
+            columns[name] = attrs.evolve(column, widened=True, default=default)
             types[name] = dtype
             extensions.pop(name, None)
         current = attrs.evolve(evolution, columns=columns, dropped=tuple(dropped))

@@ -232,5 +232,6 @@ def _change_set(context: CompactContext, name: str, results: Sequence[CompactRes
         replaces=pa.array([label for r in results for label in r.labels], pa.string()),
         replaces_at=pa.array(places, pa.string()),
         partition_keys=context.datasets[name].write.partition_on,
+        merge_schema=True,
         info=context.info,
     )

@@ -89,9 +89,8 @@ def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:
     snapshot_retention(metadata)
     blobs = open_blobs(store)
     table = DatasetMetadata.load_from_store(uuid, blobs).table_name
-    return commit(blobs, ChangeSet(uuid, table, metadata=metadata, info=describe_operation("keep history")))[
-        0
-    ]
+    change = ChangeSet(uuid, table, metadata=metadata, info=describe_operation("keep history"))
+    return commit(blobs, change)[0]
 
 
 @attrs.frozen
@@ -141,13 +140,12 @@ def finish_rollback(
     blobs: BlobStore, plan: RollbackPlan, role: Role = None
 ) -> tuple[DatasetMetadata, CommitReceipt]:
     """Commit an older state as a new one; the state that it replaces is archived."""
-    files: Iterable[str] = file_keys(plan.state)
     try:
         return commit_state(
             blobs,
             plan.base,
             plan.state,
-            list(files),
+            file_keys(plan.state),
             mode=WriteMode.REPLACE,
             role=role,
             info=describe_operation("rollback"),

@@ -193,7 +193,9 @@ def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
     dataset = DatasetMetadata.load_from_store(change.context.uuid, open_blobs(plan.store))
     scope = normalize_arg("delete_scope", delete_scope) or []
     remove_where, labels = _plan_removal(dataset, scope, plan.store)
-    return _plan(attrs.evolve(change, remove_where=remove_where, assumed_labels=labels))
+    # None: on_conflict="replace"
+    assumed = None if change.assumed_labels is None else labels
+    return _plan(attrs.evolve(change, remove_where=remove_where, assumed_labels=assumed))
 
 
 def _is_replace(on_conflict: OnConflict) -> bool:
@@ -305,10 +307,10 @@ def plan_commit(
 
 def _plan_removal(
     dataset: DatasetMetadata, delete_scope: Sequence[Mapping[str, Any]], store: StoreInput
-) -> tuple[list[ConjunctionType] | None, pa.StringArray | None]:
-    """The predicate of a ``delete_scope``, and the labels that it selects now; None for no removal."""
+) -> tuple[list[ConjunctionType] | None, pa.StringArray]:
+    """The predicate of a ``delete_scope``, None for no removal, and the labels that it selects now."""
     if not delete_scope:
-        return None, None
+        return None, pa.array([], pa.string())
     scope = [_conjunction(dataset, element) for element in delete_scope]
     if not all(scope):
         return [], dataset.partition_table.labels

@@ -417,7 +417,13 @@ def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> Me
     requirement = UnchangedPartitions(
         context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
     )
-    change = attrs.evolve(change, replaces=merged.replaces, requires=(requirement,))
+    change = attrs.evolve(
+        change,
+        replaces=merged.replaces,
+        requires=(requirement,),
+        # without replaced partitions it might be another dataset of that name
+        merge_schema=len(merged.replaces) > 0,
+    )
     changed = attrs.evolve(plan, changes={name: change})
     with delete_on_failure(partial(delete_uncommitted, plan.store, merged.written.values())):
         datasets = finish_write(changed, [merged.written])

@@ -17,9 +17,13 @@ from kartothek_cube.io.eager_cube import (
     build_cube,
     cleanup_cube,
     compact_cube,
+    keep_cube_history,
+    list_cube_history,
     query_cube,
     remove_partitions,
+    rollback_cube,
     update_cube,
+    update_schema,
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import compact_cube__iter
@@ -194,6 +198,42 @@ def test_appends_meanwhile_stay_newer(store):
     assert len(file_keys(lambda: store, "cube++seed")) == 4
     compact_cube(CUBE, store)
     assert rows(query_cube(CUBE, store)) == expected
+
+
+def test_columns_that_come_meanwhile(store):
+    context, results = planned(store)
+    append_to_cube(frame(x=[2], p=[1], v1=[42], w=[7]), CUBE, store, schema_mode="merge")
+    update_schema(CUBE, store, add={"z": "int64"}, defaults={"z": 5})
+    expected = rows(query_cube(CUBE, store))
+    assert set(expected["z"]) == {5}
+    finish_compact(context, results)
+    assert rows(query_cube(CUBE, store)) == expected
+    assert verify_cube(CUBE, store).ok
+    compact_cube(CUBE, store, min_files=1)
+    assert rows(query_cube(CUBE, store)) == expected
+
+
+@pytest.mark.parametrize(
+    "change", [{"drop": "v1"}, {"rename": {"v1": "w"}}, {"widen": {"v1": "float64"}}], ids=str
+)
+def test_columns_that_change_meanwhile(store, change):
+    context, results = planned(store)
+    update_schema(CUBE, store, **change)
+    before = rows(query_cube(CUBE, store))
+    with pytest.raises(ConcurrentWriteError, match=r"schema was changed.*Repeat it"):
+        finish_compact(context, results)
+    assert rows(query_cube(CUBE, store)) == before
+
+
+def test_columns_that_a_rollback_removes_meanwhile(store):
+    keep_cube_history(CUBE, store, 5)
+    version = list_cube_history(CUBE, store)[-1].version
+    update_schema(CUBE, store, add={"z": "int64"})
+    context, results = planned(store)
+    rollback_cube(CUBE, store, version)
+    with pytest.raises(ConcurrentWriteError, match="Gone: z"):
+        finish_compact(context, results)
+    assert "z" not in rows(query_cube(CUBE, store))
 
 
 def test_an_index_that_comes_meanwhile(store):

@@ -221,3 +221,27 @@ def test_the_history_tells_of_the_merge(store):
     eager_cube.keep_cube_history(CUBE, store, states=5)
     merge_into_cube(frame(0, 4, 7), CUBE, store)
     assert eager_cube.list_cube_history(CUBE, store)[-1].operation == "merge"
+
+
+@pytest.mark.parametrize(
+    "change", [{"add": {"z": "int64"}, "defaults": {"z": 5}}, {"drop": "v"}, {"rename": {"v": "u"}}], ids=str
+)
+@pytest.mark.parametrize("start", [2, 100], ids=["replaces", "inserts only"])
+def test_the_schema_is_updated_meanwhile(store, monkeypatch, change, start):
+    """Rows that were read before lack a new column, which has its default then; others are read again."""
+
+    def finish_later(*args):
+        update_schema(CUBE, store, **change)
+        return finish_write(*args)
+
+    finish_write = merge.finish_write
+    monkeypatch.setattr(merge, "finish_write", finish_later)
+    if "add" in change and start == 2:
+        merge_into_cube(frame(2, 4, 10), CUBE, store)
+        assert stored(store)["v"].tolist() == [0, 1, 20, 30, *range(4, 16)]
+        assert stored(store)["z"].tolist() == [5] * 16
+    else:
+        with pytest.raises(ConcurrentWriteError, match=r"schema was changed.*Repeat it"):
+            merge_into_cube(frame(start, start + 2, 10), CUBE, store)
+        assert len(stored(store)) == 16
+    assert verify_cube(CUBE, store).ok

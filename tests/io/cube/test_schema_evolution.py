@@ -399,6 +399,20 @@ def test_an_update_that_dies_before_the_header_is_put_changes_nothing(store, mon
     assert sorted(query(store)) == ["i", "p", "x"]
 
 
+@pytest.mark.parametrize("default, fits", [(7, True), (2**60 + 1, False)])
+def test_defaults_are_widened_exactly(store, default, fits):
+    """Also if no file lacks the column, as rows that are appended later may."""
+    eager_cube.update_schema(CUBE, store, add={"z": "int64"}, defaults={"z": default})
+    eager_cube.update_cube(OLD.assign(z=1), CUBE, store, "all", ["seed"])
+    if fits:
+        eager_cube.update_schema(CUBE, store, widen={"z": "float64"})
+    else:
+        with pytest.raises(ValueError, match="is no value of column z, which is double"):
+            eager_cube.update_schema(CUBE, store, widen={"z": "float64"})
+    eager_cube.append_to_cube(OLD.tail(1).assign(x=4), CUBE, store, schema_mode="merge")
+    assert query(store)["z"] == [1, 1, 1, default]
+
+
 def test_concurrent_appends_meet_the_new_schema(store):
     """An append that was planned before an update of the schema is refused, and keeps its columns."""
     from kartothek_cube.io_components.job import execute

@@ -13,6 +13,7 @@ from dask.bag import Bag, Item
 from dask.delayed import Delayed
 from dask.utils import key_split
 
+from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io import eager
 from kartothek_cube.io.dask.bag import (
@@ -35,6 +36,7 @@ from kartothek_cube.io.dask.delayed import (
     store_delayed_as_dataset,
     update_dataset_from_delayed,
 )
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from tests.support.cubes import frame, keys, memory, snapshot, unchanged
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same, UnpicklableStore, Wrapped
 
@@ -269,6 +271,26 @@ def test_a_scope_may_be_delayed(stored, update, scope):
     dataset = update(data, stored, "u", delete_scope=late).compute(scheduler="sync")
     labels = [label.split("/")[0] for label in dataset.partitions]
     assert labels == (["p=1", "p=0"] if scope else ["p=0", "p=1", "p=0"])
+
+
+@pytest.mark.parametrize("on_conflict", ["raise", "replace"])
+def test_a_delayed_scope_respects_on_conflict(stored, monkeypatch, on_conflict):
+    def commit_later(plan, parts):
+        # another writer adds a partition in the scope, which is planned already
+        eager.update_dataset_from_dataframes([frame(x=[7], p=[0])], stored, "u")
+        return finish_dataset_write(plan, parts)
+
+    monkeypatch.setattr("kartothek_cube.io.dask.delayed.finish_dataset_write", commit_later)
+    late = dask.delayed([{"p": 0}])
+    graph = update_dataset_from_delayed(
+        delayed_of(1), stored, "u", delete_scope=late, on_conflict=on_conflict
+    )
+    if on_conflict == "raise":
+        with pytest.raises(ConcurrentWriteError, match="p=0"):
+            graph.compute(scheduler="sync")
+    else:
+        labels = [label.split("/")[0] for label in graph.compute(scheduler="sync").partitions]
+        assert labels == ["p=1", "p=0"]
 
 
 def test_a_wrong_scope_that_is_delayed_changes_nothing(stored):

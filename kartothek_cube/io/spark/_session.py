@@ -14,7 +14,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -33,6 +35,7 @@ __all__ = (
     "CachedStoreFactory",
     "active_session",
     "check_python",
+    "column_functions",
     "create_frame",
     "explain_error",
     "job_description",
@@ -110,6 +113,12 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
             "kartothek_cube.io.spark.local_session()."
         )
     return session
+
+
+def column_functions(df: DataFrame) -> ModuleType:
+    """The functions on columns for the kind of session that the frame belongs to."""
+    connect = type(df).__module__.startswith("pyspark.sql.connect")
+    return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
 
 
 def require_pyspark() -> None:

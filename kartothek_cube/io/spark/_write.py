@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.io.spark._session import column_functions
 from kartothek_cube.io.spark._spark_executor import execute_on_frames, merge_rows, write_rows
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io_components.write.merge import (
@@ -190,7 +189,7 @@ def _shuffle_by_partition(
 
 
 def _split_large_partitions(df: DataFrame, keys: list[str], cells: list[str], file_rows: int) -> DataFrame:
-    f = _functions(df)
+    f = column_functions(df)
     shares = f.ceil(f.count(f.lit(1)) * _UNEVEN / file_rows).alias(_SHARES)
     counts = df.groupBy(*keys).agg(shares)
     large = counts.where(f.col(_SHARES) > 1)
@@ -199,12 +198,6 @@ def _split_large_partitions(df: DataFrame, keys: list[str], cells: list[str], fi
     share: Column = f.pmod(f.xxhash64(*cells), f.coalesce(f.col(_SHARES), f.lit(1)))
     sorted_rows = marked.repartition(*keys, share).sortWithinPartitions(*keys, *cells)
     return sorted_rows.select(*map(_quote, df.columns))
-
-
-def _functions(df: DataFrame) -> ModuleType:
-    """The functions on columns for the kind of session that the frame belongs to."""
-    connect = type(df).__module__.startswith("pyspark.sql.connect")
-    return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
 
 
 def _quote(name: str) -> str:

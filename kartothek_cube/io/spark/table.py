@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.functions import lit
 
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, parse_conditions
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._datasource_options import concise_errors
-from kartothek_cube.io.spark._session import active_session, no_pandas_warnings, picklable_store
+from kartothek_cube.io.spark._session import (
+    active_session,
+    column_functions,
+    no_pandas_warnings,
+    picklable_store,
+)
 from kartothek_cube.io.spark._spark_executor import unpickle
 from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark.cube import query_cube_spark
@@ -83,7 +87,9 @@ class CubeTable:
         df = self._query(self._needed_columns(), self._pushed_conditions())
         # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
         irrelevant = [field for field in self._schema if field.name not in df.columns]
-        return self._apply(df.withColumns({f.name: lit(None).cast(f.dataType) for f in irrelevant}))
+        lit = column_functions(df).lit
+        nulls = {field.name: lit(None).cast(field.dataType) for field in irrelevant}
+        return self._apply(df.withColumns(nulls) if nulls else df)
 
     def _apply(self, df: DataFrame) -> DataFrame:
         for step in self._steps:

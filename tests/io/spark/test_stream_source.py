@@ -22,6 +22,7 @@ from kartothek_cube.io.eager_cube import (
     update_schema,
 )
 from kartothek_cube.io.spark._datasource_options import StreamOptions
+from kartothek_cube.io.spark._datasource_stream import ReadMaxFiles
 from tests.support.stream_kills import run_with_kills
 
 CUBE = Cube(["x"], ["p"], "cube")
@@ -84,10 +85,13 @@ def test_rows_arrive_once_over_restarts(stream, url):
     assert stream.run() == [[4, 5, 6]]
     compact_cube(CUBE, url)
     assert flat(stream.run()) == []
-    append(url, [7], 1)
-    append(url, range(8, 12))
+
+
+@pytest.mark.skipif(ReadMaxFiles is None, reason="Spark 4.1 asks no data source for less than it has")
+def test_a_batch_has_some_of_the_files(stream, url):
+    append(url, range(4, 8))
     batches = stream.run(maxFilesPerTrigger=1)
-    assert batches[0] == [7] and sorted(batches[1:]) == [[8, 10], [9, 11]]
+    assert sorted(batches[:2]) == [[0, 2], [1, 3]] and sorted(batches[2:]) == [[4, 6], [5, 7]]
 
 
 @pytest.mark.parametrize("option", ["startingVersion", "startingTimestamp"])

@@ -253,7 +253,7 @@ def test_incompatible(fields):
 @pytest.mark.parametrize(
     "stored, given, remedy",
     [
-        (pa.int64(), pa.float64(), 'df["x"].round().astype("Int64"), or widen the column with update_schema'),
+        (pa.int64(), pa.float64(), 'df["x"].round().astype("Int64"), or widen payload with update_schema'),
         (pa.int64(), pa.string(), 'df["x"].astype("Int64")'),
         (pa.float64(), pa.int64(), 'df["x"].astype("float64")'),
         (pa.bool_(), pa.string(), 'df["x"].astype("boolean") keeps gaps in booleans'),

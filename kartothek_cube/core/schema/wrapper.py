@@ -439,7 +439,7 @@ def _find_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
     column = f"df[{name!r}]"
     if pat.is_integer(stored) and pat.is_floating(given):
         # whole numbers beside gaps fit already: what is left has fractions or is too large
-        return f'{column}.round().astype("Int64"), or widen the column with update_schema'
+        return f'{column}.round().astype("Int64"), or widen payload with update_schema'
     if pat.is_integer(stored) or pat.is_floating(stored):
         return f'{column}.astype("{"Int64" if pat.is_integer(stored) else "float64"}")'
     if pat.is_boolean(stored):

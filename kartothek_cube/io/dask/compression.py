@@ -62,7 +62,10 @@ def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str])
     )
     first = np.array(sorted(rows[0] for rows in groups.values()), dtype=np.int64)
     by_first = {rows[0]: rows for rows in groups.values()}
-    table = _wide_codes(pa.Table.from_pandas(partition, preserve_index=True))
+    nested = _nested_columns(partition)
+    table = _wide_codes(pa.Table.from_pandas(partition.drop(columns=nested), preserve_index=True))
+    for name in nested:
+        table = table.append_column(name, pa.array(partition[name]))
     packed = partition[keys].iloc[first].reset_index(drop=True)
     payload = [_compress(table.take(pa.array(by_first[row]))) for row in first]
     return packed.assign(**{PAYLOAD: pd.Series(payload, index=packed.index, dtype=_BINARY)})
@@ -97,8 +100,20 @@ def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) ->
     tables = [_decompress(payload) for payload in partition[PAYLOAD]]
     if not tables:
         return unpack_meta
-    frame: pd.DataFrame = _concat(tables).to_pandas()
-    return frame[list(unpack_meta.columns)]
+    table = _concat(tables)
+    nested = _nested_columns(unpack_meta)
+    frame: pd.DataFrame = table.drop_columns(nested).to_pandas()
+    arrays = {name: pd.arrays.ArrowExtensionArray(table[name]) for name in nested}
+    return frame.assign(**arrays)[list(unpack_meta.columns)]
+
+
+def _nested_columns(frame: pd.DataFrame) -> list[str]:
+    """Columns of nested Arrow types, which pandas cannot read from the metadata of a table."""
+    return [
+        str(name)
+        for name, dtype in frame.dtypes.items()
+        if isinstance(dtype, pd.ArrowDtype) and pa.types.is_nested(dtype.pyarrow_dtype)
+    ]
 
 
 def _decompress(payload: bytes) -> pa.Table:
@@ -139,8 +154,21 @@ def shuffle_by_key(
 def _hash_bucket(df: pd.DataFrame, subset: Sequence[str] | None, num_buckets: int) -> pd.DataFrame:
     """The frame with the number of the bucket of each row."""
     rows = df[list(subset)] if subset else df
-    hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+    try:
+        hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+    except TypeError:
+        texts = rows.assign(**{str(name): _nested_as_text(column) for name, column in rows.items()})
+        hashes = pd.util.hash_pandas_object(texts, index=False).to_numpy()
     return df.assign(**{_KTK_HASH_BUCKET: (hashes % num_buckets).astype(np.min_scalar_type(num_buckets - 1))})
+
+
+def _nested_as_text(column: pd.Series) -> pd.Series:
+    """Replace lists and dicts, which pandas cannot hash; missing values have one hash in all partitions."""
+    try:
+        pd.util.hash_pandas_object(column, index=False)
+    except TypeError:
+        return column.map(repr, na_action="ignore")
+    return column
 
 
 def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:

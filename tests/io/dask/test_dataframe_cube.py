@@ -8,10 +8,12 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io.arrow_cube import query_cube_table
 from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe, query_cube_dataframe
 from tests.support.cubes import (
     CUBE,
@@ -198,6 +200,23 @@ def test_rows_that_are_equal_in_the_bucket_columns_are_in_the_same_file(store):
         for key in set(zip(content["k"], content["d"])):
             assert (label.split("/")[0], key) not in seen
             seen[label.split("/")[0], key] = label
+
+
+@pytest.mark.parametrize("bucket_by", [None, "v2"])
+@pytest.mark.parametrize("nested", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), None], ids=str)
+def test_nested_columns(store, bucket_by, nested):
+    """pandas cannot hash their values."""
+    values = [{"a": 1}, {"a": 2}] if nested is not None and pa.types.is_struct(nested) else [[1, 2], [3]]
+    cells = pd.Series([*values, None] * 4, dtype=object if nested is None else pd.ArrowDtype(nested))
+    df = frame(x=range(12), p=[0] * 12).assign(v2=cells)
+    # the last partition has no values, which is no reason for another bucket
+    write(
+        store, ddf_of(df.sort_values("v2", key=pd.isna), 3), shuffle=True, num_buckets=2, bucket_by=bucket_by
+    )
+    result = query_cube_table(CUBE, store)["v2"].to_pylist()
+    assert result == [*values, None] * 4
+    contents = [{repr(value) for value in content["v2"]} for content in files(store, "cube++seed").values()]
+    assert bucket_by is None or sum(map(len, contents)) == 3
 
 
 def test_the_bucket_is_not_stored(store):

@@ -124,8 +124,7 @@ def test_a_protocol_that_does_not_check_its_files_is_found_out(monkeypatch):
 
 def test_headers_that_repeat_are_found_out(monkeypatch):
     """The ABA problem: a header without an id of its own is taken for an earlier one."""
-    for module in ("header_store", "publish"):
-        # the package has a function of one of these names
+    for module in ("header_store", "optimistic"):
         home = importlib.import_module(f"kartothek_cube.core.commit.{module}")
         monkeypatch.setattr(home, "gen_uuid", lambda: "the same for all")
     with pytest.raises(AssertionError, match="append and cleanup"):

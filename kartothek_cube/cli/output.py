@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
+from itertools import islice
 from math import isfinite
 from operator import add
 from typing import Any, BinaryIO, cast
@@ -117,11 +118,20 @@ def _json_objects(table: pa.Table) -> list[str]:
     return ["{" + ",".join(map(add, names, cells)) + "}" for cells in rows]
 
 
-def _json_cells(column: pa.ChunkedArray) -> list[str]:
-    """Write values as JSON, floats with all digits and times in ISO format."""
+def _json_cells(column: pa.ChunkedArray | pa.Array) -> list[str]:
+    """Write values as JSON, floats with all digits and times in ISO format, also within nested values."""
     dtype = column.type
     if pa.types.is_dictionary(dtype):
         return _json_cells(column.cast(dtype.value_type))
+    if pa.types.is_struct(dtype):
+        return _json_structs(column)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
+        return _json_lists(column, _json_cells(pc.list_flatten(column)))
+    if pa.types.is_map(dtype):
+        lists = column.cast(pa.list_(pa.struct([dtype.key_field, dtype.item_field])))
+        pairs = pc.list_flatten(lists)
+        keys, items = (_json_cells(pc.struct_field(pairs, number)) for number in range(2))
+        return _json_lists(lists, [f"[{key}, {item}]" for key, item in zip(keys, items, strict=True)])
     if pa.types.is_float64(dtype):
         return ["null" if v is None or not isfinite(v) else repr(v) for v in column.to_pylist()]
     if pa.types.is_boolean(dtype) or pa.types.is_integer(dtype) or pa.types.is_decimal(dtype):
@@ -143,6 +153,26 @@ def _json_cells(column: pa.ChunkedArray) -> list[str]:
     return [json.dumps(value, ensure_ascii=False, default=str) for value in column.to_pylist()]
 
 
+def _json_structs(column: pa.ChunkedArray | pa.Array) -> list[str]:
+    names = [json.dumps(field.name, ensure_ascii=False) + ": " for field in column.type]
+    fields = [_json_cells(pc.struct_field(column, number)) for number in range(len(names))]
+    return [
+        "{" + ", ".join(name + cells[row] for name, cells in zip(names, fields, strict=True)) + "}"
+        if is_valid
+        else "null"
+        for row, is_valid in enumerate(column.is_valid().to_pylist())
+    ]
+
+
+def _json_lists(column: pa.ChunkedArray | pa.Array, elements: Iterable[str]) -> list[str]:
+    """Join the JSON of the elements of all lists to that of the lists."""
+    remaining = iter(elements)
+    return [
+        "null" if length is None else "[" + ", ".join(islice(remaining, length)) + "]"
+        for length in pc.list_value_length(column).to_pylist()
+    ]
+
+
 class _Parquet(Writer):
     """A Parquet file."""
 
@@ -150,7 +180,10 @@ class _Parquet(Writer):
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
-        self._writer = pq.ParquetWriter(_Pipe(sink), schema, compression="zstd")
+        try:
+            self._writer = pq.ParquetWriter(_Pipe(sink), schema, compression="zstd")
+        except pa.ArrowNotImplementedError as error:
+            usage_error(f"Parquet cannot hold this result: cast the column, or write .arrow ({error})")
 
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table.cast(self.schema))
@@ -213,19 +246,23 @@ class _Table(Writer):
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
-        self._tables = [schema.empty_table()]
+        self._tables = [self._number_columns(schema.empty_table())]
         self._is_terminal = sink.isatty()
 
     def write(self, table: pa.Table) -> None:
-        self._tables.append(table)
+        self._tables.append(self._number_columns(table))
+
+    def _number_columns(self, table: pa.Table) -> pa.Table:
+        """Rename the columns, as results of SQL may have several of a name."""
+        return table.rename_columns([str(number) for number in range(table.num_columns)])
 
     def close(self) -> None:
         result = pa.concat_tables(self._tables, promote_options="permissive")
         shown = result.slice(0, _SCREENFUL) if self._is_terminal else result
         flat = _flatten(shown)
         columns = [
-            _TextColumn(name, _format_cells(column), _is_number(column.type), self._is_cuttable(name))
-            for name, column in zip(flat.column_names, flat.columns, strict=True)
+            _TextColumn(field.name, _format_cells(column), _is_number(column.type), self._is_cuttable(field))
+            for field, column in zip(self.schema, flat.columns, strict=True)
         ]
         fitting = _fit_terminal(columns) if self._is_terminal else columns
         for line in zip(*(column.lines() for column in fitting), strict=True):
@@ -239,8 +276,7 @@ class _Table(Writer):
             hidden = format_count(len(columns) - len(fitting), "more column")
             click.echo(f"… and {hidden} ({names}); select some with --columns", err=True)
 
-    def _is_cuttable(self, name: str) -> bool:
-        field = self.schema.field(name)
+    def _is_cuttable(self, field: pa.Field) -> bool:
         return is_text(field.type) and b"cut" not in (field.metadata or {})
 
 
@@ -328,8 +364,8 @@ def _flatten(table: pa.Table) -> pa.Table:
     """Convert nested columns to JSON, bytes to hexadecimal digits, and times to short texts."""
     for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if pa.types.is_nested(field.type):
-            cells = [None if v is None else json.dumps(v, default=str) for v in column.to_pylist()]
-            table = table.set_column(number, field.name, pa.chunked_array([pa.array(cells, pa.string())]))
+            texts = pc.if_else(column.is_valid(), pa.array(_json_cells(column), pa.string()), None)
+            table = table.set_column(number, field.name, texts)
         elif pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
             digits = [None if v is None else v.hex() for v in column.to_pylist()]
             table = table.set_column(number, field.name, pa.chunked_array([pa.array(digits, pa.string())]))
@@ -361,10 +397,10 @@ def _shorten_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
     for dtype in times if zone else (pa.date32(), *times):
         try:
             short = column.cast(dtype)
-        except pa.ArrowInvalid:
+            if short.cast(column.type).equals(column):
+                return short
+        except pa.ArrowInvalid:  # also of infinity in SQL, which is no date
             continue
-        if short.cast(column.type).equals(column):
-            return short
     return column
 
 

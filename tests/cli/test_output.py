@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import gzip
 import io
@@ -13,8 +14,10 @@ import struct
 import subprocess
 import sys
 import termios
+from decimal import Decimal
 from pathlib import Path
 
+import click
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
@@ -156,6 +159,51 @@ def test_times_have_their_zone(form, expected):
 def test_intervals_of_sql(form, interval, expected):
     values = pa.array([pa.MonthDayNano(interval), None], pa.month_day_nano_interval())
     assert expected in re.split(r'[\s",]+', write(form, pa.table({"i": values})))
+
+
+NESTED = [
+    # JSON has no NaN
+    (pa.list_(pa.float64()), [[float("nan"), float("-inf"), 0.5], None, []], "[[null, null, 0.5], null, []]"),
+    (pa.list_(pa.float32(), 2), [[0.1, None], None, [1, 2]], "[[0.1, null], null, [1.0, 2.0]]"),
+    (pa.map_(pa.string(), pa.binary()), [[("ü", b"\x00a")], None, []], '[[["ü", "0061"]], null, []]'),
+    (pa.struct([]), [{}, None, {}], "[{}, null, {}]"),
+    (
+        pa.list_(pa.struct([("t", pa.timestamp("us", "UTC")), ("d", pa.decimal128(4, 2))])),
+        [[{"t": 0, "d": Decimal("1.5")}, None], None, [{"t": None, "d": None}]],
+        '[[{"t": "1970-01-01T00:00:00.000000Z", "d": 1.50}, null], null, [{"t": null, "d": null}]]',
+    ),
+    # times that Python does not have
+    (pa.list_(pa.timestamp("s")), [[316516204800], None], '[["12000-01-01T00:00:00.000000"], null]'),
+]
+
+
+@pytest.mark.parametrize("dtype, values, expected", NESTED)
+@pytest.mark.parametrize("start", [0, 1])
+def test_nested_values(dtype, values, expected, start):
+    table = pa.table({"v": pa.chunked_array([pa.array(values, dtype)] * 2)}).slice(start)
+    cells = (json.loads(expected) * 2)[start:]
+    assert [row["v"] for row in json.loads(write("json", table), parse_constant=pytest.fail)] == cells
+    texts = list(csv.reader(io.StringIO(write("csv", table))))[1:]
+    # CSV writes null as an empty line, which is a row without cells
+    assert [json.loads(text) for row in texts for text in row] == [cell for cell in cells if cell is not None]
+
+
+@pytest.mark.parametrize("form", ["table", "csv"])
+def test_infinite_times_of_sql(form):
+    """They are limits of their type, which Arrow does not convert to other units."""
+    times = pa.array([-(2**63) + 1, 2**63 - 1], pa.timestamp("us"))
+    assert "out of range" in write(form, pa.table({"t": times}))
+
+
+def test_equal_names_in_results_of_sql():
+    table = pa.table([pa.array([1]), pa.array(["x"])], names=["a", "a"])
+    assert write("table", table) == "a  a\n1  x\n"
+
+
+def test_types_that_parquet_does_not_have():
+    table = pa.table({"i": pa.array([None], pa.month_day_nano_interval())})
+    with pytest.raises(click.UsageError, match=r"cast the column, or write .arrow"):
+        write("parquet", table)
 
 
 # -- terminals -------------------------------------------------------------------------------------

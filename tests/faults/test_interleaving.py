@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.errors import DatasetExistsError
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
 from tests.support.interleave import (
@@ -114,9 +115,7 @@ def test_an_operation_that_died_can_be_repeated(name, after):
 
 def test_a_protocol_that_does_not_check_its_files_is_found_out(monkeypatch):
     """The oracle can fail: a commit that does not look for its files loses them to a cleanup."""
-    # the package has a function of this name
-    publish = importlib.import_module("kartothek_cube.core.commit.optimistic")
-    monkeypatch.setattr(publish, "check_files", lambda *args, **kwargs: None)
+    monkeypatch.setattr(optimistic, "check_files", lambda *args, **kwargs: None)
     with pytest.raises(AssertionError, match="append and cleanup"):
         for _ in explore(Pair("s3", "cube", ("append", "cleanup")).play, bound=1):
             pass
@@ -124,8 +123,7 @@ def test_a_protocol_that_does_not_check_its_files_is_found_out(monkeypatch):
 
 def test_headers_that_repeat_are_found_out(monkeypatch):
     """The ABA problem: a header without an id of its own is taken for an earlier one."""
-    for module in ("header_store", "publish"):
-        # the package has a function of one of these names
+    for module in ("header_store", "optimistic"):
         home = importlib.import_module(f"kartothek_cube.core.commit.{module}")
         monkeypatch.setattr(home, "gen_uuid", lambda: "the same for all")
     with pytest.raises(AssertionError, match="append and cleanup"):

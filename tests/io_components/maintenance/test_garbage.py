@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from datetime import timedelta
 
 import attrs
@@ -16,6 +15,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core import clock
+from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
     list_tombstone_files,
@@ -172,14 +172,13 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     store = memory()
     plan = plan_store(Same.of(store), "data")
     results = [write_part(plan, frame(1))]
-    publish = importlib.import_module("kartothek_cube.core.commit.optimistic")
-    original = publish.compare_and_swap_header
+    original = optimistic.compare_and_swap_header
 
     def swap(*args):
         delete_garbage(Same.of(store), [key for key in store.keys() if key.startswith("data/table/")])
         original(*args)
 
-    monkeypatch.setattr(publish, "compare_and_swap_header", swap)
+    monkeypatch.setattr(optimistic, "compare_and_swap_header", swap)
     with pytest.raises(ConcurrentWriteError, match="retention"):
         finish_dataset_write(plan, results)
     assert "data.by-dataset-metadata.json" not in store.keys()

@@ -23,7 +23,7 @@ from kartothek_cube.cli.context import (
     report_error,
     usage_error,
 )
-from kartothek_cube.cli.options import COLORS, complete_cubes, global_options
+from kartothek_cube.cli.options import COLORS, complete_cubes, global_options, use_color
 
 __all__ = ("cli",)
 
@@ -174,9 +174,8 @@ def _exit_on_sigterm() -> Iterator[None]:
 def _parse_color(args: Sequence[str]) -> bool | None:
     """Read ``--color`` from arguments that click could not parse."""
     text = " ".join(args)
-    return next(
-        (on for name, on in COLORS.items() if f"--color={name}" in text or f"--color {name}" in text), None
-    )
+    given = (name for name in COLORS if f"--color={name}" in text or f"--color {name}" in text)
+    return use_color(next(given, "auto"))
 
 
 def _is_store(cube: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -47,6 +48,7 @@ __all__ = (
     "parse_conditions",
     "parse_as_of",
     "select_datasets",
+    "use_color",
     "yes_option",
 )
 
@@ -116,6 +118,13 @@ def _complete_last(names: list[str], incomplete: str) -> list[str]:
 COLORS = {"always": True, "auto": None, "off": False}
 
 
+def use_color(name: str) -> bool | None:
+    """Whether to use colours; None: on a terminal."""
+    if name == "auto" and os.environ.get("NO_COLOR"):  # see no-color.org
+        return False
+    return COLORS[name]
+
+
 def global_options() -> list[click.Parameter]:
     """Make the options of all commands."""
     return [
@@ -149,7 +158,7 @@ def global_options() -> list[click.Parameter]:
             type=click.Choice(list(COLORS)),
             default="auto",
             show_default=True,
-            help="When to use colours.",
+            help="When to use colours (auto: on a terminal, unless NO_COLOR is set).",
         ),
         click.Option(["--debug"], is_flag=True, help="Show tracebacks of errors."),
     ]
@@ -191,7 +200,7 @@ class CubeCommand(click.Command):
             value = ctx.params.pop(str(option.name))
             if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
                 state.set_option(str(option.name), value)
-        ctx.color = COLORS[state.color]
+        ctx.color = use_color(state.color)
         ctx.with_resource(state.limit_threads())
         if self.needs_cube and self.needs_seed:
             state.require_seed()

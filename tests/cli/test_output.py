@@ -284,3 +284,12 @@ def test_explanations_fit_the_terminal(url):
     assert any(line.endswith("…") for line in lines)
     whole, _ = run_in_terminal(200, "--store", url, *options)
     assert not any("…" in line for line in whole)
+
+
+@pytest.mark.parametrize(
+    "options, value, coloured", [([], "", True), ([], "1", False), (["--color=always"], "1", True)]
+)
+def test_no_color(wide, monkeypatch, options, value, coloured):
+    monkeypatch.setenv("NO_COLOR", value)
+    lines, _ = run_in_terminal(80, "--store", wide, *options, "wide", "info")
+    assert any("\x1b[" in line for line in lines) is coloured

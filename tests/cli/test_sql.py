@@ -8,6 +8,7 @@ import sys
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from prompt_toolkit.history import History
 
 from kartothek_cube.cli.commands import sql as command
 from kartothek_cube.core.cube.cube import Cube
@@ -128,11 +129,13 @@ class Terminal:
         self.answers = list(answers)
         self.titles: list[str] = []
         self.words: list[str] = []
+        self.histories: set[History] = set()
         monkeypatch.setattr(command, "prompt", self.prompt)
         monkeypatch.setattr(command, "is_interactive", lambda: True)
 
-    def prompt(self, title, *, completer):
+    def prompt(self, title, *, completer, history):
         self.titles.append(title)
+        self.histories.add(history)
         self.words = list(completer.words)
         if not self.answers:
             raise EOFError
@@ -151,6 +154,8 @@ def test_prompt(call, monkeypatch):
     assert "nope" in result.stderr
     assert terminal.titles == ["sql> ", "sql> ", "...> ", "sql> ", "sql> ", "sql> "]
     assert {"cube.seed", "v1", "SELECT"} <= set(terminal.words)
+    # the arrow keys recall lines of earlier prompts
+    assert len(terminal.histories) == 1
 
 
 def test_prompt_without_prompt_toolkit(error, monkeypatch):

@@ -19,6 +19,7 @@ from kartothek_cube.cli.options import StoreCommand, output_options, parse_as_of
 
 if TYPE_CHECKING:
     import duckdb
+    from prompt_toolkit.history import History
 
 try:
     from prompt_toolkit import prompt
@@ -138,9 +139,12 @@ def run_interactively(
     names = [f"{prefix}{name}" for prefix, name in _list_views(connection)]
     click.echo(f"Views: {', '.join(names)}; statements end with ;, Ctrl-D ends the session.", err=True)
     words = [*names, *_list_columns(connection), *_KEYWORDS]
+    from prompt_toolkit.history import InMemoryHistory
+
+    history = InMemoryHistory()
     while True:
         try:
-            statement = _ask(words)
+            statement = _ask(words, history)
         except EOFError:
             return
         if not statement.strip(" \t\r\n;"):
@@ -155,14 +159,14 @@ def run_interactively(
 _KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "JOIN", "USING", "DESCRIBE")
 
 
-def _ask(words: list[str]) -> str:
-    """Read lines up to one that ends with a semicolon."""
+def _ask(words: list[str], history: History) -> str:
+    """Read lines up to one that ends with a semicolon; the arrow keys recall earlier ones."""
     from prompt_toolkit.completion import WordCompleter
 
     completer = WordCompleter(words, ignore_case=True, WORD=True)
-    lines = [prompt("sql> ", completer=completer)]
+    lines = [prompt("sql> ", completer=completer, history=history)]
     while lines[-1].strip() and not lines[-1].rstrip().endswith(";"):
-        lines.append(prompt("...> ", completer=completer))
+        lines.append(prompt("...> ", completer=completer, history=history))
     return "\n".join(lines)
 
 

@@ -40,6 +40,19 @@ def test_json(ok, statement, expected):
     assert json.loads(ok("cube", "sql", statement, "-o", "json")) == expected
 
 
+def test_types_that_arrow_does_not_have(ok):
+    """DuckDB would change their values without an error."""
+    statement = (
+        "SELECT 7 AS a, 340282366920938463463374607431768211455::UHUGEINT AS a, '12:00:00+02'::TIMETZ AS "
+        "\"t\"\"z\", '101'::BIT AS b, '1234567890123456789012345678901234567890'::BIGNUM AS n"
+    )
+    assert ok("cube", "sql", statement, "-o", "csv").splitlines() == [
+        '"a","a","t""z","b","n"',
+        '7,"340282366920938463463374607431768211455","12:00:00+02","101",'
+        '"1234567890123456789012345678901234567890"',
+    ]
+
+
 def test_files(ok, tmp_path):
     path = tmp_path / "rows.parquet"
     ok("cube", "sql", "SELECT x, d FROM cube ORDER BY x", "--to", str(path))

@@ -119,12 +119,33 @@ def _write_result(
         if relation is None:  # such as CREATE
             return
         with state.progress("sql"):
-            reader = pa.RecordBatchReader.from_stream(relation)
+            reader = pa.RecordBatchReader.from_stream(_as_arrow_types(relation))
             tables = (pa.Table.from_batches([batch]) for batch in reader)
             n_rows = write_tables(output, to, reader.schema, tables)
     except (duckdb.Error, pa.ArrowException) as error:
         usage_error(one_line(error))
     report_rows(n_rows, to)
+
+
+#: types of which Arrow has only a part of the values, or their bytes
+_NOT_IN_ARROW = ("BIGNUM", "BIT", "TIME WITH TIME ZONE", "UHUGEINT")
+
+
+def _as_arrow_types(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Cast columns to text that DuckDB would change without an error, such as large integers to -1."""
+    is_text = [str(dtype) in _NOT_IN_ARROW for dtype in relation.types]
+    if not any(is_text):
+        return relation
+    import duckdb
+
+    # by number, as several columns may have one name
+    columns = [duckdb.SQLExpression(f"#{number}") for number in range(1, len(is_text) + 1)]
+    return relation.select(
+        *(
+            column.cast(duckdb.type("VARCHAR")).alias(name) if cast else column
+            for column, name, cast in zip(columns, relation.columns, is_text, strict=True)
+        )
+    )
 
 
 # -- interactive statements ------------------------------------------------------------------------

@@ -181,7 +181,11 @@ class QueryExplanation:
         return facts
 
     def _condition_rows(self) -> list[tuple[Any, ...]]:
-        return [(d.name, *attrs.astuple(pruning)) for d in self.datasets for pruning in d.conditions]
+        return [
+            (d.name, _abbreviate_text(p.condition), p.by, p.kept, p.pruned)
+            for d in self.datasets
+            for p in d.conditions
+        ]
 
     def __repr__(self) -> str:
         lines = [f"Query of cube {self.cube}"]
@@ -198,6 +202,20 @@ class QueryExplanation:
             table("Datasets", _HEADER, [_row(dataset) for dataset in self.datasets]),
             table("Conditions", _CONDITION_HEADER, self._condition_rows()),
         )
+
+
+#: characters of a condition in a display: enough for some comparisons, and for the first values of a list
+_MAX_TEXT = 200
+
+
+def _abbreviate_text(text: str, limit: int = _MAX_TEXT) -> str:
+    """
+    The beginning of a long text, and how long it is.
+
+    >>> _abbreviate_text("STORE_ID in [1, 2, 3, 4, 5]", limit=16)
+    'STORE_ID in [1, … (27 characters)'
+    """
+    return text if len(text) <= limit else f"{text[:limit].rstrip()} … ({len(text):,} characters)"
 
 
 _HEADER = ("dataset", "role", "files read", "of", "partitions read", "of", "bytes", "columns read")

@@ -118,3 +118,11 @@ def test_views(store):
     assert "&gt; 0" in html
     assert json.loads(json.dumps(explained.to_dict()))["read_files"] == explained.read_files
     assert repr(explained).startswith("Query of cube cube\n  result:     ")
+
+
+def test_a_list_of_many_values_is_displayed_by_its_beginning(store):
+    explained = explain_query(CUBE, store, conditions=C("x").isin(range(100_000)))
+    assert "99999" in explained.datasets[0].conditions[0].condition
+    for text in (repr(explained), explained._repr_html_()):
+        assert len(text) < 5_000
+        assert "characters)" in text

@@ -233,8 +233,8 @@ class StateNotFoundError(KartothekCubeError, ValueError):
 
     Examples
     --------
-    >>> print(StateNotFoundError("sales", "3", "7 (2020-01-31T12:00:00+00:00) to 9"))
-    Dataset 'sales': there is no state as of 3. Its states go from 7 (2020-01-31T12:00:00+00:00) to 9.
+    >>> print(StateNotFoundError("sales", "3", "7 (since 2020-01-31T12:00) to 9"))
+    Dataset 'sales': there is no state as of 3. Its states go from 7 (since 2020-01-31T12:00) to 9. Older ...
     """
 
     def __init__(self, dataset_uuid: str, as_of: str, known: str = "", *, kind: str = "Dataset") -> None:
@@ -244,6 +244,10 @@ class StateNotFoundError(KartothekCubeError, ValueError):
         message = f"{kind} {dataset_uuid!r}: there is no state as of {as_of}."
         if known:
             message += f" Its states go from {known}." if " to " in known else f" Its only state is {known}."
+            message += (
+                " Older ones are kept until a cleanup, or not at all; see keep_cube_history and the "
+                "retention of cleanup_cube."
+            )
         super().__init__(message)
 
 

@@ -98,6 +98,10 @@ class CommitRecord:
     aborted: tuple[str, ...] = ()
     #: whether the header only has aborted operations, and no dataset exists
     reserved: bool = False
+    #: of the state: number, time, id, and the operation that made it (`kartothek_cube.core.history`)
+    version: Mapping[str, Any] | None = None
+    #: whether a rollback went back to a time before the dataset existed: it is absent, but for its history
+    hidden: bool = False
 
     def to_field(self) -> dict[str, Any]:
         """The field of the header, without defaults."""
@@ -166,6 +170,8 @@ _TYPES: dict[str, type] = {
     "participants": dict,
     "aborted": list,
     "reserved": bool,
+    "version": dict,
+    "hidden": bool,
 }
 _PARTICIPATION_TYPES: dict[str, type] = {
     "operation": str,

@@ -17,7 +17,7 @@ from kartothek_cube.core import clock
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
-from kartothek_cube.core.header import packb, parse_header, unpackb
+from kartothek_cube.core.header import packb, parse_header, parse_record, unpackb
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid
 from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import BlobStore
@@ -33,9 +33,11 @@ __all__ = (
     "check_as_of",
     "describe_operation",
     "expire_snapshots",
+    "list_collectable_snapshots",
     "list_expired_snapshots",
     "fingerprint",
     "history_folder",
+    "Version",
     "is_before_key",
     "is_snapshot_key",
     "list_snapshots",
@@ -44,23 +46,25 @@ __all__ = (
     "load_state",
     "name_states",
     "operation_info",
+    "recorded_version",
     "retention_metadata",
     "select_state",
     "snapshot_retention",
     "state_as_of",
-    "with_version",
+    "make_version",
+    "version_of",
 )
 
-# The current state is the header and nothing else, as the format demands. A dataset whose metadata say so
-# (`KEEP_HISTORY`) numbers its states; before a commit replaces a header, it archives it with its schema under
-# ``<uuid>/_history/``. Only committed headers are archived, and a writer that is killed between archiving,
-# publication and expiry leaves a readable history: a snapshot of the current state is no second state.
+# The current state is the header and nothing else, as the format demands. Commits number the states in their
+# record (`kartothek_cube.core.header`); before a commit replaces a header, it archives it with its schema
+# under ``<uuid>/_history/``. A cleanup deletes these snapshots, unless it has a retention or the metadata of
+# the dataset say how many to keep (`KEEP_HISTORY`; 0: none is archived). Only committed headers are archived,
+# and a writer that is killed between archiving, commit and expiry leaves a readable history: a snapshot of
+# the current state is no second state.
 
 
-#: metadata key: number of snapshots to keep
+#: metadata key: number of snapshots to keep; absent or None: all until a cleanup
 KEEP_HISTORY = "kartothek_cube_keep_history"
-#: metadata key: version, time and fingerprint of a state
-VERSION = "kartothek_cube_version"
 
 _TICK = timedelta(microseconds=1)
 
@@ -125,8 +129,8 @@ def describe_operation(name: str) -> OperationInfo:
 
 def operation_info(state: DatasetMetadata) -> OperationInfo:
     """What a state tells of the operation that made it; without content if it tells nothing."""
-    record = state.metadata.get(VERSION)
-    field = record.get("operation") if isinstance(record, dict) and _record(state) else None
+    record = parse_record(state.extra)
+    field = (record.version or {}).get("operation") if record is not None else None
     if not isinstance(field, dict):
         return OperationInfo()
     name, message, job = field.get("name", ""), field.get("message"), field.get("job")
@@ -137,42 +141,55 @@ def operation_info(state: DatasetMetadata) -> OperationInfo:
     )
 
 
-def snapshot_retention(metadata: Mapping[str, Any]) -> int:
-    """Number of snapshots to keep, 0 by default; raises ValueError for malformed metadata."""
-    retention = metadata.get(KEEP_HISTORY, 0)
-    if type(retention) is not int or retention < 0:
+def snapshot_retention(metadata: Mapping[str, Any]) -> int | None:
+    """Number of snapshots to keep; None: all until a cleanup. Raises ValueError for malformed metadata."""
+    retention = metadata.get(KEEP_HISTORY)
+    if retention is not None and (type(retention) is not int or retention < 0):
         raise ValueError(
-            f"{KEEP_HISTORY!r} in the metadata is the number of states to keep, 0 or more; "
-            f"it is {retention!r}"
+            f"{KEEP_HISTORY!r} in the metadata is the number of states to keep, 0 or more, or None to keep "
+            f"all of them until a cleanup; it is {retention!r}"
         )
     return retention
 
 
-def retention_metadata(state: DatasetMetadata | None) -> dict[str, Any]:
-    """Metadata that survive an overwrite: the snapshot retention."""
-    metadata = {} if state is None else state.metadata
+def retention_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata that survive an overwrite, and that new datasets of a cube inherit: the snapshot retention."""
     return {KEEP_HISTORY: metadata[KEEP_HISTORY]} if KEEP_HISTORY in metadata else {}
 
 
-def with_version(
-    new: DatasetMetadata,
+@attrs.frozen
+class Version:
+    """The place of a state in the history of its dataset."""
+
+    #: increases with each state
+    number: int
+    #: when it was committed, UTC; increases as well
+    time: datetime
+    #: id, 16 hexadecimal digits
+    state: str
+    #: time of the first state of the dataset, if that is known
+    since: datetime | None = None
+
+
+def make_version(
     old: DatasetMetadata | None,
     blobs: BlobStore,
     header_key: str,
+    commit_id: str,
     info: OperationInfo | None = None,
-) -> DatasetMetadata:
-    """Add the next version to a state that is about to be committed, if the dataset keeps snapshots."""
-    metadata = {key: value for key, value in new.metadata.items() if key != VERSION}
-    if not snapshot_retention(metadata):
-        return new.copy(metadata=metadata) if VERSION in new.metadata else new
-    version, time = 1, _now()
+) -> dict[str, Any]:
+    """The field of the version in the record of a commit that replaces a state; None for the first one."""
+    number, time = 1, _now()
+    since: datetime | None = time
     if old is not None:
-        last, since = snapshot_version(old, blobs, header_key)
-        version, time = last + 1, max(time, since + _TICK)
-    record: dict[str, Any] = {"version": version, "time": time.isoformat(), "content": _digest(new, metadata)}
+        last = version_of(old, blobs, header_key)
+        number, time, since = last.number + 1, max(time, last.time + _TICK), last.since
+    field: dict[str, Any] = {"number": number, "time": time.isoformat(), "state": commit_id[-16:]}
+    if since is not None:
+        field["since"] = since.isoformat()
     if info is not None and info.to_field():
-        record["operation"] = info.to_field()
-    return new.copy(metadata={**metadata, VERSION: record})
+        field["operation"] = info.to_field()
+    return field
 
 
 def _now() -> datetime:
@@ -180,46 +197,50 @@ def _now() -> datetime:
 
 
 def fingerprint(state: DatasetMetadata) -> str:
-    """Digest of all that a commit can change, without version and time."""
-    return _digest(state, {key: value for key, value in state.metadata.items() if key != VERSION})
-
-
-def _digest(state: DatasetMetadata, metadata: Mapping[str, Any]) -> str:
+    """Digest of the content of a state: all that a commit can change, without its version."""
     prefix = f"{state.uuid}/"  # removed: copies of the dataset have another one
     keys = {c: (i.index_storage_key or "").removeprefix(prefix) for c, i in state.secondary_indices.items()}
     # tombstones change without a change of the state
-    state_metadata = {key: value for key, value in metadata.items() if key != TOMBSTONES_KEY}
-    text = json.dumps([state_metadata, keys, list(state.partition_keys)], sort_keys=True, default=str)
+    metadata = {key: value for key, value in state.metadata.items() if key != TOMBSTONES_KEY}
+    text = json.dumps([metadata, keys, list(state.partition_keys)], sort_keys=True, default=str)
     labels = "\n".join(state.partition_table.labels.to_pylist())
     return hashlib.sha256(f"{text}\n{labels}".encode()).hexdigest()[:16]
 
 
-def snapshot_version(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> tuple[int, datetime]:
-    """Version and time of a committed state; 0 for the state before the first versioned one."""
-    # A writer without support for versions keeps the old record, whose fingerprint does not match then.
-    record = _record(state)
-    if record is not None and record[2] == fingerprint(state):
-        return record[:2]
-    written = _header_time(blobs, header_key)
-    if record is None:
-        return 0, written
-    return record[0] + 1, max(written, record[1] + _TICK)
+def version_of(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> Version:
+    """Version of a committed state; one of other software follows the newest snapshot."""
+    version = recorded_version(state)
+    if version is not None:
+        return version
+    # Other software drops the record and archives nothing, so that the state which it replaced is lost.
+    time, digest = _header_time(blobs, header_key), fingerprint(state)
+    for snapshot in _list_archive(state.uuid, blobs)[-1:]:
+        if snapshot.key.endswith(f"-{digest}.state"):
+            # a writer was killed after it had archived this very state
+            return Version(snapshot.version, snapshot.time, digest)
+        return Version(snapshot.version + 2, max(time, snapshot.time + _TICK), digest)
+    return Version(0, time, digest)
 
 
-def _record(state: DatasetMetadata) -> tuple[int, datetime, str] | None:
-    record = state.metadata.get(VERSION)
-    if not isinstance(record, dict) or type(record.get("version")) is not int:
+def recorded_version(state: DatasetMetadata) -> Version | None:
+    """The version in the record of a state; None for a state of other software."""
+    record = parse_record(state.extra)
+    field = {} if record is None or record.version is None else record.version
+    number, state_id, time = field.get("number"), field.get("state"), _parse_time(field.get("time"))
+    if time is None or type(number) is not int or not 0 <= number < 10**9:
         return None
+    if not isinstance(state_id, str) or not _STATE_ID.fullmatch(state_id):
+        return None
+    return Version(number, time, state_id, _parse_time(field.get("since")))
+
+
+def _parse_time(text: Any) -> datetime | None:
+    """A point in time that has a successor, in UTC; None for anything else."""
     try:
-        time = datetime.fromisoformat(record["time"])
-        # the next state has a later time
-        later = time.astimezone(UTC) + _TICK
-    except (KeyError, TypeError, ValueError, OverflowError):
+        time = datetime.fromisoformat(text)
+        return None if time.tzinfo is None else time.astimezone(UTC) + _TICK - _TICK
+    except (TypeError, ValueError, OverflowError):
         return None
-    content = record.get("content")
-    if time.tzinfo is None or not isinstance(content, str) or not 0 <= record["version"] < 10**9:
-        return None
-    return record["version"], later - _TICK, content
 
 
 def _header_time(blobs: BlobStore, key: str) -> datetime:
@@ -230,7 +251,8 @@ def _header_time(blobs: BlobStore, key: str) -> datetime:
 
 _BEFORE = ".before"
 _TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
-_NAME = re.compile(r"(?P<version>\d{10})-(?P<time>\d{8}T\d{12}Z)-(?P<digest>[0-9a-f]{16})\.state")
+_NAME = re.compile(r"(?P<version>\d{10})-(?P<time>\d{8}T\d{12}Z)-(?P<state>[0-9a-f]{16})\.state")
+_STATE_ID = re.compile("[0-9a-f]{16}")
 
 
 class DatasetState(NamedTuple):
@@ -243,6 +265,8 @@ class DatasetState(NamedTuple):
     current: bool
     #: storage key of the snapshot, of the header for the current state
     key: str
+    #: time of the first state of the dataset, if that is known; of the current state only
+    since: datetime | None = None
 
 
 def history_folder(uuid: str) -> str:
@@ -308,8 +332,8 @@ def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:
 
 def _snapshot_name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> str:
     """File name of the snapshot of a state: the same with and without tombstones."""
-    version, time = snapshot_version(state, blobs, header_key)
-    return f"{version:010d}-{time.strftime(_TIME_FORMAT)}-{fingerprint(state)}.state"
+    version = version_of(state, blobs, header_key)
+    return f"{version.number:010d}-{version.time.strftime(_TIME_FORMAT)}-{version.state}.state"
 
 
 def list_snapshots(blobs: BlobStore, current: DatasetMetadata, header_key: str) -> list[DatasetState]:
@@ -319,19 +343,28 @@ def list_snapshots(blobs: BlobStore, current: DatasetMetadata, header_key: str) 
 
 
 def list_expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
-    """Keys of snapshots beyond the retention of a dataset."""
-    # None where the header has no retention: another library may have overwritten it.
+    """Keys of the snapshots of a dataset beyond the number that it keeps."""
     stored = read_header(uuid, blobs)
     current = DatasetMetadata.load_from_header(stored, uuid, blobs)
-    if KEEP_HISTORY not in current.metadata:
+    retention = snapshot_retention(current.metadata)
+    if retention is None:
         return []
     snapshots = list_snapshots(blobs, current, stored.key)
-    expired = snapshots[: max(len(snapshots) - snapshot_retention(current.metadata), 0)]
-    return sorted(snapshot.key for snapshot in expired)
+    return [snapshot.key for snapshot in snapshots[: max(len(snapshots) - retention, 0)]]
+
+
+def list_collectable_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
+    """Keys of the snapshots of a dataset that a cleanup without retention deletes."""
+    stored = read_header(uuid, blobs)
+    current = DatasetMetadata.load_from_header(stored, uuid, blobs)
+    if snapshot_retention(current.metadata) is None:
+        # also one of the current state, which a writer has left that was killed before its commit
+        return [snapshot.key for snapshot in _list_archive(uuid, blobs)]
+    return list_expired_snapshots(uuid, blobs)
 
 
 def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
-    """Delete the snapshots beyond the retention; their files become garbage."""
+    """Delete the snapshots beyond the number that a dataset keeps; their files become garbage."""
     try:
         blobs.delete(list_expired_snapshots(uuid, blobs))
     except (OSError, KeyError, ValueError):
@@ -374,8 +407,9 @@ def list_states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
     """Readable states of a dataset, oldest first, the current one last."""
     stored = read_header(uuid, blobs)
     current = DatasetMetadata.load_from_header(stored, uuid, blobs)
-    version, time = snapshot_version(current, blobs, stored.key)
-    return [*list_snapshots(blobs, current, stored.key), DatasetState(version, time, True, stored.key)]
+    version = version_of(current, blobs, stored.key)
+    newest = DatasetState(version.number, version.time, True, stored.key, version.since)
+    return [*list_snapshots(blobs, current, stored.key), newest]
 
 
 def check_as_of(as_of: object) -> int | datetime:
@@ -404,7 +438,8 @@ def select_state(uuid: str, states: Sequence[DatasetState], as_of: AsOf) -> Data
         matches = [state for state in states if state.version == version_or_time]
     else:
         matches = [state for state in states if state.time <= version_or_time]
-        if not matches and states[0].version == 1:
+        since = states[-1].since
+        if not matches and (states[0].version == 1 or (since is not None and version_or_time < since)):
             return None
     if matches:
         return matches[-1]
@@ -416,7 +451,7 @@ def name_states(states: Sequence[_HasVersion]) -> str:
     if not states:
         return ""
     first, last = states[0], states[-1]
-    text = f"{first.version} ({first.time.isoformat()})"
+    text = f"{first.version} (since {first.time.isoformat()})"
     return f"{text} to {last.version}" if last.version != first.version else text
 
 
@@ -434,7 +469,7 @@ def load_state(uuid: str, blobs: BlobStore, state: DatasetState) -> DatasetMetad
     """Load one of the states of a dataset; raises StateNotFoundError if it has expired meanwhile."""
     if state.current:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
-        if snapshot_version(dataset, blobs, state.key)[0] == state.version:
+        if version_of(dataset, blobs, state.key).number == state.version:
             return dataset
         # replaced meanwhile by another commit, which has archived it
         snapshots = [snapshot for snapshot in list_states(uuid, blobs) if snapshot.version == state.version]

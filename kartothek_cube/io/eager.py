@@ -131,7 +131,7 @@ def read_dataset_as_dataframes(
     table_name
         Table to read; required only for datasets with several tables.
     as_of
-        Version or point in time of the state to read, if the dataset keeps its history
+        Version or point in time of the state to read, which is kept until a cleanup
         (:func:`~kartothek_cube.io.eager.keep_dataset_history`); by default the current one.
     dtype_backend
         ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, those of the schema, which
@@ -650,7 +650,8 @@ def garbage_collect_dataset(
     """
     Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
 
-    Files of archived snapshots (:func:`keep_dataset_history`) stay.
+    Older states, and files that only they have, are deleted unless a retention or
+    :func:`keep_dataset_history` keeps them.
 
     Parameters
     ----------
@@ -658,9 +659,9 @@ def garbage_collect_dataset(
         As in :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
     retention
         Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
-        committed yet. Files of unknown age stay. The clock is read from an empty file that is put and
-        deleted. None: files of any age are deleted, and a write that still needs them gets a
-        ConcurrentWriteError. A retention does not protect readers of older states; a history does.
+        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
+        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
+        all older states; a write that still needs them gets a ConcurrentWriteError.
 
     Raises
     ------
@@ -725,12 +726,13 @@ def list_dataset_garbage(
     return with_sizes(open_blobs(dataset.store_factory), list_garbage(dataset, retention))
 
 
-def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> DatasetMetadata:
+def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | None = None) -> DatasetMetadata:
     """
-    Archive a snapshot of each state of a dataset from now on, for time travel and rollback.
+    Set how many older states of a dataset are kept for time travel and rollback.
 
-    The number is stored in the metadata of the dataset, under ``kartothek_cube_keep_history``; it may be set
-    there when the dataset is written. An overwrite keeps it.
+    By default all are kept until a cleanup (:func:`garbage_collect_dataset`). The number is stored in the
+    metadata of the dataset, under ``kartothek_cube_keep_history``; it may be set there when the dataset is
+    written. An overwrite keeps it.
 
     Parameters
     ----------
@@ -739,7 +741,8 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> D
     store
         Store, factory or URL.
     states
-        Number of snapshots to keep beside the current state. 0 drops all of them; their files become garbage.
+        Number of snapshots to keep beside the current state, also through cleanups; the files of the others
+        become garbage. 0 for none; None for all until a cleanup.
 
     Returns
     -------
@@ -759,18 +762,18 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> D
     >>> from kartothek_cube.io.eager import update_dataset_from_dataframes
     >>> from storefact import get_store_from_url
     >>> store = get_store_from_url("hmemory://")
-    >>> metadata = {"kartothek_cube_keep_history": 10}
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})], metadata)
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
+    >>> _ = keep_dataset_history("geodata", store, states=10)
     >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
     >>> [(state.version, state.current) for state in list_dataset_history("geodata", store)]
-    [(1, False), (2, True)]
+    [(1, False), (2, False), (3, True)]
     >>> read_table("geodata", store, as_of=1)["CITY"].tolist()
     ['Rom']
     >>> _ = rollback_dataset("geodata", store, as_of=1)
     >>> read_table("geodata", store)["CITY"].tolist()
     ['Rom']
     >>> [state.version for state in list_dataset_history("geodata", store)]
-    [1, 2, 3]
+    [1, 2, 3, 4]
     """
     return history.keep_history(dataset_uuid, store, states)
 
@@ -821,6 +824,8 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
     ------
     KeyError
         There is no such dataset.
+    ValueError
+        The dataset is in that state already.
     StateNotFoundError
         The state is not archived (any more).
     CorruptDatasetError
@@ -828,8 +833,7 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
     ConcurrentWriteError
         Another writer committed at the same time. Nothing is changed.
     """
-    blobs = open_blobs(store)
-    return history.finish_rollback(blobs, history.plan_rollback(dataset_uuid, blobs, as_of))[0]
+    return history.return_dataset(dataset_uuid, store, as_of)
 
 
 def verify_dataset(

@@ -661,9 +661,9 @@ def query_cube(
     payload_columns
         Columns to read; by default all.
     as_of
-        Point in time: each dataset is read in its newest state that is not newer, as far as the datasets keep
-        their history (:func:`keep_cube_history`). Or a dict of dataset id to version or time, for some of
-        the datasets. By default, the cube is read as it is now.
+        Version of the cube (:func:`list_cube_history`) or point in time: the cube is read in that state,
+        which is kept until a cleanup (:func:`keep_cube_history`). Or a dict of dataset id to version or time,
+        for some of the datasets. By default, the cube is read as it is now.
     dtype_backend
         ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They are
         those of the schema, whatever the values. By default, types are those of NumPy as far as possible.
@@ -871,7 +871,8 @@ def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None =
     """
     Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
 
-    Files of archived snapshots (:func:`keep_cube_history`) stay.
+    Older states, and files that only they have, are deleted unless the retention or
+    :func:`keep_cube_history` keeps them; the log says how many.
 
     Parameters
     ----------
@@ -881,9 +882,9 @@ def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None =
         Store, factory or URL.
     retention
         Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
-        committed yet. Files of unknown age stay. The clock is read from an empty file that is put and
-        deleted. None: files of any age are deleted, and a write that still needs them gets a
-        ConcurrentWriteError.
+        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
+        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
+        all older states; a write that still needs them gets a ConcurrentWriteError.
     """
     execute(cube_garbage_job(cube, store, retention))
 
@@ -926,16 +927,17 @@ def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | N
 def keep_cube_history(
     cube: Cube,
     store: StoreInput,
-    states: int,
+    states: int | None = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Archive a snapshot of each state of the datasets from now on, for time travel and rollback.
+    Set how many older states of the datasets are kept for time travel and rollback.
 
-    The number is stored in the metadata of each dataset, under ``kartothek_cube_keep_history``; it may be
-    set there when the cube is built.
+    By default all are kept until a cleanup (:func:`cleanup_cube`). The number is stored in the metadata of
+    each dataset, under ``kartothek_cube_keep_history``; it may be set there when the cube is built. Datasets
+    that are added later have that of the seed.
 
     Parameters
     ----------
@@ -944,8 +946,8 @@ def keep_cube_history(
     store
         Store, factory or URL.
     states
-        Number of snapshots of each dataset to keep beside the current state. 0 drops all of them; their files
-        become garbage.
+        Number of snapshots of each dataset to keep beside the current state, also through cleanups; the files
+        of the others become garbage. 0 for none; None for all until a cleanup.
     datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
 
@@ -998,7 +1000,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
         The states, oldest first: ``version``, ``time`` (UTC), ``operation``, ``datasets``, the data files and
         rows that came and went, and the message and job of :func:`annotate_operations`; ``to_frame()`` gives
         a table. ``history["seed"]`` gives the states of one dataset. An operation on several datasets is one
-        state. States exist since the datasets keep a history, see :func:`keep_cube_history`.
+        state. States are kept until a cleanup, see :func:`keep_cube_history`.
 
     Examples
     --------
@@ -1007,8 +1009,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
     >>> cube, store = Cube(["x"], ["p"], "shop"), ensure_store("hmemory://")
     >>> df = pd.DataFrame({"x": [0, 1], "p": 0})
     >>> data = {"seed": df, "extra": df.assign(v=1)}
-    >>> keep = {"kartothek_cube_keep_history": 9}
-    >>> _ = build_cube(data, cube, store, metadata={"seed": keep, "extra": keep})
+    >>> _ = build_cube(data, cube, store)
     >>> with annotate_operations("corrected values"):
     ...     _ = append_to_cube({"seed": df, "extra": df.assign(v=2)}, cube, store)
     >>> first, second = list_cube_history(cube, store)
@@ -1032,6 +1033,9 @@ def rollback_cube(
     """
     Make older states of datasets the current ones, all at once; the replaced states are archived.
 
+    Datasets that did not exist then are hidden: the cube does not have them any more, but a rollback to a
+    later state brings them back, as long as that is kept.
+
     Parameters
     ----------
     cube
@@ -1052,10 +1056,9 @@ def rollback_cube(
     Raises
     ------
     ValueError
-        A dataset does not exist, or the datasets would not form the cube.
+        A dataset does not exist, the datasets would not form the cube, or they are in that state already.
     StateNotFoundError
-        A state is not archived (any more), or a dataset did not exist then: delete that dataset first, or
-        name the others.
+        A state is not archived (any more), or the cube did not exist then.
     CorruptDatasetError
         Files of a state are missing. Nothing is changed.
     ConcurrentWriteError

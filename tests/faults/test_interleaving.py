@@ -40,6 +40,8 @@ PAIRS = [
     *(("published", "publish", other) for other in ("publish", "append", "compact", "delete", "overwrite")),
     *(("published", other, "cleanup") for other in ("publish", "overwrite", "compact")),
     ("published", "publish", "remove and clean"),
+    *(("extended", "rollback before extra", other) for other in ("query", "append both", "cleanup")),
+    ("hidden", "extend", "query"),
 ]
 
 
@@ -86,13 +88,14 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_one_operation_that_fails(name):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""
-    start = next(start for start in ("cube", "past", "two", "nothing", "published") if applies(name, start))
+    starts = ("cube", "past", "two", "nothing", "published", "extended")
+    start = next(start for start in starts if applies(name, start))
     assert start in STARTS
     runs = list(explore(Pair("s3", start, (name,)).play, faults=(Crash, LostAnswer)))
     assert len(runs) > 4 * 2
 
 
-@pytest.mark.parametrize("name, after", [("build two", "nothing"), ("extend", "cube")])
+@pytest.mark.parametrize("name, after", [("build two", "nothing"), ("extend", "cube"), ("extend", "hidden")])
 def test_an_operation_that_died_can_be_repeated(name, after):
     """Without overwrite, unless all of it is there."""
     pair = Pair("s3", after, (name,))
@@ -108,6 +111,23 @@ def test_an_operation_that_died_can_be_repeated(name, after):
             except DatasetExistsError:
                 pass
             assert content(ModelStore(world)) == OPERATIONS[name][1](pair.start)
+        return run
+
+    assert sum(1 for _ in explore(play, faults=(Crash,))) > 10
+
+
+@pytest.mark.parametrize("name", ["append both", "rollback both"])
+def test_a_rollback_finishes_an_operation_that_died(name):
+    pair = Pair("s3", "two", (name,))
+
+    def play(scheduler):
+        world = World("s3", pair.blobs)
+        world.scheduler = scheduler
+        with deterministic(1_000_000):
+            run = scheduler.play(world, [partial(OPERATIONS[name][0], ModelStore(world, 0))])
+            world.scheduler = None
+            OPERATIONS["rollback both"][0](ModelStore(world))
+            assert content(ModelStore(world)) == OPERATIONS["rollback both"][1](pair.start)
         return run
 
     assert sum(1 for _ in explore(play, faults=(Crash,))) > 10

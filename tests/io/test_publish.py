@@ -813,6 +813,7 @@ def test_verify_tells_files_that_the_table_lacks(url, path):
     remove_partitions(CUBE, url, C("p") == 1)
     [file] = (path / "cube++seed/table/p=1").glob("*")
     file.unlink()
+    cleanup_cube(CUBE, url)
     messages = [problem.message for problem in verify_cube(CUBE, url).problems]
     assert len(messages) == 2
     assert messages[1] == "the published table shows this file, but it does not exist"

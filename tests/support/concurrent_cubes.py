@@ -194,6 +194,14 @@ OPERATIONS |= {
         lambda s: build_cube(both(NEW), CUBE, s, overwrite=True),
         lambda state: _built(state, NEW, NEW),
     ),
+    "rollback both": (
+        lambda s: rollback_cube(CUBE, s, 2),
+        lambda state: _built(_needs(state), OLD, OLD),
+    ),
+    "rollback before extra": (
+        lambda s: rollback_cube(CUBE, s, 1),
+        lambda state: _built(_needs(state), OLD),
+    ),
     "append extra": (
         lambda s: append_to_cube({"extra": extra(LATER)}, CUBE, s),
         lambda state: (_needs(state)[0], _written(_needs(state[1]), LATER)),
@@ -268,6 +276,20 @@ def _two(store: Any) -> State:
     return _built(None, {**OLD, **LATER}, {**OLD, **LATER, 1: 7})
 
 
+def _extended_cube(store: Any) -> State:
+    """A cube that was extended, so that its first state has one dataset."""
+    build_cube(seed(OLD), CUBE, store)
+    extend_cube({"extra": extra(OLD)}, CUBE, store)
+    return _built(None, OLD, OLD)
+
+
+def _hidden(store: Any) -> State:
+    """A cube of which a rollback has hidden a dataset."""
+    _extended_cube(store)
+    rollback_cube(CUBE, store, 1)
+    return _built(None, OLD)
+
+
 def _published(store: Any) -> State:
     """A cube with a table that shows an older state, and a file that only that table needs."""
     build_cube(seed(OLD), CUBE, store)
@@ -291,6 +313,8 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "past": _past,
     "leftover": _leftover,
     "two": _two,
+    "extended": _extended_cube,
+    "hidden": _hidden,
     "published": _published,
 }
 
@@ -302,6 +326,7 @@ ON_TWO = (
     "overwrite both",
     "append",
     "append extra",
+    "rollback both",
     "compact",
     "cleanup",
     "delete",
@@ -309,13 +334,30 @@ ON_TWO = (
     "repair",
     "query",
 )
+#: the same where the cube had a state without the second dataset, and where that is hidden
+ON_EXTENDED = (
+    "rollback before extra",
+    "append both",
+    "append extra",
+    "cleanup",
+    "delete",
+    "delete extra",
+    "query",
+)
+ON_HIDDEN = ("extend", "append", "cleanup", "delete", "query")
 
 
 def applies(name: str, start: str) -> bool:
     """Whether an operation has something to do from there, which leaves out pairs of refusals."""
-    if start == "two":
-        return name in ON_TWO
-    if name in ON_TWO and name not in ("append", "compact", "cleanup", "delete", "repair"):
+    if start in ("two", "extended", "hidden"):
+        return name in {"two": ON_TWO, "extended": ON_EXTENDED, "hidden": ON_HIDDEN}[start]
+    if name in (*ON_TWO, "rollback before extra") and name not in (
+        "append",
+        "compact",
+        "cleanup",
+        "delete",
+        "repair",
+    ):
         return name == "query" and start == "nothing"
     if start == "published":
         return name in ("publish", "append", "overwrite", "compact", "cleanup", "delete", "remove and clean")

@@ -292,23 +292,27 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
 @yes_option
 @pass_state
 def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) -> None:
-    """Delete orphaned files, which no dataset refers to.
+    """Delete orphaned files, which no dataset refers to, and older states.
 
-    Overwrites, removals and failed writes leave such files behind.
+    Overwrites, removals and failed writes leave such files behind. States stay readable until they were
+    replaced longer ago than the retention.
     """
-    from kartothek_cube.io_components.maintenance.garbage import delete_garbage
+    from kartothek_cube.io_components.maintenance.garbage import count_states, delete_garbage
 
     retention = _parse_duration(retention_text)
     blobs, young = list_garbage_by_age(state.cube, state.store, retention)
     size = _format_size(blobs)
+    n_states = count_states(blob.key for blob in blobs)
+    states = f", with {format_count(n_states, 'older state')} of its datasets" if n_states else ""
     if dry_run:
         for blob in blobs:
             click.echo(blob.key)
-        click.echo(f"{format_count(len(blobs), 'file')} ({size}) would be deleted.", err=True)
+        click.echo(f"{format_count(len(blobs), 'file')} ({size}) would be deleted{states}.", err=True)
     elif blobs:
-        confirm(f"Delete {format_count(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}?", yes)
+        files = f"{format_count(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}{states}"
+        confirm(f"Delete {files}?", yes)
         delete_garbage(state.store, [blob.key for blob in blobs])
-        click.echo(f"Deleted {format_count(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}.")
+        click.echo(f"Deleted {files}.")
     else:
         click.echo("There are no orphaned files to delete.")
     if young and retention is not None:
@@ -441,7 +445,9 @@ def _describe_publication(count: dict[str, int]) -> str:
 
 @click.command(cls=CubeCommand)
 @click.option(
-    "--keep", type=click.IntRange(min=0), help="Number of older states of each dataset to keep from now on."
+    "--keep",
+    type=click.IntRange(min=0),
+    help="Number of older states of each dataset to keep from now on, also through cleanups.",
 )
 @click.option(
     "--rollback",
@@ -463,7 +469,8 @@ def history(
 ) -> None:
     """List the states of the cube, to be queried (``query --as-of``) or restored (``--rollback``).
 
-    Older states exist only if the cube keeps a history; enable it with ``--keep``.
+    Older states are kept until a cleanup with a shorter retention; ``--keep`` sets a number of states that
+    each cleanup keeps.
     """
     import pyarrow as pa
 
@@ -479,7 +486,8 @@ def history(
     if rollback is not None:
         as_of = parse_as_of(rollback, "--rollback")
         confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
-        rollback_cube(state.any_cube, state.store, as_of, names)
+        # all datasets: also those that a rollback has hidden
+        rollback_cube(state.any_cube, state.store, as_of, names if include or exclude else None)
         click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
     # a rollback to the same content changes no dataset
     history = [
@@ -491,7 +499,10 @@ def history(
         print_json([_to_dict(entry) for entry in history])
         return
     if len(history) == 1:
-        click.echo("There are no older states; keep those of later commits with --keep.", err=True)
+        click.echo(
+            "There are no older states: cleanups delete them, unless --retention or --keep say otherwise.",
+            err=True,
+        )
     # a part of a version or time is of no use for --as-of and --rollback
     whole = dict.fromkeys(("version", "time"), NEVER_CUT)
     schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in STATE_COLUMNS])

@@ -150,6 +150,14 @@ class ChangeSet:
             implied.append(InputsPresent(self.replaces))
         return tuple(implied)
 
+    def is_index_rebuild(self, state: DatasetMetadata | None) -> bool:
+        """Whether the change only rebuilds indices that a state has, as a repair does."""
+        others = (len(self.added), self.metadata, self.schema_update, self.batch)
+        removals = (self.remove_where, self.replaces)
+        if state is None or any(others) or any(removal is not None for removal in removals):
+            return False
+        return bool(self.new_indices) and self.new_indices <= state.secondary_indices.keys()
+
     def removal_mask(self, state: DatasetMetadata) -> Mask:
         """Mask of the partitions of a state that `remove_where` selects, without the added ones."""
         mask = np.zeros(len(state.partition_table), dtype=bool)
@@ -299,7 +307,10 @@ def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata
     return DatasetMetadata(
         uuid=change.uuid,
         partitions=change.added,
-        metadata={**retention_metadata(state), **_without_evolution(_metadata({}, change))},
+        metadata={
+            **retention_metadata({} if state is None else state.metadata),
+            **_without_evolution(_metadata({}, change)),
+        },
         indices=indices,
         explicit_partitions=change.explicit,
         partition_keys=list(change.partition_keys or ()),

@@ -57,11 +57,13 @@ __all__ = (
     "delete_before",
     "forget_aborted",
     "forget_participants",
+    "is_hidden",
     "load_before",
     "operation_status",
     "pending_participation",
     "read_record",
     "rename_operations",
+    "resolve_pending",
     "settle",
     "settle_participation",
     "status_of",
@@ -142,6 +144,11 @@ def pending_participation(state: DatasetMetadata) -> Participation | None:
     return None if participation is None or participation.before is None else participation
 
 
+def is_hidden(state: DatasetMetadata) -> bool:
+    """Whether a rollback has hidden the dataset in this state, which is absent for readers."""
+    return bool((state.extra.get(COMMIT_RECORD) or {}).get("hidden"))
+
+
 def settle_participation(state: DatasetMetadata | None) -> Participation | None:
     """The participation of a state that is known to be committed."""
     participation = None if state is None else participation_of(state.extra)
@@ -216,10 +223,10 @@ def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = 
         base = read()
         participation = base.participation
         if participation is None or participation.before is None:
-            return base
+            return _without_hidden(base)
         status = operation_status(blobs, base.uuid, participation)
         if status is Status.COMMITTED:
-            return attrs.evolve(base, participation=participation.settle())
+            return _without_hidden(attrs.evolve(base, participation=participation.settle()))
         if status is Status.ABORTED:
             return _roll_back(blobs, base, participation, replaces)
         if participation.operation != seen:
@@ -229,6 +236,11 @@ def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = 
         else:
             clock.sleep(min(_FIRST_PAUSE_S * 1.6**looks, _LONGEST_PAUSE_S))
         looks += 1
+
+
+def _without_hidden(base: BaseState) -> BaseState:
+    """The base of a commit to a dataset, which is created again if it is hidden."""
+    return base if base.state is None or not is_hidden(base.state) else attrs.evolve(base, state=None)
 
 
 def _roll_back(blobs: BlobStore, base: BaseState, participation: Participation, replaces: bool) -> BaseState:
@@ -256,6 +268,14 @@ def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> Da
 
 def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata:
     """The newest state of a dataset, or the one before an operation that has not committed."""
+    committed = resolve_pending(blobs, state)
+    if committed is None or is_hidden(committed):
+        raise DatasetNotFoundError(state.uuid)
+    return committed
+
+
+def resolve_pending(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata | None:
+    """The same, also of a hidden dataset; None if an operation creates it that has not committed."""
     for _ in attempts():
         participation = pending_participation(state)
         if participation is None:
@@ -263,14 +283,10 @@ def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata
         if operation_status(blobs, state.uuid, participation) is Status.COMMITTED:
             return state
         try:
-            before = load_before(blobs, state.uuid, participation)
+            return load_before(blobs, state.uuid, participation)
         except KeyError:
             # the operation was committed or aborted since
             state = DatasetMetadata.load_from_store(state.uuid, blobs)
-            continue
-        if before is None:
-            raise DatasetNotFoundError(state.uuid)
-        return before
     raise ConcurrentWriteError(state.uuid)
 
 

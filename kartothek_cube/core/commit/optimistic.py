@@ -64,13 +64,15 @@ from kartothek_cube.core.header import (
     parse_record,
 )
 from kartothek_cube.core.history import (
+    KEEP_HISTORY,
     OperationInfo,
     archive_before,
     archive_snapshot,
+    describe_operation,
     expire_snapshots,
     is_before_key,
+    make_version,
     snapshot_retention,
-    with_version,
 )
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid
@@ -154,7 +156,16 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     if _is_unchanged(base.state, new, change) and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
-    return commit_state(blobs, base, new, added, mode=change.mode, role=role, info=change.info)
+    return commit_state(
+        blobs,
+        base,
+        new,
+        added,
+        mode=change.mode,
+        role=role,
+        info=change.info,
+        is_repair=change.is_index_rebuild(base.state),
+    )
 
 
 def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
@@ -248,8 +259,13 @@ def commit_state(
     mode: WriteMode = WriteMode.UPDATE,
     role: Role = None,
     info: OperationInfo | None = None,
+    hides: bool = False,
+    is_repair: bool = False,
 ) -> Result:
-    """Put a state in place of its base; PreconditionFailed if another writer was faster."""
+    """Put a state in place of its base; PreconditionFailed if another writer was faster.
+
+    A repair makes no new version, and the damaged state is not archived.
+    """
     written: list[str] = []
     snapshot: str | None = None
     if isinstance(role, Decision):
@@ -258,7 +274,7 @@ def commit_state(
         # a damaged dataset, one of an aborted operation, or a reserved header
         mode = WriteMode.REPLACE
     try:
-        new = with_version(store_indices(blobs, new, written), base.state, blobs, base.header_key, info)
+        new = store_indices(blobs, new, written)
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
         if base.aborted is not None or (
@@ -266,9 +282,12 @@ def commit_state(
         ):
             # the first commit may have been killed before it could remove a header whose files are deleted
             needed = file_keys(new)
-        if base.state is not None and base.old is not None:
+        if not is_repair:
             snapshot = _archive(blobs, base, new, role)
         record = _next_record(base, new, role, snapshot)
+        if not is_repair:
+            version = make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
+            record = attrs.evolve(record, version=version, hidden=hides)
         new = new.copy(
             metadata=inherit_tombstones(new.metadata, collections),
             extra={**new.extra, COMMIT_RECORD: record.to_field()},
@@ -285,7 +304,7 @@ def commit_state(
             blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
     receipt = _complete(blobs, receipt, role, snapshot)
-    if _has_history(new) or _has_history(base.state):
+    if _may_expire_snapshots(base.state, new):
         expire_snapshots(base.uuid, blobs)
     return new, receipt
 
@@ -301,15 +320,15 @@ def _complete(blobs: BlobStore, receipt: CommitReceipt, role: Role, snapshot: st
 
 def _archive(blobs: BlobStore, base: BaseState, new: DatasetMetadata, role: Role) -> str | None:
     """Archive the replaced state, if its dataset keeps a history or readers may go back to it."""
-    if base.state is None or base.old is None:
+    state, stored = _replaced_state(base), base.old
+    if state is None or stored is None:
         return None
-    stored = base.old
     if base.aborted is not None:
-        stored = stored._replace(content=render(_unload_indices(base.state), stored.key))
-    if snapshot_retention(new.metadata):
-        return archive_snapshot(blobs, base.state, stored)
-    if isinstance(role, Participation):
-        return archive_before(blobs, base.state, stored, role.operation)
+        stored = stored._replace(content=render(_unload_indices(state), stored.key))
+    if snapshot_retention(new.metadata) != 0:
+        return archive_snapshot(blobs, state, stored)
+    if isinstance(role, Participation) and base.state is not None:
+        return archive_before(blobs, state, stored, role.operation)
     return None
 
 
@@ -317,6 +336,7 @@ def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: st
     """The record of a commit on top of a base."""
     commit_id, old = gen_uuid(), base.record
     inherited = base.participation
+    own = parse_record(new.extra)
     record = CommitRecord(
         commit_id,
         embed_schema(new.schema),
@@ -326,6 +346,8 @@ def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: st
         participation=None if inherited is None else inherited.settle(),
         participants={} if old is None else old.participants,
         aborted=() if old is None else old.aborted,
+        # of a copy, or a state that is restored
+        version=None if own is None else own.version,
     )
     if isinstance(role, Participation):
         # a state that cannot be archived is replaced at once
@@ -357,6 +379,10 @@ def commit_copy(
         # tombstones and operations of the source mean nothing here
         before = _archive(blobs, base, new, role)
         record = _next_record(base, new, role, before)
+        if _replaced_state(base) is not None:
+            info = describe_operation("copy")
+            version = make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
+            record = attrs.evolve(record, version=version)
         extra = {**new.extra, COMMIT_RECORD: record.to_field()}
         new = new.copy(metadata=inherit_tombstones(new.metadata, collections), extra=extra)
         header = render(new, base.header_key)
@@ -464,13 +490,20 @@ def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
         raise
 
 
-def _has_history(state: DatasetMetadata | None) -> bool:
-    """Whether a dataset has, or may have, archived snapshots."""
-    try:
-        return state is not None and snapshot_retention(state.metadata) > 0
-    except ValueError:
-        # not a number: written by other software
-        return False
+def _replaced_state(base: BaseState) -> DatasetMetadata | None:
+    """The state that a commit replaces, also that of a hidden dataset."""
+    if base.state is None and base.aborted is None and base.record is not None and base.record.hidden:
+        return base.stored
+    return base.state
+
+
+def _may_expire_snapshots(old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
+    """Whether a commit may have left more archived snapshots than the dataset keeps."""
+    retention = snapshot_retention(new.metadata)
+    if retention != 0:
+        return retention is not None
+    # of a dataset that kept none before, there are none
+    return old is not None and old.metadata.get(KEEP_HISTORY) != 0
 
 
 # -- indices and schema -------------------------------------------------------------------------------------

@@ -98,7 +98,8 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
                 blobs.delete_if(base.header_key, base.token)
                 forget_aborted(blobs, base.aborted)
             else:
-                commit_state(blobs, base, base.state, file_keys(base.state), mode=WriteMode.REPLACE)
+                files = file_keys(base.state)
+                commit_state(blobs, base, base.state, files, mode=WriteMode.REPLACE, is_repair=True)
             return True
     raise ConcurrentWriteError(uuid)
 

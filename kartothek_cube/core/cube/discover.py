@@ -10,7 +10,7 @@ from weakref import ref
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.commit.operation import Status, load_before, status_of
+from kartothek_cube.core.commit.operation import Status, is_hidden, load_before, status_of
 from kartothek_cube.core.cube.consistency import (
     check_cube,
     check_datasets,
@@ -482,20 +482,23 @@ class _Cut:
     def resolve(self) -> dict[str, DatasetMetadata]:
         coordinators = self._list_coordinators()
         if not coordinators:
-            return {uuid: state for uuid, state in self.states.items() if state is not None}
+            return self._select_visible(self.states)
         for self.round in range(1, _ROUNDS):
             resolved = dict(self.states)
             if all(self._resolve(uuid, resolved) for uuid in coordinators):
-                return {
-                    uuid: state
-                    for uuid, state in resolved.items()
-                    if state is not None and self.is_requested(uuid)
-                }
+                return self._select_visible(resolved)
             coordinators = self._list_coordinators()
         raise ConcurrentWriteError(
             min(coordinators),
             detail="No state of its cube could be read as a whole: it changes all the time.",
         )
+
+    def _select_visible(self, states: Mapping[str, DatasetMetadata | None]) -> dict[str, DatasetMetadata]:
+        return {
+            uuid: state
+            for uuid, state in states.items()
+            if state is not None and self.is_requested(uuid) and not is_hidden(state)
+        }
 
     def _list_coordinators(self) -> list[str]:
         coordinators = set()

@@ -182,10 +182,10 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         blobs = open_blobs(self._store())
         current = self._states()[-1]
         state = load_state(self._uuid, blobs, current)
-        if not snapshot_retention(state.metadata):
+        if snapshot_retention(state.metadata) == 0:
             raise ValueError(
-                f"Dataset {self._uuid!r} keeps no history, from which a stream reads: set the number of "
-                "states to keep with keep_cube_history(cube, store, number)"
+                f"Dataset {self._uuid!r} keeps no history, from which a stream reads: have it kept with "
+                "keep_cube_history(cube, store)"
             )
         # part of an operation on several datasets that is still under way
         pending = fingerprint(committed_state(blobs, state)) != fingerprint(state)
@@ -213,15 +213,15 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _compare(self, version: int, complete: bool) -> list[str]:
         try:
             new = self._load(version)
-            # version 0 is the state before history was kept, version 1 without it the first of the dataset
+            # version 0 is a state of other software, version 1 without it the first of the dataset
             known = [state.version for state in self._states()]
             is_first = complete or version == 0 or (version == 1 and 0 not in known)
             old = None if is_first else self._load(version - 1)
         except StateNotFoundError as error:
             raise ValueError(
                 f"The stream needs versions {max(version - 1, 0)} and {version} of dataset {self._uuid!r}, "
-                f"which are not kept: {error} Start again with a new checkpoint, and keep more states with "
-                "keep_cube_history(cube, store, number)"
+                f"which are not kept: {error} Start again with a new checkpoint, and clean up with a longer "
+                "retention, or keep more states with keep_cube_history"
             ) from error
         labels: list[str] = new.partition_table.labels.to_pylist()
         if old is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -21,10 +22,12 @@ from kartothek_cube.core.commit.header_store import (
 from kartothek_cube.core.commit.operation import (
     Status,
     forget_participants,
+    is_hidden,
     load_before,
     operation_status,
     pending_participation,
     read_record,
+    resolve_pending,
 )
 from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
@@ -42,14 +45,19 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import DatasetsInput, discover_ktk_cube_dataset_ids, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.file_keys import file_keys, schema_keys, table_names
-from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, DatasetNotFoundError
+from kartothek_cube.core.dataset.loading import read_header
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    DatasetNotFoundError,
+    format_count,
+)
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import (
-    KEEP_HISTORY,
     history_folder,
     is_before_key,
     is_snapshot_key,
-    list_expired_snapshots,
+    list_collectable_snapshots,
     load_snapshot,
 )
 from kartothek_cube.core.naming import (
@@ -74,6 +82,7 @@ from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 __all__ = (
+    "count_states",
     "cube_garbage_job",
     "dataset_garbage_job",
     "delete_files_job",
@@ -87,6 +96,8 @@ __all__ = (
     "retention_cutoff",
     "with_sizes",
 )
+
+_LOGGER = logging.getLogger(__name__)
 
 #: how local stores name the file that will replace another one
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
@@ -122,7 +133,8 @@ def list_garbage(
     tracked = {*file_keys(current), *schema_keys(current, blobs)}
     tracked |= _keys_before(blobs, current)
     if not newest_only:
-        tracked |= history_keys(uuid, blobs, [blob for blob in files if not is_older(blob, limit)])
+        # a snapshot that is not listed was archived since, for a commit that may have removed listed files
+        tracked |= history_keys(uuid, blobs, [blob.key for blob in files if is_older(blob, limit)])
         tracked |= _table_keys(uuid, blobs, log)
     garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
     return sorted(garbage + list_finished_tombstones(blobs, uuid, garbage, limit))
@@ -175,12 +187,17 @@ def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     return {participation.before, *file_keys(before)}
 
 
-def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set[str]:
-    """Keys of the archived snapshots of a dataset that are kept, and of all their files."""
-    expired = set(list_expired_snapshots(uuid, blobs)) - {blob.key for blob in young}
+def history_keys(uuid: str, blobs: BlobStore, deletable: Iterable[str] | None = None) -> set[str]:
+    """Keys of the snapshots that a cleanup keeps, and of all their files.
+
+    Of the superseded ones, it deletes those that are ``deletable``; None: all of them.
+    """
+    superseded = set(list_collectable_snapshots(uuid, blobs))
+    if deletable is not None:
+        superseded.intersection_update(deletable)
     keys = set()
     for blob in blobs.list(history_folder(uuid)):
-        if blob.key in expired or _is_temporary(blob.key) or is_before_key(blob.key):
+        if blob.key in superseded or _is_temporary(blob.key) or is_before_key(blob.key):
             continue
         keys.add(blob.key)
         if is_snapshot_key(blob.key):
@@ -376,6 +393,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
     limit = retention_cutoff(blobs, prefix, retention)
     # before the headers: files of later commits are not in the listing
     files = blobs.list(prefix)
+    old = {blob.key for blob in files if is_older(blob, limit)}
     tracked: set[str] = set()
     for name in discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs):
         uuid = cube.ktk_dataset_uuid(name)
@@ -386,9 +404,8 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
             continue
         tracked.update((*get_dataset_keys(dataset), *schema_keys(dataset, blobs)))
         tracked |= _keys_before(blobs, dataset)
-        if KEEP_HISTORY in dataset.metadata or any(b.key.startswith(history_folder(uuid)) for b in files):
-            young = [b for b in files if not is_older(b, limit) and b.key.startswith(history_folder(uuid))]
-            tracked |= history_keys(uuid, blobs, young)
+        # a snapshot that is not listed was archived since, for a commit that may have removed listed files
+        tracked |= history_keys(uuid, blobs, old)
         tracked |= _table_keys(uuid, blobs, [b for b in files if b.key.startswith(log_folder(uuid))])
     garbage = [
         blob
@@ -406,9 +423,27 @@ def cube_garbage_job(
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the files with the prefix of a cube that no dataset refers to."""
     finish_operations(cube, store)
+    _delete_hidden(cube, open_blobs(store), retention)
     keys = [blob.key for blob in list_cube_garbage(cube, store, retention)]
+    _report_states(f"Cleanup of cube {cube.uuid_prefix}", keys)
     description = f"clean up cube {cube.uuid_prefix}"
     return delete_files_job("cleanup_cube", description, store_factory(store), keys, blocksize)
+
+
+def count_states(keys: Iterable[str]) -> int:
+    """Number of older states of datasets that are deleted with some files."""
+    return sum(map(is_snapshot_key, keys))
+
+
+def _report_states(operation: str, keys: Sequence[str]) -> None:
+    n_states = count_states(keys)
+    if n_states:
+        _LOGGER.info(
+            "%s deletes %s: %s of datasets can no longer be read",
+            operation,
+            format_count(len(keys), "file"),
+            format_count(n_states, "older state"),
+        )
 
 
 def dataset_garbage_job(
@@ -416,6 +451,7 @@ def dataset_garbage_job(
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the files in the directories of a dataset that it does not refer to."""
     keys = [blob.key for blob in list_garbage(dataset, retention)]
+    _report_states(f"Garbage collection of dataset {dataset.dataset_uuid}", keys)
     description = f"collect garbage of dataset {dataset.dataset_uuid}"
     return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
 
@@ -433,6 +469,29 @@ def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
         if is_open and finish_operation(blobs, uuid):
             finished.append(name)
     return finished
+
+
+def _delete_hidden(cube: Cube, blobs: BlobStore, retention: timedelta | None) -> None:
+    """Delete the headers of datasets that a rollback has hidden and of which no older state is kept."""
+    limit = retention_cutoff(blobs, cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR, retention)
+    for name in sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
+        uuid = cube.ktk_dataset_uuid(name)
+        try:
+            stored = read_header(uuid, blobs, with_token=True)
+            state = DatasetMetadata.load_from_header(stored, uuid, blobs)
+        except (DatasetNotFoundError, CorruptDatasetError):
+            # deleted since, or damaged, which verification tells
+            continue
+        if not is_hidden(state) or resolve_pending(blobs, state) is not state:
+            continue
+        snapshots = blobs.list(history_folder(uuid))
+        if history_keys(uuid, blobs, [blob.key for blob in snapshots if is_older(blob, limit)]):
+            continue
+        # refused: the dataset was created again
+        with suppress(PreconditionFailed):
+            blobs.delete_if(stored.key, stored.token)
+            with suppress(DatasetNotFoundError):
+                forget_participants(blobs, cube.ktk_dataset_uuid(cube.seed_dataset), [uuid])
 
 
 def delete_files_job(
@@ -504,9 +563,8 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
     tracked: set[str] = set()
     for dataset in datasets:
         tracked.update(file_keys(dataset), schema_keys(dataset, blobs))
-        if KEEP_HISTORY in dataset.metadata:
-            tracked |= history_keys(dataset.uuid, blobs)
-            tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
+        tracked |= history_keys(dataset.uuid, blobs, ())
+        tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
         log = [blob.key for blob in blobs.list(log_folder(dataset.uuid))]
         tracked.update(log)
         # a damaged log does not tell its files, which stay; it is no reason to keep the others

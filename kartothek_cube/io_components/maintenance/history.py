@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias, overload
@@ -11,14 +12,20 @@ import attrs
 import pandas as pd
 
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
-from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt, read_base
-from kartothek_cube.core.commit.operation import Role, committed_state, settle
+from kartothek_cube.core.commit.header_store import (
+    BaseState,
+    CommitReceipt,
+    attempts,
+    read_optional_base,
+)
+from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
 from kartothek_cube.core.commit.optimistic import commit, commit_state
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
     choose_datasets,
     discover_datasets_unchecked,
+    discover_ktk_cube_dataset_ids,
     existing_dataset_ids,
     open_existing,
 )
@@ -27,11 +34,12 @@ from kartothek_cube.core.dataset.file_keys import data_keys, file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
+    DatasetNotFoundError,
     StateNotFoundError,
     format_count,
     unknown_names,
 )
-from kartothek_cube.core.header import CommitRecord, parse_record, participation_of
+from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
     AsOf,
@@ -44,14 +52,18 @@ from kartothek_cube.core.history import (
     load_state,
     name_states,
     operation_info,
+    recorded_version,
     select_state,
     snapshot_retention,
     state_as_of,
 )
+from kartothek_cube.core.naming import metadata_key_from_uuid
+from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, table
+from kartothek_cube.io_components.maintenance.garbage import finish_operations
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.io_components.write.write_commit import commit_cube
 from kartothek_cube.serialization.ranged_read import read_footer
@@ -83,8 +95,8 @@ def list_history(uuid: str, store: StoreInput) -> list[DatasetState]:
     return list_states(uuid, open_blobs(store))
 
 
-def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:
-    """Set how many states of a dataset are kept beside the current one; 0 deletes the others."""
+def keep_history(uuid: str, store: StoreInput, number: int | None) -> DatasetMetadata:
+    """Set how many states of a dataset are kept beside the current one: 0 for none, None for all."""
     metadata = {KEEP_HISTORY: number}
     snapshot_retention(metadata)
     blobs = open_blobs(store)
@@ -101,20 +113,37 @@ class RollbackPlan:
     base: BaseState
     #: the new state
     state: DatasetMetadata
+    #: whether the dataset did not exist then
+    hides: bool = False
 
 
 def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
     """Plan to make an older state of a dataset the current one."""
     state = state_as_of(uuid, blobs, as_of)
     _check_complete(blobs, state, as_of)
-    base = settle(blobs, lambda: read_base(blobs, uuid, state.table_name))
+    base = _read_base(blobs, uuid, state.table_name)
     current = base.state
     kept = {} if current is None else {k: v for k, v in current.metadata.items() if k == KEEP_HISTORY}
     schema = state.schema
     if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
         # that of later updates, which knows at least as much
         schema = current.schema
-    return RollbackPlan(base, state.copy(metadata={**state.metadata, **kept}, schema=schema))
+    metadata = {key: value for key, value in state.metadata.items() if key != KEEP_HISTORY}
+    return RollbackPlan(base, state.copy(metadata={**metadata, **kept}, schema=schema))
+
+
+def plan_hiding(uuid: str, blobs: BlobStore) -> RollbackPlan:
+    """Plan to hide a dataset that did not exist at the time to which its cube goes back."""
+    base = _read_base(blobs, uuid, DatasetMetadata.load_from_store(uuid, blobs, load_schema=False).table_name)
+    if base.state is None:
+        raise ConcurrentWriteError(uuid, detail=_REPEAT)
+    # other software, which does not know that it is hidden, reads an empty dataset
+    empty = base.state.copy(partitions=PartitionTable.empty((base.state.table_name,)), indices={})
+    return RollbackPlan(base, empty, hides=True)
+
+
+def _read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
+    return settle(blobs, lambda: read_optional_base(blobs, uuid, table, metadata_key_from_uuid(uuid)))
 
 
 def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
@@ -136,24 +165,41 @@ def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
     return [key for key in keys if key not in stored and not blobs.exists(key)]
 
 
+#: remedy for a rollback that another writer has overtaken
+_REPEAT = "Look at the newest state, and go back again if that is still wanted."
+
+
 def finish_rollback(
     blobs: BlobStore, plan: RollbackPlan, role: Role = None
 ) -> tuple[DatasetMetadata, CommitReceipt]:
     """Commit an older state as a new one; the state that it replaces is archived."""
-    try:
-        return commit_state(
-            blobs,
-            plan.base,
-            plan.state,
-            file_keys(plan.state),
-            mode=WriteMode.REPLACE,
-            role=role,
-            info=describe_operation("rollback"),
-        )
-    except PreconditionFailed as error:
-        raise ConcurrentWriteError(
-            plan.state.uuid, detail="Look at the newest state, and go back again if that is still wanted."
-        ) from error
+    base = plan.base
+    for _ in attempts():
+        try:
+            return commit_state(
+                blobs,
+                base,
+                plan.state,
+                file_keys(plan.state),
+                mode=WriteMode.REPLACE,
+                role=role,
+                info=describe_operation("rollback"),
+                hides=plan.hides,
+            )
+        except PreconditionFailed as error:
+            base = _read_base(blobs, plan.state.uuid, plan.state.table_name)
+            # only notes of others in the header, such as tombstones or aborted operations, do not matter
+            if not _is_same_state(base.state, plan.base.state):
+                raise ConcurrentWriteError(plan.state.uuid, detail=_REPEAT) from error
+    raise ConcurrentWriteError(plan.state.uuid, detail=_REPEAT)
+
+
+def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None) -> bool:
+    if state is None or other is None:
+        return state is other
+    # by their versions, as a state may be replaced by another one of the same content
+    version = recorded_version(state)
+    return version == recorded_version(other) and fingerprint(state) == fingerprint(other)
 
 
 CubeAsOf: TypeAlias = AsOf | Mapping[str, AsOf]
@@ -248,25 +294,45 @@ def describe_state(state: CubeState) -> tuple[str, ...]:
 
 
 class _Histories:
-    """The states of all datasets of a cube, loaded on demand."""
+    """The states of all datasets of a cube, also hidden ones, loaded on demand."""
 
     def __init__(self, cube: Cube, blobs: BlobStore) -> None:
         ensure_cube(cube)
+        open_existing(cube.uuid_prefix, blobs)
         self.cube, self.blobs = cube, blobs
-        self.names = sorted(existing_dataset_ids(cube.uuid_prefix, blobs))
-        self.states = {name: list_states(cube.ktk_dataset_uuid(name), blobs) for name in self.names}
-        self._loaded: dict[tuple[str, int], DatasetMetadata] = {}
+        self.states: dict[str, list[DatasetState]] = {}
+        for name in sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
+            # deleted since it was listed
+            with suppress(DatasetNotFoundError):
+                self.states[name] = list_states(cube.ktk_dataset_uuid(name), blobs)
+        self._loaded: dict[tuple[str, int], DatasetMetadata | None] = {}
 
-    def load(self, name: str, state: DatasetState) -> DatasetMetadata:
-        """The content of a state; the current one as of the last committed operation."""
+    def load(self, name: str, state: DatasetState) -> DatasetMetadata | None:
+        """Load a state; the current one as of the last committed operation, None if that does not exist."""
         key = name, state.version
         if key not in self._loaded:
             loaded = load_state(self.cube.ktk_dataset_uuid(name), self.blobs, state)
-            self._loaded[key] = committed_state(self.blobs, loaded) if state.current else loaded
+            self._loaded[key] = resolve_pending(self.blobs, loaded) if state.current else loaded
         return self._loaded[key]
+
+    def record(self, name: str, state: DatasetState) -> CommitRecord | None:
+        """The record of the commit that made a state."""
+        loaded = self.load(name, state)
+        return None if loaded is None else parse_record(loaded.extra)
 
     def cut(self, moment: datetime, names: Iterable[str]) -> dict[str, DatasetState]:
         """The states of datasets at a point in time; those that did not exist are absent."""
+        return self.select_visible(self.cut_with_hidden(moment, names))
+
+    def select_visible(self, states: Mapping[str, DatasetState]) -> dict[str, DatasetState]:
+        """The states of the datasets that are not hidden."""
+        loaded = {name: self.load(name, state) for name, state in states.items()}
+        return {
+            n: state for n, state in states.items() if (own := loaded[n]) is not None and not is_hidden(own)
+        }
+
+    def cut_with_hidden(self, moment: datetime, names: Iterable[str]) -> dict[str, DatasetState]:
+        """The states of datasets at a point in time, also of those that a rollback had hidden."""
         # The seed names for each dataset the last operation on several ones that was committed. What that
         # operation made of the dataset belongs to the moment, and later commits of the dataset alone.
         seed = self.cube.seed_dataset
@@ -274,7 +340,7 @@ class _Histories:
         found: dict[str, DatasetState | None] = {}
         if seed in self.states:
             found[seed] = state = self._select(seed, moment)
-            header = None if state is None else parse_record(self.load(seed, state).extra)
+            header = None if state is None else self.record(seed, state)
         for name in names:
             if name != seed:
                 found[name] = self._select_participant(name, moment, header)
@@ -294,20 +360,25 @@ class _Histories:
         # an operation is visible with the commit of the seed, whatever the clocks of the other commits said
         later = [state for state in states if state.time > moment] if wanted is not None else []
         for state in [*reversed(until), *later]:
-            own = participation_of(self.load(name, state).extra)
+            own = self.participation(name, state)
             if (own.operation if own is not None and own.lineage == header.lineage else None) == wanted:
                 return state
         # other software wrote it
         return self._select(name, moment)
 
+    def participation(self, name: str, state: DatasetState) -> Participation | None:
+        """The operation on several datasets that made a state."""
+        record = self.record(name, state)
+        return None if record is None else record.participation
+
     def moments(self) -> list[datetime]:
         """When states of the cube became visible."""
         seed = self.cube.seed_dataset
         moments = {state.time for state in self.states.get(seed, ())}
-        for name in self.names:
+        for name, states in self.states.items():
             last = None
-            for state in self.states[name]:
-                own = participation_of(self.load(name, state).extra)
+            for state in states:
+                own = self.participation(name, state)
                 operation = None if own is None else own.operation
                 # part of an operation on several datasets: with the commit of the seed
                 if name != seed and operation == last:
@@ -323,7 +394,7 @@ def list_cube_history(cube: Cube, store: StoreInput | BlobStore) -> CubeHistory:
     last: dict[str, DatasetState] = {}
     for moment in histories.moments():
         try:
-            cut = histories.cut(moment, histories.names)
+            cut = histories.cut_with_hidden(moment, histories.states)
         except StateNotFoundError:
             # older than the states that are kept of some dataset
             continue
@@ -345,18 +416,20 @@ def _describe(
     before: Mapping[str, DatasetState],
     after: Mapping[str, DatasetState],
 ) -> CubeState:
-    changed = [n for n in after if n not in before or before[n].version != after[n].version]
-    new = {name: histories.load(name, after[name]) for name in changed}
-    old = {name: histories.load(name, before[name]) for name in changed if name in before}
+    version = sum(_versions(after).values())
+    before, after = histories.select_visible(before), histories.select_visible(after)
+    new, old = _load_changed(histories, after, before), _load_changed(histories, before, after)
     info = next((i for i in map(operation_info, new.values()) if i.name), OperationInfo())
     added = {key for state in new.values() for key in data_keys(state)}
     removed = {key for state in old.values() for key in data_keys(state)}
+    # the header of the seed also changes with operations on other datasets
+    contents = [{name: fingerprint(state) for name, state in states.items()} for states in (old, new)]
+    changed = sorted(old.keys() | new.keys(), key=[*after, *before].index)
     return CubeState(
-        version=sum(_versions(after).values()),
+        version=version,
         time=moment,
         operation=info.name,
-        # the header of the seed also changes with operations on other datasets
-        datasets=tuple(n for n in changed if n not in old or fingerprint(old[n]) != fingerprint(new[n])),
+        datasets=tuple(name for name in changed if contents[0].get(name) != contents[1].get(name)),
         versions=_versions(after),
         files_added=len(added - removed),
         files_removed=len(removed - added),
@@ -365,6 +438,18 @@ def _describe(
         message=info.message,
         job=info.job,
     )
+
+
+def _load_changed(
+    histories: _Histories, states: Mapping[str, DatasetState], others: Mapping[str, DatasetState]
+) -> dict[str, DatasetMetadata]:
+    """The states of the datasets that have another version elsewhere, or none."""
+    return {
+        name: loaded
+        for name, state in states.items()
+        if (name not in others or others[name].version != state.version)
+        and (loaded := histories.load(name, state)) is not None
+    }
 
 
 def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
@@ -376,39 +461,51 @@ def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
         return None
 
 
-def _choose(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> list[str]:
-    """Ids of existing datasets, all by default, in commit order."""
-    ensure_cube(cube)
-    existing = existing_dataset_ids(cube.uuid_prefix, open_existing(cube.uuid_prefix, blobs))
-    return cube.commit_order(choose_datasets(cube, names, existing))
-
-
 def keep_cube_history(
-    cube: Cube, store: StoreInput, number: int, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    cube: Cube,
+    store: StoreInput,
+    number: int | None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Set how many states of the datasets of a cube are kept."""
-    blobs = open_blobs(store)
-    names = _choose(cube, blobs, ktk_cube_dataset_ids)
-    return {name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in names}
+    ensure_cube(cube)
+    blobs = open_existing(cube.uuid_prefix, store)
+    names = choose_datasets(cube, ktk_cube_dataset_ids, existing_dataset_ids(cube.uuid_prefix, blobs))
+    return {
+        name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in cube.commit_order(names)
+    }
 
 
-def _resolve_as_of(cube: Cube, blobs: BlobStore, as_of: CubeAsOf, names: Sequence[str]) -> dict[str, AsOf]:
-    """Version or time by dataset, of those that existed, or that a mapping names."""
+def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str]) -> dict[str, DatasetState]:
+    """The states of datasets that existed at a moment, or that a mapping names."""
+    cube = histories.cube
     if isinstance(as_of, Mapping):
         unknown = set(as_of) - set(names)
         if unknown:
             raise ValueError("as_of: " + unknown_names("dataset", unknown, names))
-        for moment in as_of.values():
-            check_as_of(moment)
-        return dict(as_of)
-    moment = check_as_of(as_of)
+        states = {}
+        for name, moment in as_of.items():
+            uuid = cube.ktk_dataset_uuid(name)
+            state = select_state(uuid, histories.states[name], moment)
+            if state is None:
+                raise StateNotFoundError(uuid, str(moment), name_states(histories.states[name]))
+            states[name] = state
+        return states
+    moment, seed = check_as_of(as_of), cube.seed_dataset
+    history = list_cube_history(cube, histories.blobs) if isinstance(moment, int) else []
+    cut: Mapping[str, DatasetState] = {}
     if isinstance(moment, datetime):
-        return dict(_versions(_Histories(cube, blobs).cut(moment, names)))
-    history = list_cube_history(cube, blobs)
-    for state in reversed(history):
-        if state.version == moment:
-            return {name: version for name, version in state.versions.items() if name in names}
-    raise StateNotFoundError(cube.uuid_prefix, str(moment), name_states(history), kind="Cube")
+        cut = histories.cut(moment, {seed, *names} & histories.states.keys())
+    for entry in history:
+        if entry.version == moment:
+            cut = {
+                name: next(own for own in histories.states[name] if own.version == version)
+                for name, version in entry.versions.items()
+            }
+    if not cut or (seed in histories.states and seed not in cut):
+        known = name_states(history or list_cube_history(cube, histories.blobs))
+        raise StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube")
+    return {name: state for name, state in cut.items() if name in names}
 
 
 def datasets_as_of(
@@ -416,27 +513,22 @@ def datasets_as_of(
 ) -> dict[str, DatasetMetadata]:
     """The datasets of a cube as of one of its states."""
     blobs = open_blobs(store)
-    chosen = sorted(_choose(cube, blobs, names))
-    moments = _resolve_as_of(cube, blobs, as_of, chosen)
+    histories = _Histories(cube, blobs)
+    chosen = sorted(choose_datasets(cube, names, histories.states))
+    states = _resolve_as_of(histories, as_of, chosen)
     datasets = {}
     if isinstance(as_of, Mapping):
-        datasets = discover_datasets_unchecked(cube.uuid_prefix, blobs, set(chosen) - set(moments))
-    for name, moment in moments.items():
-        uuid = cube.ktk_dataset_uuid(name)
-        state = select_state(uuid, list_states(uuid, blobs), moment)
-        if state is not None:
-            datasets[name] = committed_state(blobs, load_state(uuid, blobs, state))
+        datasets = discover_datasets_unchecked(cube.uuid_prefix, blobs, set(chosen) - set(states))
+    for name, state in states.items():
+        loaded = histories.load(name, state)
+        if loaded is not None:
+            datasets[name] = loaded
     if names is not None:
-        _check_existed(cube, blobs, as_of, set(chosen) - set(datasets))
+        for name in sorted(set(chosen) - set(datasets)):
+            known = name_states(histories.states[name])
+            raise StateNotFoundError(cube.ktk_dataset_uuid(name), str(as_of), known)
     check_cube(datasets, cube)
     return {name: datasets[name] for name in chosen if name in datasets}
-
-
-def _check_existed(cube: Cube, blobs: BlobStore, as_of: CubeAsOf, absent: Iterable[str]) -> None:
-    """Raise StateNotFoundError for datasets that did not exist."""
-    for name in sorted(absent):
-        uuid = cube.ktk_dataset_uuid(name)
-        raise StateNotFoundError(uuid, str(as_of), name_states(list_states(uuid, blobs)))
 
 
 def return_cube(
@@ -447,16 +539,41 @@ def return_cube(
 ) -> dict[str, DatasetMetadata]:
     """Make older states of the datasets of a cube the current ones, all at once."""
     blobs = open_blobs(store)
-    names = _choose(cube, blobs, ktk_cube_dataset_ids)
-    moments = _resolve_as_of(cube, blobs, as_of, names)
-    if not isinstance(as_of, Mapping):
-        _check_existed(cube, blobs, as_of, set(names) - set(moments))
-    plans = {name: plan_rollback(cube.ktk_dataset_uuid(name), blobs, when) for name, when in moments.items()}
+    # an operation whose writer was killed is no state to return to, nor one to replace
+    finish_operations(cube, blobs)
+    histories = _Histories(cube, blobs)
+    names = cube.commit_order(choose_datasets(cube, ktk_cube_dataset_ids, histories.states))
+    states = _resolve_as_of(histories, as_of, names)
     existing = discover_datasets_unchecked(cube.uuid_prefix, blobs)
-    check_cube({**existing, **{name: plan.state for name, plan in plans.items()}}, cube)
+    absent = () if isinstance(as_of, Mapping) else [n for n in names if n in existing and n not in states]
+    if not absent and all(state.current for state in states.values()):
+        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, list_cube_history(cube, blobs))
+    # also of datasets that are in their state already: a commit to them in the meantime is a conflict
+    plans = {name: plan_rollback(cube.ktk_dataset_uuid(name), blobs, states[name].version) for name in states}
+    plans |= {name: plan_hiding(cube.ktk_dataset_uuid(name), blobs) for name in absent}
+    remaining = {name: dataset for name, dataset in existing.items() if name not in absent}
+    check_cube({**remaining, **{n: plan.state for n, plan in plans.items() if not plan.hides}}, cube)
     steps = {
         cube.ktk_dataset_uuid(name): partial(finish_rollback, blobs, plans[name])
         for name in cube.commit_order(plans)
     }
     result = commit_cube(cube, blobs, steps, describe_operation("rollback"))
-    return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(plans)}
+    return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(states)}
+
+
+def return_dataset(uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
+    """Make an older state of a dataset the current one."""
+    blobs = open_blobs(store)
+    states = list_states(uuid, blobs)
+    state = select_state(uuid, states, as_of)
+    if state is not None and state.current:
+        raise _already_current(f"Dataset {uuid!r}", as_of, states)
+    return finish_rollback(blobs, plan_rollback(uuid, blobs, as_of))[0]
+
+
+def _already_current(name: str, as_of: CubeAsOf, states: Sequence[CubeState | DatasetState]) -> ValueError:
+    """The error for a rollback that would change nothing."""
+    return ValueError(
+        f"{name} already has the state as of {as_of}, so that there is nothing to undo. It keeps "
+        f"{format_count(len(states), 'state')}: {name_states(states)}"
+    )

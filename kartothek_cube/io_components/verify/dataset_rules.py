@@ -117,7 +117,7 @@ def plan_verify(
         raise
     except (CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))))
-    problems += _history_problems(uuid, blobs)
+    problems += _history_problems(dataset, blobs)
     problems += _operation_problems(dataset, blobs)
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
@@ -291,7 +291,9 @@ def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
         yield Problem(dataset.uuid, "publication-log", error.key, str(error))
 
 
-def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
+def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
+    # what the newest state needs as well is a problem of that
+    uuid, current = dataset.uuid, set(file_keys(dataset))
     folder = history_folder(uuid)
     copies = [blob.key for blob in blobs.list(folder) if is_snapshot_key(blob.key)]
     if not copies:
@@ -306,7 +308,7 @@ def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
         except (CorruptDatasetError, NotImplementedError) as error:
             yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
             continue
-        missing = [key for key in file_keys(state) if key not in stored]
+        missing = [key for key in file_keys(state) if key not in stored and key not in current]
         for key in missing:
             yield Problem(
                 uuid, "history-file", key, f"an older state ({copy}) needs this file, which is gone"

@@ -29,7 +29,9 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, unknown_names
 from kartothek_cube.core.expressions.predicate import ConjunctionType, expand
+from kartothek_cube.core.history import retention_metadata, snapshot_retention
 from kartothek_cube.core.schema.evolution import evolution_metadata
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.table_writer import WriteContext
@@ -133,10 +135,13 @@ def _plan_new(
     serializer: Any,
     foreign: Mapping[str, str],
     types: Mapping[str, pa.DataType],
+    kept: Mapping[str, Any],
 ) -> CubeWritePlan:
     """Plan new datasets; `foreign` has the payload columns of the other datasets of the cube."""
     names = sorted(names)
     user = _check_metadata(metadata, names)
+    # the retention of the history belongs to the cube: that of its seed counts for new datasets
+    kept = {**kept, **retention_metadata(user.get(cube.seed_dataset, {}))}
     if partition_on is not None and not isinstance(partition_on, Mapping):
         raise TypeError(
             f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
@@ -159,7 +164,7 @@ def _plan_new(
         changes[name] = DatasetWritePlan(
             context,
             WriteMode.REPLACE if overwrite else WriteMode.CREATE,
-            {**user.get(name, {}), **cube_metadata(cube, name)},
+            {**kept, **user.get(name, {}), **cube_metadata(cube, name)},
         )
     return CubeWritePlan(operation=operation, cube=cube, store=store, changes=changes, foreign=foreign)
 
@@ -190,7 +195,10 @@ def plan_build(
             f"given are: {', '.join(sorted(names)) or 'none'}"
         )
     factory = store_factory(store)
-    plan = _plan_new("build", cube, factory, names, metadata, overwrite, partition_on, df_serializer, {}, {})
+    kept = _read_retention(cube, store) if overwrite else {}
+    plan = _plan_new(
+        "build", cube, factory, names, metadata, overwrite, partition_on, df_serializer, {}, {}, kept
+    )
     existing = existing_dataset_ids(cube.uuid_prefix, store)
     others = existing - names
     if others:
@@ -229,9 +237,22 @@ def plan_extend(
     foreign = _payload_owners(cube, others)
     shared = {*cube.dimension_columns, *cube.partition_columns}
     types = {column: dtype for column, dtype in _types(others.values()).items() if column in shared}
+    kept = retention_metadata(existing[cube.seed_dataset].metadata)
     return _plan_new(
-        "extend", cube, factory, names, metadata, overwrite, partition_on, df_serializer, foreign, types
+        "extend", cube, factory, names, metadata, overwrite, partition_on, df_serializer, foreign, types, kept
     )
+
+
+def _read_retention(cube: Cube, store: StoreInput) -> dict[str, Any]:
+    """The retention of the history of a stored cube; {} for the default, or if there is none."""
+    uuid = cube.ktk_dataset_uuid(cube.seed_dataset)
+    try:
+        metadata = DatasetMetadata.load_from_store(uuid, open_blobs(store), load_schema=False).metadata
+        snapshot_retention(metadata)
+        return retention_metadata(metadata)
+    except (KeyError, ValueError, NotImplementedError):
+        # absent, or damaged: overwriting is how a user repairs it
+        return {}
 
 
 def _payload_owners(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict[str, str]:

@@ -130,7 +130,11 @@ MISTAKES = {
         "Dataset 'seed' has several rows for one cell of COUNTRY, DAY, SHOP",
     ),
     "time": (query(as_of="yesterday"), ValueError, "as_of is a version (int) or a point in time such as"),
-    "state": (query(as_of=99), ValueError, "Cube 'c': there is no state as of 99. Its only state is 0 ("),
+    "state": (
+        query(as_of=99),
+        ValueError,
+        "Cube 'c': there is no state as of 99. Its only state is 1",
+    ),
     "cube": (
         lambda d, s: d.build_cube(data=SEED, cube=CUBE, store=s),
         DatasetExistsError,

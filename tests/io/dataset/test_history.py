@@ -16,7 +16,8 @@ from kartothek_cube.core.errors import (
     StateNotFoundError,
 )
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import KEEP_HISTORY, VERSION, load_state, snapshot_retention
+from kartothek_cube.core.header import COMMIT_RECORD
+from kartothek_cube.core.history import KEEP_HISTORY, load_state, snapshot_retention
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import cm_frozen_time
 from kartothek_cube.io.arrow import read_table_arrow
@@ -70,14 +71,45 @@ def copies(store) -> list[str]:
 # keeping ----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_kept_unasked(memory):
+def test_all_states_are_kept_until_a_cleanup(memory):
     store_dataframes_as_dataset(memory, "u", [FIRST])
     update_dataset_from_dataframes([SECOND], memory, "u")
-    assert copies(memory) == []
+    update_dataset_from_dataframes([], memory, "u", delete_scope=[{}])
     assert set(header(memory)["metadata"]) == {"creation_time"}
-    ((version, time, current, key),) = list_dataset_history("u", memory)
-    assert (version, current, key) == (0, True, "u.by-dataset-metadata.json")
+    assert versions(memory) == [1, 2, 3]
+    assert [values(memory, as_of=version) for version in (1, 2)] == [[1], [1, 2]]
+    garbage_collect_dataset("u", memory)
+    assert versions(memory) == [3]
+    assert [key for key in keys(memory) if "/table/p=" in key or "_history" in key] == []
+    with pytest.raises(StateNotFoundError, match=r"only state is 3 \(since .*kept until a cleanup"):
+        values(memory, as_of=2)
+
+
+def test_a_cleanup_says_how_many_states_it_deletes(store, caplog):
+    keep_dataset_history("u", store)
+    with caplog.at_level("INFO"):
+        garbage_collect_dataset("u", store)
+    assert "2 older states of datasets can no longer be read" in caplog.text
+
+
+def test_nothing_is_kept_with_a_history_of_no_states(memory):
+    store_dataframes_as_dataset(memory, "u", [FIRST], {KEEP_HISTORY: 0})
+    update_dataset_from_dataframes([SECOND], memory, "u")
+    assert copies(memory) == []
+    ((version, time, current, key, *_),) = list_dataset_history("u", memory)
+    assert (version, current, key) == (2, True, "u.by-dataset-metadata.json")
     assert abs(time - datetime.now(UTC)) < timedelta(minutes=1)
+    for as_of in (1, time - timedelta(seconds=1)):
+        with pytest.raises(StateNotFoundError, match="only state is 2"):
+            rollback_dataset("u", memory, as_of)
+
+
+def test_a_rollback_that_would_change_nothing_is_an_error(store):
+    before = snapshot(store)
+    for as_of in (2, "2999-01-01"):
+        with pytest.raises(ValueError, match=r"nothing to undo. It keeps 2 states: 1 "):
+            rollback_dataset("u", store, as_of)
+    assert snapshot(store) == before
 
 
 def test_states(store):
@@ -103,11 +135,11 @@ def test_only_some_are_kept(store):
 def test_history_from_now_on(memory):
     store_dataframes_as_dataset(memory, "u", [FIRST])
     keep_dataset_history("u", memory, 2)
-    assert versions(memory) == [0, 1]
-    assert values(memory, as_of=0) == [1]
+    assert versions(memory) == [1, 2]
+    assert values(memory, as_of=1) == [1]
 
 
-@pytest.mark.parametrize("number", [-1, 1.0, "3", True, None])
+@pytest.mark.parametrize("number", [-1, 1.0, "3", True])
 def test_illegal_number(store, number):
     before = snapshot(store)
     with pytest.raises(ValueError, match="number of states"):
@@ -123,7 +155,8 @@ def test_every_kind_of_commit_makes_a_state(store):
     build_dataset_indices(store, "u", ["x"])
     update_dataset_from_dataframes([], store, "u", delete_scope=[{"p": 0}])
     update_dataset_from_dataframes([], store, "u", metadata={"k": 1})
-    assert versions(store) == [2, 3, 4, 5]
+    # but to rebuild an index
+    assert versions(store) == [1, 2, 3, 4]
 
 
 def test_an_overwrite_keeps_the_history(store):
@@ -143,7 +176,7 @@ def test_times_increase_even_if_clocks_do_not(store):
 
 
 def test_a_writer_that_knows_no_versions(store):
-    """kartothek 5.3 keeps the metadata as they are."""
+    """kartothek 5.3 drops the record of the commit (as `header` does) and archives nothing."""
     foreign = header(store)
     label = next(iter(foreign["partitions"]))
     del foreign["partitions"][label]
@@ -262,7 +295,7 @@ def test_files_of_impossible_times_are_no_states(store):
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999+00:00"])
 def test_times_that_have_no_successor_count_as_no_versions(store, time):
-    edit_header(store, "u", lambda header: header["metadata"][VERSION].update(time=time))
+    edit_header(store, "u", lambda header: header[COMMIT_RECORD]["version"].update(time=time))
     update_dataset_from_dataframes([FIRST], store, "u")
     assert values(store) == [1, 2, 1]
     assert len(list_dataset_history("u", store)) > 1

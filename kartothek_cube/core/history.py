@@ -33,7 +33,6 @@ __all__ = (
     "check_as_of",
     "describe_operation",
     "expire_snapshots",
-    "list_collectable_snapshots",
     "list_expired_snapshots",
     "fingerprint",
     "history_folder",
@@ -351,16 +350,6 @@ def list_expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
         return []
     snapshots = list_snapshots(blobs, current, stored.key)
     return [snapshot.key for snapshot in snapshots[: max(len(snapshots) - retention, 0)]]
-
-
-def list_collectable_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
-    """Keys of the snapshots of a dataset that a cleanup without retention deletes."""
-    stored = read_header(uuid, blobs)
-    current = DatasetMetadata.load_from_header(stored, uuid, blobs)
-    if snapshot_retention(current.metadata) is None:
-        # also one of the current state, which a writer has left that was killed before its commit
-        return [snapshot.key for snapshot in _list_archive(uuid, blobs)]
-    return list_expired_snapshots(uuid, blobs)
 
 
 def expire_snapshots(uuid: str, blobs: BlobStore) -> None:

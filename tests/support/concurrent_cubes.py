@@ -522,7 +522,7 @@ def _tracked(store: Any) -> set[str]:
     tracked: set[str] = set()
     for dataset in discover_datasets_unchecked("c", store).values():
         tracked |= {*header_keys(dataset.uuid), *file_keys(dataset)}
-        tracked |= {*schema_keys(dataset, blobs), *history_keys(dataset.uuid, blobs)}
+        tracked |= {*schema_keys(dataset, blobs), *history_keys(dataset, blobs)}
         tracked |= {log_folder(dataset.uuid) + name for name in list_log(blobs, dataset.uuid)}
         tracked |= published_keys(blobs, dataset.uuid)
     return tracked

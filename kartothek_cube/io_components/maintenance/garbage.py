@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from functools import partial
@@ -53,12 +53,14 @@ from kartothek_cube.core.errors import (
     format_count,
 )
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.header import CommitRecord
 from kartothek_cube.core.history import (
     history_folder,
     is_before_key,
     is_snapshot_key,
-    list_collectable_snapshots,
+    list_expired_snapshots,
     load_snapshot,
+    snapshot_retention,
 )
 from kartothek_cube.core.naming import (
     DELTA_LOG_DIRECTORY,
@@ -134,7 +136,7 @@ def list_garbage(
     tracked |= _keys_before(blobs, current)
     if not newest_only:
         # a snapshot that is not listed was archived since, for a commit that may have removed listed files
-        tracked |= history_keys(uuid, blobs, [blob.key for blob in files if is_older(blob, limit)])
+        tracked |= history_keys(current, blobs, [blob.key for blob in files if is_older(blob, limit)])
         tracked |= _table_keys(uuid, blobs, log)
     garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
     return sorted(garbage + list_finished_tombstones(blobs, uuid, garbage, limit))
@@ -187,24 +189,30 @@ def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     return {participation.before, *file_keys(before)}
 
 
-def history_keys(uuid: str, blobs: BlobStore, deletable: Iterable[str] | None = None) -> set[str]:
+def history_keys(
+    dataset: DatasetMetadata, blobs: BlobStore, deletable: Iterable[str] | None = None
+) -> set[str]:
     """Keys of the snapshots that a cleanup keeps, and of all their files.
 
     Of the superseded ones, it deletes those that are ``deletable``; None: all of them.
     """
-    superseded = set(list_collectable_snapshots(uuid, blobs))
+    uuid = dataset.uuid
+    snapshots = [blob.key for blob in blobs.list(history_folder(uuid)) if not _is_temporary(blob.key)]
+    # also one of the current state, which a writer has left that was killed before its commit
+    superseded = set(snapshots)
+    if snapshot_retention(dataset.metadata) is not None:
+        superseded = set(list_expired_snapshots(uuid, blobs))
     if deletable is not None:
         superseded.intersection_update(deletable)
     keys = set()
-    for blob in blobs.list(history_folder(uuid)):
-        if blob.key in superseded or _is_temporary(blob.key) or is_before_key(blob.key):
+    for key in snapshots:
+        if key in superseded or is_before_key(key):
             continue
-        keys.add(blob.key)
-        if is_snapshot_key(blob.key):
+        keys.add(key)
+        if is_snapshot_key(key):
             # a commit may expire it in the meantime
             with suppress(KeyError):
-                state = load_snapshot(uuid, blobs, blob.key)
-                keys.update(file_keys(state))
+                keys.update(file_keys(load_snapshot(uuid, blobs, key)))
     return keys
 
 
@@ -385,7 +393,9 @@ def is_older(blob: Blob, limit: float | None) -> bool:
 # -- cubes ---------------------------------------------------------------------------------------------------
 
 
-def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[Blob]:
+def list_cube_garbage(
+    cube: Cube, store: StoreInput | BlobStore, retention: timedelta | None = None
+) -> list[Blob]:
     """Files of a cube to which neither a newest nor an archived state refers, nor a published table."""
     ensure_cube(cube)
     blobs = open_blobs(store)
@@ -405,7 +415,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
         tracked.update((*get_dataset_keys(dataset), *schema_keys(dataset, blobs)))
         tracked |= _keys_before(blobs, dataset)
         # a snapshot that is not listed was archived since, for a commit that may have removed listed files
-        tracked |= history_keys(uuid, blobs, old)
+        tracked |= history_keys(dataset, blobs, old)
         tracked |= _table_keys(uuid, blobs, [b for b in files if b.key.startswith(log_folder(uuid))])
     garbage = [
         blob
@@ -422,9 +432,12 @@ def cube_garbage_job(
     cube: Cube, store: StoreInput, retention: timedelta | None = None, blocksize: int | None = None
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the files with the prefix of a cube that no dataset refers to."""
-    finish_operations(cube, store)
-    _delete_hidden(cube, open_blobs(store), retention)
-    keys = [blob.key for blob in list_cube_garbage(cube, store, retention)]
+    ensure_cube(cube)
+    blobs = open_blobs(store)
+    records = _read_records(cube, blobs)
+    _finish_operations(cube, blobs, records)
+    _delete_hidden(cube, blobs, records, retention)
+    keys = [blob.key for blob in list_cube_garbage(cube, blobs, retention)]
     _report_states(f"Cleanup of cube {cube.uuid_prefix}", keys)
     description = f"clean up cube {cube.uuid_prefix}"
     return delete_files_job("cleanup_cube", description, store_factory(store), keys, blocksize)
@@ -460,38 +473,43 @@ def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
     """Abort the operations on several datasets whose writer was killed; return the ids of the datasets."""
     ensure_cube(cube)
     blobs = open_blobs(store)
+    return _finish_operations(cube, blobs, _read_records(cube, blobs))
+
+
+def _finish_operations(cube: Cube, blobs: BlobStore, records: Mapping[str, CommitRecord]) -> list[str]:
     finished = []
-    for name in sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
-        uuid = cube.ktk_dataset_uuid(name)
-        record = read_record(blobs, uuid)
-        participation = None if record is None else record.participation
-        is_open = participation is not None and participation.before is not None
-        if is_open and finish_operation(blobs, uuid):
+    for name, record in records.items():
+        is_open = record.participation is not None and record.participation.before is not None
+        if is_open and finish_operation(blobs, cube.ktk_dataset_uuid(name)):
             finished.append(name)
     return finished
 
 
-def _delete_hidden(cube: Cube, blobs: BlobStore, retention: timedelta | None) -> None:
+def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
+    """The records of the datasets of a cube whose headers have one."""
+    names = sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+    records = {name: read_record(blobs, cube.ktk_dataset_uuid(name)) for name in names}
+    return {name: record for name, record in records.items() if record is not None}
+
+
+def _delete_hidden(
+    cube: Cube, blobs: BlobStore, records: Mapping[str, CommitRecord], retention: timedelta | None
+) -> None:
     """Delete the headers of datasets that a rollback has hidden and of which no older state is kept."""
-    limit = retention_cutoff(blobs, cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR, retention)
-    for name in sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
+    for name in [name for name, record in records.items() if record.hidden]:
         uuid = cube.ktk_dataset_uuid(name)
-        try:
+        limit = retention_cutoff(blobs, f"{uuid}/", retention)
+        # refused: the dataset was created again
+        with suppress(DatasetNotFoundError, PreconditionFailed):
             stored = read_header(uuid, blobs, with_token=True)
             state = DatasetMetadata.load_from_header(stored, uuid, blobs)
-        except (DatasetNotFoundError, CorruptDatasetError):
-            # deleted since, or damaged, which verification tells
-            continue
-        if not is_hidden(state) or resolve_pending(blobs, state) is not state:
-            continue
-        snapshots = blobs.list(history_folder(uuid))
-        if history_keys(uuid, blobs, [blob.key for blob in snapshots if is_older(blob, limit)]):
-            continue
-        # refused: the dataset was created again
-        with suppress(PreconditionFailed):
+            if not is_hidden(state) or resolve_pending(blobs, state) is not state:
+                continue
+            snapshots = blobs.list(history_folder(uuid))
+            if history_keys(state, blobs, [blob.key for blob in snapshots if is_older(blob, limit)]):
+                continue
             blobs.delete_if(stored.key, stored.token)
-            with suppress(DatasetNotFoundError):
-                forget_participants(blobs, cube.ktk_dataset_uuid(cube.seed_dataset), [uuid])
+            forget_participants(blobs, cube.ktk_dataset_uuid(cube.seed_dataset), [uuid])
 
 
 def delete_files_job(
@@ -563,7 +581,7 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
     tracked: set[str] = set()
     for dataset in datasets:
         tracked.update(file_keys(dataset), schema_keys(dataset, blobs))
-        tracked |= history_keys(dataset.uuid, blobs, ())
+        tracked |= history_keys(dataset, blobs, ())
         tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
         log = [blob.key for blob in blobs.list(log_folder(dataset.uuid))]
         tracked.update(log)

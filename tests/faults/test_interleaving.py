@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from kartothek_cube.core.commit import optimistic
+from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.errors import DatasetExistsError
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
 from tests.support.interleave import (
@@ -37,6 +38,10 @@ PAIRS = [
     ("cube", "append", "update"),
     ("past", "compact", "cleanup"),
     ("nothing", "build two", "build"),
+    ("nothing", "build two", "copy two"),
+    ("nothing", "copy two", "copy extended"),
+    ("nothing", "copy two", "query"),
+    ("nothing", "copy extended", "query"),
     *(("published", "publish", other) for other in ("publish", "append", "compact", "delete", "overwrite")),
     *(("published", other, "cleanup") for other in ("publish", "overwrite", "compact")),
     ("published", "publish", "remove and clean"),
@@ -92,7 +97,15 @@ def test_one_operation_that_fails(name):
     assert len(runs) > 4 * 2
 
 
-@pytest.mark.parametrize("name, after", [("build two", "nothing"), ("extend", "cube")])
+@pytest.mark.parametrize(
+    "name, after",
+    [
+        ("build two", "nothing"),
+        ("extend", "cube"),
+        ("copy two", "nothing"),
+        ("copy extended", "nothing"),
+    ],
+)
 def test_an_operation_that_died_can_be_repeated(name, after):
     """Without overwrite, unless all of it is there."""
     pair = Pair("s3", after, (name,))
@@ -103,6 +116,8 @@ def test_an_operation_that_died_can_be_repeated(name, after):
         with deterministic(1_000_000):
             run = scheduler.play(world, [partial(OPERATIONS[name][0], ModelStore(world, 0))])
             world.scheduler = None
+            visible = discover_datasets_unchecked("c", ModelStore(world))
+            assert not visible or "seed" in visible
             try:
                 OPERATIONS[name][0](ModelStore(world))
             except DatasetExistsError:

@@ -281,6 +281,8 @@ class CommitReceipt:
     before: str = ""
     #: id of that operation
     operation: str = ""
+    #: header to put in place of the new one once that operation is committed; empty for the same, settled
+    final: bytes = b""
 
 
 def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:

@@ -353,6 +353,7 @@ def commit_copy(
         role.check(blobs, base)
     collections = _read_tombstones(blobs, base)
     before = None
+    final = b"" if base.state is not None or collections else header
     if collections != tombstone_entries(new.metadata) or base.old is not None or role is not None:
         # tombstones and operations of the source mean nothing here
         before = _archive(blobs, base, new, role)
@@ -372,7 +373,7 @@ def commit_copy(
             if content != schema and content in (receipt.schema, base.schema):
                 blobs.put_if(base.schema_key, schema, token)
                 receipt = attrs.evolve(receipt, schema=schema)
-    return new, _complete(blobs, receipt, role, before)
+    return new, _complete(blobs, attrs.evolve(receipt, final=final), role, before)
 
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.change import (
@@ -148,6 +149,9 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     base = _load_base(blobs, change)
     if _is_committed(base.state, change):
         return _already_committed(blobs, base)
+    if not len(change.added) and _are_removed(base.state, change.replaces):
+        # a deletion that is repeated, or another writer has deleted the same
+        change = attrs.evolve(change, replaces=None)
     for requirement in change.requirements:
         requirement.check(base.state, change)
     new = apply(base.state, change)
@@ -214,6 +218,13 @@ def _is_committed(state: DatasetMetadata | None, change: ChangeSet) -> bool:
     if change.write_id and pc.any(pc.match_substring(state.partition_table.labels, change.write_id)).as_py():
         return True
     return bool((state.partition_table.positions(change.added.labels) >= 0).all())
+
+
+def _are_removed(state: DatasetMetadata | None, labels: pa.StringArray | None) -> bool:
+    """Whether a dataset exists without any of some partitions."""
+    return (
+        state is not None and labels is not None and not (state.partition_table.positions(labels) >= 0).any()
+    )
 
 
 def _is_unchanged(old: DatasetMetadata | None, new: DatasetMetadata, change: ChangeSet) -> bool:

@@ -6,6 +6,7 @@ A sample: all pairs, all schedules and all kinds of stores are run by ``make soa
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -35,6 +36,7 @@ PAIRS = [
     ("cube", "append", "copy over"),
     ("past", "cleanup", "rollback"),
     ("cube", "cleanup", "delete"),
+    ("two", "delete", "delete"),
     ("cube", "append", "update"),
     ("past", "compact", "cleanup"),
     ("nothing", "build two", "build"),
@@ -104,25 +106,31 @@ def test_one_operation_that_fails(name):
         ("extend", "cube"),
         ("copy two", "nothing"),
         ("copy extended", "nothing"),
+        ("delete", "two"),
+        ("delete", "past"),
+        ("delete extra", "two"),
     ],
 )
 def test_an_operation_that_died_can_be_repeated(name, after):
-    """Without overwrite, unless all of it is there."""
+    """Without overwrite, unless all of it is done; a deletion leaves no more files than without a fault."""
     pair = Pair("s3", after, (name,))
+    worlds = []
 
     def play(scheduler):
         world = World("s3", pair.blobs)
         world.scheduler = scheduler
+        worlds.append(world)
         with deterministic(1_000_000):
             run = scheduler.play(world, [partial(OPERATIONS[name][0], ModelStore(world, 0))])
             world.scheduler = None
             visible = discover_datasets_unchecked("c", ModelStore(world))
-            assert not visible or "seed" in visible
-            try:
-                OPERATIONS[name][0](ModelStore(world))
-            except DatasetExistsError:
-                pass
+            assert not visible or "seed" in visible or name == "delete"
+            if run.outcomes[0].error is not None:
+                with suppress(DatasetExistsError, ValueError):
+                    OPERATIONS[name][0](ModelStore(world))
             assert content(ModelStore(world)) == OPERATIONS[name][1](pair.start)
+            if "delete" in name:
+                assert set(world.blobs) <= worlds[0].blobs.keys()
         return run
 
     assert sum(1 for _ in explore(play, faults=(Crash,))) > 10

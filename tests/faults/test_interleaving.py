@@ -19,6 +19,7 @@ from tests.support.interleave import (
     Crash,
     LostAnswer,
     ModelStore,
+    StrangeError,
     World,
     explore,
 )
@@ -90,13 +91,19 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
             pass
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_one_operation_that_fails(name):
+@pytest.mark.parametrize(
+    "name, faults",
+    [
+        *((name, (Crash, LostAnswer)) for name in OPERATIONS),
+        *((name, (StrangeError,)) for name in ("build two", "append both", "delete", "copy two", "cleanup")),
+    ],
+)
+def test_one_operation_that_fails(name, faults):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""
     start = next(start for start in ("cube", "past", "two", "nothing", "published") if applies(name, start))
     assert start in STARTS
-    runs = list(explore(Pair("s3", start, (name,)).play, faults=(Crash, LostAnswer)))
-    assert len(runs) > 4 * 2
+    runs = list(explore(Pair("s3", start, (name,)).play, faults=faults))
+    assert len(runs) > 4 * len(faults)
 
 
 @pytest.mark.parametrize(

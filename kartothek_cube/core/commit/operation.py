@@ -31,7 +31,6 @@ from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
     DatasetNotFoundError,
-    KartothekCubeError,
     UnknownOutcomeError,
 )
 from kartothek_cube.core.header import (
@@ -314,7 +313,7 @@ def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
         return attrs.evolve(record, aborted=others)
 
     # a note that stays does no harm
-    with suppress(OSError, KartothekCubeError, PreconditionFailed):
+    with suppress(Exception):
         _edit_record(blobs, uuid, remove)
         stored = read_header(uuid, blobs, with_token=True)
         record = _parse_stored(stored, uuid)
@@ -353,7 +352,7 @@ def delete_before(blobs: BlobStore, key: str | None) -> None:
     """Delete the archived state before an operation, unless the history of the dataset has it."""
     if key and is_before_key(key):
         # garbage at worst; a reader that needs it looks at the headers again
-        with suppress(OSError):
+        with suppress(Exception):
             blobs.delete([key])
 
 
@@ -423,7 +422,7 @@ def _commit_once(
             # nothing is unknown: the operation is not committed
             raise error.__cause__ from error
         raise
-    except (OperationAborted, KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
+    except Exception:
         undo(receipts)
         raise
     step = steps.get(coordinator, touch)
@@ -451,7 +450,7 @@ def _decide(
     except UnknownOutcomeError:
         # readers see all of the operation or none, as do later writers
         raise
-    except (OperationAborted, KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
+    except Exception:
         undo(receipts)
         raise
     for uuid in decision.participants:
@@ -466,7 +465,7 @@ def _decide(
 def _put_final_headers(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:
     """Put the final headers of a committed operation, that of the coordinator last."""
     # Readers that meet headers of both kinds read them again: a failure costs them requests, no more.
-    with suppress(PreconditionFailed, OSError, UnknownOutcomeError):
+    with suppress(Exception):
         for receipt in receipts:
             uuid, key = receipt.base.uuid, receipt.base.header_key
             compare_and_swap_header(blobs, uuid, key, receipt.final, receipt.header, receipt.token)
@@ -489,7 +488,7 @@ def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: list[
         except PreconditionFailed:
             if not _is_committed(blobs, coordinator, operation, uuid):
                 return False
-        except (OSError, UnknownOutcomeError):
+        except Exception:
             # the coordinator says that it is committed
             continue
     return True

@@ -200,7 +200,7 @@ def _resolve_unknown_outcome(blobs: BlobStore, change: ChangeSet) -> Result | No
     try:
         base = _load_base(blobs, change)
         return _already_committed(blobs, base) if _is_committed(base.state, change) else None
-    except OSError:
+    except Exception:
         # still unknown
         return None
 
@@ -287,7 +287,7 @@ def commit_state(
         receipt = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, mode)
     except (PreconditionFailed, ConcurrentWriteError):
         # garbage at worst, and the error tells more
-        with suppress(OSError):
+        with suppress(Exception):
             if snapshot is not None and not (is_before_key(snapshot) or blobs.exists(base.header_key)):
                 # the dataset was deleted: the deletion may have listed its files before the snapshot was
                 # there, and a new dataset of that name would take it for its own
@@ -379,7 +379,7 @@ def commit_copy(
         raise
     if schema is not None and base.state is not None:
         # while a dataset was replaced, the file held the schemas of both; nothing depends on this step
-        with suppress(OSError, PreconditionFailed):
+        with suppress(Exception):
             content, token = read_versioned(blobs, base.schema_key)
             if content != schema and content in (receipt.schema, base.schema):
                 blobs.put_if(base.schema_key, schema, token)
@@ -433,14 +433,14 @@ def _put_state(
             _drop_other_format(blobs, base, token)
     except (PreconditionFailed, ConcurrentWriteError):
         # the next commit puts the right schema as well, so that a failure here costs nothing
-        with suppress(OSError):
+        with suppress(Exception):
             restore_if_ours(blobs, base.schema_key, put, base.schema)
         raise
     except UnknownOutcomeError:
         # our header may be there, and needs the schema
         raise
-    except OSError:
-        with suppress(OSError, PreconditionFailed):
+    except Exception:
+        with suppress(Exception):
             restore_schema(blobs, base, put)
         raise
     return CommitReceipt(base, header, token, put, new)
@@ -461,13 +461,13 @@ def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
     if base.old is None or base.old.key != other or base.header_key.endswith(".json"):
         try:
             delete_blob(blobs, other)
-        except (OSError, ConcurrentWriteError) as error:
+        except Exception as error:
             _LOGGER.warning("An outdated header of dataset %s is left: %s", base.uuid, error)
         return
     # a new msgpack header is the state once that in JSON is deleted, if it is still the one that was read
     try:
         blobs.delete_if(other, base.old.token)
-    except (OSError, PreconditionFailed):
+    except Exception:
         if not blobs.exists(other):
             # only the answer was lost
             return
@@ -543,7 +543,7 @@ def put_tombstoned_schema_again(
             with suppress(PreconditionFailed):
                 blobs.put_if(base.schema_key, file, token)
                 return
-    except OSError as error:
+    except Exception as error:
         # the header holds the schema, too, and the next commit or repair puts the file again
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
 
@@ -571,7 +571,7 @@ def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str
         state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     except DatasetNotFoundError:
         return list(written)
-    except (CorruptDatasetError, OSError, KeyError, NotImplementedError):
+    except Exception:
         # unknown: files that stay are garbage at worst
         return []
     used = index_keys(state)

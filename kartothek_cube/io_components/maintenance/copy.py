@@ -225,10 +225,6 @@ def finish_copy(
     raise ConcurrentWriteError(copy.target_uuid)
 
 
-#: errors of a store, or of what it holds
-FAILURES = (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError)
-
-
 def copy_dataset_job(
     source_store: StoreInput,
     source_uuid: str,
@@ -386,7 +382,7 @@ def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
     """Copy the files of one task."""
     try:
         run_copy(open_blobs(plan.source), open_blobs(plan.target), task.keys)
-    except FAILURES as exc:
+    except Exception as exc:
         raise copy_error(plan, [], task.target_uuid, exc) from exc
 
 
@@ -408,7 +404,7 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
             copy = plan_copy_dataset(source, source_uuid, target_uuid, state, plan.uuids)
             run_copy(source, target, _missing(target, copy) if has_files else copy.keys)
             copies[target_uuid] = copy
-        except FAILURES as exc:
+        except Exception as exc:
             raise copy_error(plan, [], target_uuid, exc) from exc
     _commit_copies(plan, target, copies)
 
@@ -426,7 +422,7 @@ def _commit_copies(plan: CopyPlan, target: BlobStore, copies: Mapping[str, Datas
     steps = {uuid: partial(put_header, copy) for uuid, copy in copies.items()}
     try:
         commit_cube(plan.target_cube, target, steps, creates=True, final_lineage=_lineage(copies, seed))
-    except FAILURES as exc:
+    except Exception as exc:
         raise copy_error(plan, started[:-1], started[-1] if started else seed, exc) from exc
 
 

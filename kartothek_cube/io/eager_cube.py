@@ -781,7 +781,8 @@ def delete_cube(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -
     Delete a cube or some of its datasets.
 
     Files that belong to no state of a dataset, such as replaced indices and those of failed writes, stay
-    until :func:`cleanup_cube` deletes them, which is possible before and after.
+    until :func:`cleanup_cube` deletes them, which is possible before and after. A deletion that was
+    interrupted is repeated.
 
     Parameters
     ----------

@@ -6,17 +6,20 @@ A sample: all pairs, all schedules and all kinds of stores are run by ``make soa
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from functools import partial
 
 import pytest
 
 from kartothek_cube.core.commit import optimistic
+from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.errors import DatasetExistsError
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
 from tests.support.interleave import (
     Crash,
     LostAnswer,
     ModelStore,
+    StrangeError,
     World,
     explore,
 )
@@ -34,9 +37,14 @@ PAIRS = [
     ("cube", "append", "copy over"),
     ("past", "cleanup", "rollback"),
     ("cube", "cleanup", "delete"),
+    ("two", "delete", "delete"),
     ("cube", "append", "update"),
     ("past", "compact", "cleanup"),
     ("nothing", "build two", "build"),
+    ("nothing", "build two", "copy two"),
+    ("nothing", "copy two", "copy extended"),
+    ("nothing", "copy two", "query"),
+    ("nothing", "copy extended", "query"),
     *(("published", "publish", other) for other in ("publish", "append", "compact", "delete", "overwrite")),
     *(("published", other, "cleanup") for other in ("publish", "overwrite", "compact")),
     ("published", "publish", "remove and clean"),
@@ -85,32 +93,55 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
             pass
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_one_operation_that_fails(name):
+@pytest.mark.parametrize(
+    "name, faults",
+    [
+        *((name, (Crash, LostAnswer)) for name in OPERATIONS),
+        *((name, (StrangeError,)) for name in ("build two", "append both", "delete", "copy two", "cleanup")),
+    ],
+)
+def test_one_operation_that_fails(name, faults):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""
     starts = ("cube", "past", "two", "nothing", "published", "extended")
     start = next(start for start in starts if applies(name, start))
     assert start in STARTS
-    runs = list(explore(Pair("s3", start, (name,)).play, faults=(Crash, LostAnswer)))
-    assert len(runs) > 4 * 2
+    runs = list(explore(Pair("s3", start, (name,)).play, faults=faults))
+    assert len(runs) > 4 * len(faults)
 
 
-@pytest.mark.parametrize("name, after", [("build two", "nothing"), ("extend", "cube"), ("extend", "hidden")])
+@pytest.mark.parametrize(
+    "name, after",
+    [
+        ("build two", "nothing"),
+        ("extend", "cube"),
+        ("extend", "hidden"),
+        ("copy two", "nothing"),
+        ("copy extended", "nothing"),
+        ("delete", "two"),
+        ("delete", "past"),
+        ("delete extra", "two"),
+    ],
+)
 def test_an_operation_that_died_can_be_repeated(name, after):
-    """Without overwrite, unless all of it is there."""
+    """Without overwrite, unless all of it is done; a deletion leaves no more files than without a fault."""
     pair = Pair("s3", after, (name,))
+    worlds = []
 
     def play(scheduler):
         world = World("s3", pair.blobs)
         world.scheduler = scheduler
+        worlds.append(world)
         with deterministic(1_000_000):
             run = scheduler.play(world, [partial(OPERATIONS[name][0], ModelStore(world, 0))])
             world.scheduler = None
-            try:
-                OPERATIONS[name][0](ModelStore(world))
-            except DatasetExistsError:
-                pass
+            visible = discover_datasets_unchecked("c", ModelStore(world))
+            assert not visible or "seed" in visible or name == "delete"
+            if run.outcomes[0].error is not None:
+                with suppress(DatasetExistsError, ValueError):
+                    OPERATIONS[name][0](ModelStore(world))
             assert content(ModelStore(world)) == OPERATIONS[name][1](pair.start)
+            if "delete" in name:
+                assert set(world.blobs) <= worlds[0].blobs.keys()
         return run
 
     assert sum(1 for _ in explore(play, faults=(Crash,))) > 10

@@ -100,14 +100,22 @@ def _overwritten(state: State, rows: dict[int, int]) -> State:
 def _remove_and_clean(store: Any) -> None:
     remove_partitions(CUBE, store, C("p") == 0, ["seed"])
     # the partition is removed, whatever becomes of the cleanup
-    with suppress(OSError):
+    with suppress(Exception):
         cleanup_cube(CUBE, store)
 
 
-def _copy(store: Any, *, overwrite: bool) -> None:
+def _copy(store: Any, *, overwrite: bool, data: Any = None) -> None:
+    source = ModelStore(World("memory"))
+    build_cube(seed(NEW) if data is None else data, CUBE, source)
+    copy_cube(CUBE, source, store, overwrite)
+
+
+def _copy_extended(store: Any) -> None:
+    """Copy a cube whose seed does not name the operations of all datasets."""
     source = ModelStore(World("memory"))
     build_cube(seed(NEW), CUBE, source)
-    copy_cube(CUBE, source, store, overwrite)
+    extend_cube({"extra": extra(NEW)}, CUBE, source)
+    copy_cube(CUBE, source, store)
 
 
 #: name to operation, and to its effect on the content
@@ -150,6 +158,14 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "copy": (
         partial(_copy, overwrite=False),
         lambda state: (_absent(state), _built(state, NEW))[1],
+    ),
+    "copy two": (
+        lambda s: _copy(s, overwrite=False, data=both(NEW)),
+        lambda state: (_absent(state), _built(state, NEW, NEW))[1],
+    ),
+    "copy extended": (
+        _copy_extended,
+        lambda state: (_absent(state), _built(state, NEW, NEW))[1],
     ),
     "copy over": (
         partial(_copy, overwrite=True),
@@ -376,7 +392,7 @@ def applies(name: str, start: str) -> bool:
         )
     if name == "rollback":
         return start == "past"
-    return name not in ("build", "build two", "copy")
+    return name not in ("build", "build two", "copy", "copy two", "copy extended")
 
 
 # determinism ------------------------------------------------------------------------------------------------

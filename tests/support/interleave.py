@@ -40,6 +40,10 @@ class LostAnswer(OSError):
     """The step was taken, or not, and only an error comes back."""
 
 
+class StrangeError(Exception):
+    """The same, by a store that raises no OSError."""
+
+
 class Abandoned(BaseException):
     """The rest of a run is known from another one."""
 

@@ -15,6 +15,7 @@ from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
     DatasetNotFoundError,
+    KartothekCubeError,
     UnknownOutcomeError,
 )
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
@@ -67,13 +68,16 @@ def attempts() -> Iterator[int]:
 
 def retry_request(request: Callable[[], T]) -> T:
     """Repeat a request that fails, a few times."""
-    # for requests after a successful commit: a lost one must not turn it into an error
+    # For requests after a successful commit: a lost one must not turn it into an error. As in all modules
+    # of this package, a failure is any error but those below: not all stores raise an OSError.
     for attempt in range(_REPETITIONS):
         if attempt:
             clock.sleep(_PAUSE_S * attempt)
         try:
             return request()
-        except OSError as error:
+        except (PreconditionFailed, KartothekCubeError, KeyError):
+            raise
+        except Exception as error:
             failure = error
     raise failure
 
@@ -111,10 +115,10 @@ def compare_and_swap_header(
     except FlushError as failure:
         # to find our header there proves nothing: it may be gone after a power failure
         raise UnknownOutcomeError(uuid, str(failure)) from failure
-    except OSError as failure:
+    except Exception as failure:
         try:
             stored, version = read_versioned(blobs, key)
-        except OSError:
+        except Exception:
             raise UnknownOutcomeError(uuid, str(failure)) from failure
         if stored == content:
             # only the answer was lost
@@ -178,7 +182,7 @@ def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
             blobs.delete_if(key, token)
         except PreconditionFailed:
             continue
-        except OSError:
+        except Exception:
             if blobs.exists(key):
                 raise
             # only the answer was lost
@@ -281,6 +285,8 @@ class CommitReceipt:
     before: str = ""
     #: id of that operation
     operation: str = ""
+    #: header to put in place of the new one once that operation is committed; empty for the same, settled
+    final: bytes = b""
 
 
 def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:

@@ -31,7 +31,6 @@ from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
     DatasetNotFoundError,
-    KartothekCubeError,
     UnknownOutcomeError,
 )
 from kartothek_cube.core.header import (
@@ -330,7 +329,7 @@ def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
         return attrs.evolve(record, aborted=others)
 
     # a note that stays does no harm
-    with suppress(OSError, KartothekCubeError, PreconditionFailed):
+    with suppress(Exception):
         _edit_record(blobs, uuid, remove)
         stored = read_header(uuid, blobs, with_token=True)
         record = _parse_stored(stored, uuid)
@@ -369,7 +368,7 @@ def delete_before(blobs: BlobStore, key: str | None) -> None:
     """Delete the archived state before an operation, unless the history of the dataset has it."""
     if key and is_before_key(key):
         # garbage at worst; a reader that needs it looks at the headers again
-        with suppress(OSError):
+        with suppress(Exception):
             blobs.delete([key])
 
 
@@ -388,15 +387,18 @@ def commit_operation(
     undo: Callable[[Sequence[CommitReceipt]], bool],
     *,
     creates: bool = False,
+    final_lineage: str | None = None,
 ) -> dict[str, T]:
     """Commit several datasets at once; the header of the coordinator, whose step is the last, decides."""
     # `touch` commits a coordinator without a step. With `creates`, datasets are created, of which the
     # coordinator may name an earlier operation: then a single step takes part in an operation, too.
+    # `final_lineage` is that of a coordinator which is created and whose final header is given, with those of
+    # all participants, in the receipts.
     if len(steps) < 2 and not (creates and _are_listed(blobs, coordinator, steps)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in attempts():
         try:
-            return _commit_once(blobs, coordinator, steps, touch, undo)
+            return _commit_once(blobs, coordinator, steps, touch, undo, final_lineage)
         except OperationAborted:
             # another writer aborted the operation: this one was too slow
             continue
@@ -416,8 +418,9 @@ def _commit_once(
     steps: Mapping[str, Step[T]],
     touch: Step[T],
     undo: Callable[[Sequence[CommitReceipt]], bool],
+    final_lineage: str | None,
 ) -> dict[str, T]:
-    lineage, token, creates = _coordinator_version(blobs, coordinator)
+    lineage, token, creates = _coordinator_version(blobs, coordinator, final_lineage or gen_uuid())
     operation = gen_uuid()
     role = Participation(operation, coordinator, lineage, creates=creates)
     results: dict[str, T] = {}
@@ -435,11 +438,12 @@ def _commit_once(
             # nothing is unknown: the operation is not committed
             raise error.__cause__ from error
         raise
-    except (OperationAborted, KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
+    except Exception:
         undo(receipts)
         raise
     step = steps.get(coordinator, touch)
-    result = _decide(blobs, coordinator, step, decision, receipts, undo, creates=creates)
+    has_final = creates and lineage == final_lineage
+    result = _decide(blobs, coordinator, step, decision, receipts, undo, creates, has_final)
     return {**results, coordinator: result} if coordinator in steps else results
 
 
@@ -450,33 +454,44 @@ def _decide(
     decision: Decision,
     receipts: list[CommitReceipt],
     undo: Callable[[Sequence[CommitReceipt]], bool],
-    *,
     creates: bool,
+    has_final: bool,
 ) -> T:
     """Commit the coordinator, with which the operation is committed."""
     try:
-        result, receipt = step(decision if decision.participants else None)
+        result, decided = step(decision if decision.participants else None)
         if creates and not _confirm(blobs, coordinator, decision.operation, receipts):
-            undo([receipt])
+            undo([decided])
             raise OperationAborted(decision.operation)
     except UnknownOutcomeError:
         # readers see all of the operation or none, as do later writers
         raise
-    except (OperationAborted, KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
+    except Exception:
         undo(receipts)
         raise
     for uuid in decision.participants:
         _remember(uuid, decision.operation)
     for receipt in receipts:
         delete_before(blobs, receipt.before)
+    if has_final and all(receipt.final for receipt in (*receipts, decided)):
+        _put_final_headers(blobs, [*receipts, decided])
     return result
 
 
-def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: Sequence[CommitReceipt]) -> bool:
-    """Record in the participants that the operation is committed; False if another writer aborted it."""
+def _put_final_headers(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:
+    """Put the final headers of a committed operation, that of the coordinator last."""
+    # Readers that meet headers of both kinds read them again: a failure costs them requests, no more.
+    with suppress(Exception):
+        for receipt in receipts:
+            uuid, key = receipt.base.uuid, receipt.base.header_key
+            compare_and_swap_header(blobs, uuid, key, receipt.final, receipt.header, receipt.token)
+
+
+def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: list[CommitReceipt]) -> bool:
+    """Record in participants and receipts that the operation is committed; False if it was aborted."""
     # Where the operation creates the coordinator there may have been no header in which an abort is noted.
     # And the participants must not depend on the coordinator, should that be deleted.
-    for receipt in receipts:
+    for number, receipt in enumerate(receipts):
         record = parse_record(receipt.state.extra)
         if record is None or record.participation is None:
             continue
@@ -484,11 +499,12 @@ def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: Seque
         uuid, key = receipt.base.uuid, receipt.base.header_key
         header = render(_with_record(receipt.state, settled), key)
         try:
-            compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
+            token = compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
+            receipts[number] = attrs.evolve(receipt, header=header, token=token)
         except PreconditionFailed:
             if not _is_committed(blobs, coordinator, operation, uuid):
                 return False
-        except (OSError, UnknownOutcomeError):
+        except Exception:
             # the coordinator says that it is committed
             continue
     return True
@@ -504,7 +520,7 @@ def _is_committed(blobs: BlobStore, coordinator: str, operation: str, uuid: str)
     return header is not None and header.participants.get(uuid) != operation
 
 
-def _coordinator_version(blobs: BlobStore, uuid: str) -> tuple[str, Token, bool]:
+def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple[str, Token, bool]:
     """Lineage and version of the header of a coordinator, and whether that dataset has to be created."""
 
     def add_record(state: DatasetMetadata) -> DatasetMetadata | None:
@@ -521,4 +537,4 @@ def _coordinator_version(blobs: BlobStore, uuid: str) -> tuple[str, Token, bool]
             # other software wrote it, and readers could not tell what is committed
             edit_header(blobs, uuid, add_record)
         raise ConcurrentWriteError(uuid)
-    return gen_uuid(), None, True
+    return new_lineage, None, True

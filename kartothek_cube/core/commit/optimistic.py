@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.change import (
@@ -150,6 +151,9 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     base = _load_base(blobs, change)
     if _is_committed(base.state, change):
         return _already_committed(blobs, base)
+    if not len(change.added) and _are_removed(base.state, change.replaces):
+        # a deletion that is repeated, or another writer has deleted the same
+        change = attrs.evolve(change, replaces=None)
     for requirement in change.requirements:
         requirement.check(base.state, change)
     new = apply(base.state, change)
@@ -207,7 +211,7 @@ def _resolve_unknown_outcome(blobs: BlobStore, change: ChangeSet) -> Result | No
     try:
         base = _load_base(blobs, change)
         return _already_committed(blobs, base) if _is_committed(base.state, change) else None
-    except OSError:
+    except Exception:
         # still unknown
         return None
 
@@ -225,6 +229,13 @@ def _is_committed(state: DatasetMetadata | None, change: ChangeSet) -> bool:
     if change.write_id and pc.any(pc.match_substring(state.partition_table.labels, change.write_id)).as_py():
         return True
     return bool((state.partition_table.positions(change.added.labels) >= 0).all())
+
+
+def _are_removed(state: DatasetMetadata | None, labels: pa.StringArray | None) -> bool:
+    """Whether a dataset exists without any of some partitions."""
+    return (
+        state is not None and labels is not None and not (state.partition_table.positions(labels) >= 0).any()
+    )
 
 
 def _is_unchanged(old: DatasetMetadata | None, new: DatasetMetadata, change: ChangeSet) -> bool:
@@ -295,7 +306,7 @@ def commit_state(
         receipt = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, mode)
     except (PreconditionFailed, ConcurrentWriteError):
         # garbage at worst, and the error tells more
-        with suppress(OSError):
+        with suppress(Exception):
             if snapshot is not None and not (is_before_key(snapshot) or blobs.exists(base.header_key)):
                 # the dataset was deleted: the deletion may have listed its files before the snapshot was
                 # there, and a new dataset of that name would take it for its own
@@ -375,6 +386,7 @@ def commit_copy(
         role.check(blobs, base)
     collections = _read_tombstones(blobs, base)
     before = None
+    final = b"" if base.state is not None or collections else header
     if collections != tombstone_entries(new.metadata) or base.old is not None or role is not None:
         # tombstones and operations of the source mean nothing here
         before = _archive(blobs, base, new, role)
@@ -393,12 +405,12 @@ def commit_copy(
         raise
     if schema is not None and base.state is not None:
         # while a dataset was replaced, the file held the schemas of both; nothing depends on this step
-        with suppress(OSError, PreconditionFailed):
+        with suppress(Exception):
             content, token = read_versioned(blobs, base.schema_key)
             if content != schema and content in (receipt.schema, base.schema):
                 blobs.put_if(base.schema_key, schema, token)
                 receipt = attrs.evolve(receipt, schema=schema)
-    return new, _complete(blobs, receipt, role, before)
+    return new, _complete(blobs, attrs.evolve(receipt, final=final), role, before)
 
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
@@ -447,14 +459,14 @@ def _put_state(
             _drop_other_format(blobs, base, token)
     except (PreconditionFailed, ConcurrentWriteError):
         # the next commit puts the right schema as well, so that a failure here costs nothing
-        with suppress(OSError):
+        with suppress(Exception):
             restore_if_ours(blobs, base.schema_key, put, base.schema)
         raise
     except UnknownOutcomeError:
         # our header may be there, and needs the schema
         raise
-    except OSError:
-        with suppress(OSError, PreconditionFailed):
+    except Exception:
+        with suppress(Exception):
             restore_schema(blobs, base, put)
         raise
     return CommitReceipt(base, header, token, put, new)
@@ -475,13 +487,13 @@ def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
     if base.old is None or base.old.key != other or base.header_key.endswith(".json"):
         try:
             delete_blob(blobs, other)
-        except (OSError, ConcurrentWriteError) as error:
+        except Exception as error:
             _LOGGER.warning("An outdated header of dataset %s is left: %s", base.uuid, error)
         return
     # a new msgpack header is the state once that in JSON is deleted, if it is still the one that was read
     try:
         blobs.delete_if(other, base.old.token)
-    except (OSError, PreconditionFailed):
+    except Exception:
         if not blobs.exists(other):
             # only the answer was lost
             return
@@ -564,7 +576,7 @@ def put_tombstoned_schema_again(
             with suppress(PreconditionFailed):
                 blobs.put_if(base.schema_key, file, token)
                 return
-    except OSError as error:
+    except Exception as error:
         # the header holds the schema, too, and the next commit or repair puts the file again
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
 
@@ -592,7 +604,7 @@ def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str
         state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     except DatasetNotFoundError:
         return list(written)
-    except (CorruptDatasetError, OSError, KeyError, NotImplementedError):
+    except Exception:
         # unknown: files that stay are garbage at worst
         return []
     used = index_keys(state)

@@ -16,7 +16,7 @@ from typing import Any
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.commit.header_store import attempts, header_format, read_versioned, retry_request
-from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
+from kartothek_cube.core.errors import ConcurrentWriteError, KartothekCubeError, UnknownOutcomeError
 from kartothek_cube.core.header import parse_header, parse_record
 from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY, check_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
@@ -196,7 +196,9 @@ def confirm_first_commit(
             # another commit is built on this one: it saw that no collection concerns these files, and any
             # that has begun since has seen the header
             return set()
-    except OSError as error:
+    except KartothekCubeError:
+        raise
+    except Exception as error:
         raise UnknownOutcomeError(uuid, str(error)) from error
 
 

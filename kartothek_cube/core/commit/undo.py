@@ -27,7 +27,6 @@ from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
     DatasetNotFoundError,
-    KartothekCubeError,
 )
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
@@ -120,7 +119,7 @@ def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
         try:
             rollback(blobs, receipt)
             delete_before(blobs, receipt.before)
-        except (KartothekCubeError, OSError, KeyError, ValueError) as error:
+        except Exception as error:
             complete = False
             _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.base.uuid, error)
     return complete

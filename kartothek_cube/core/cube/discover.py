@@ -530,6 +530,11 @@ class _Cut:
         for uuid in outdated:
             participation = self._participation(uuid, coordinator)
             if participation is not None and self._is_pending(uuid, participation, header):
+                committed = None if header is None else header.participants.get(uuid)
+                # not on top of what is committed: this header may be outdated
+                if committed != participation.previous and self._read_again(uuid):
+                    unchanged = False
+                    continue
                 try:
                     resolved[uuid] = load_before(self.blobs, uuid, participation)
                     continue
@@ -572,12 +577,7 @@ class _Cut:
         if participation.before is None:
             return False
         coordinator = self.states[participation.coordinator]
-        status = status_of(uuid, participation, header, coordinator is not None)
-        if status is Status.COMMITTED:
-            return False
-        # another operation than that before: this header is outdated
-        committed = None if header is None else header.participants.get(uuid)
-        return committed == participation.previous
+        return status_of(uuid, participation, header, coordinator is not None) is not Status.COMMITTED
 
     def _read_again(self, uuid: str) -> bool:
         """Read the newest header of a dataset; whether it has changed."""

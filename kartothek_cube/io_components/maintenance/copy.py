@@ -19,14 +19,12 @@ from kartothek_cube.core.commit.header_store import (
 )
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
 from kartothek_cube.core.commit.optimistic import commit_copy
-from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
     DatasetsInput,
     discover_datasets_unchecked,
-    discover_ktk_cube_dataset_ids,
     existing_dataset_ids,
     select_datasets,
 )
@@ -43,7 +41,13 @@ from kartothek_cube.core.errors import (
     UnknownOutcomeError,
     unknown_names,
 )
-from kartothek_cube.core.header import COMMIT_RECORD, parse_header
+from kartothek_cube.core.header import (
+    COMMIT_RECORD,
+    Participation,
+    parse_header,
+    parse_record,
+    participation_of,
+)
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.schema.file import (
     VersionedSchema,
@@ -221,10 +225,6 @@ def finish_copy(
     raise ConcurrentWriteError(copy.target_uuid)
 
 
-#: errors of a store, or of what it holds
-FAILURES = (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError)
-
-
 def copy_dataset_job(
     source_store: StoreInput,
     source_uuid: str,
@@ -382,7 +382,7 @@ def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
     """Copy the files of one task."""
     try:
         run_copy(open_blobs(plan.source), open_blobs(plan.target), task.keys)
-    except FAILURES as exc:
+    except Exception as exc:
         raise copy_error(plan, [], task.target_uuid, exc) from exc
 
 
@@ -404,15 +404,14 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
             copy = plan_copy_dataset(source, source_uuid, target_uuid, state, plan.uuids)
             run_copy(source, target, _missing(target, copy) if has_files else copy.keys)
             copies[target_uuid] = copy
-        except FAILURES as exc:
+        except Exception as exc:
             raise copy_error(plan, [], target_uuid, exc) from exc
     _commit_copies(plan, target, copies)
 
 
 def _commit_copies(plan: CopyPlan, target: BlobStore, copies: Mapping[str, DatasetCopy]) -> None:
-    """Put the headers of all datasets, the seed last."""
+    """Put the headers of all datasets, the seed last, as one operation."""
     started: list[str] = []
-    receipts: list[CommitReceipt] = []
 
     def put_header(copy: DatasetCopy, role: Role) -> tuple[None, CommitReceipt]:
         started.append(copy.target_uuid)
@@ -422,15 +421,23 @@ def _commit_copies(plan: CopyPlan, target: BlobStore, copies: Mapping[str, Datas
     seed = plan.target_cube.ktk_dataset_uuid(plan.target_cube.seed_dataset)
     steps = {uuid: partial(put_header, copy) for uuid, copy in copies.items()}
     try:
-        if seed in copies and not discover_ktk_cube_dataset_ids(plan.target_cube.uuid_prefix, target):
-            # a new cube: there is none before its seed, and headers stay byte by byte those of the source
-            for step in steps.values():
-                receipts.append(step(None)[1])
-        else:
-            commit_cube(plan.target_cube, target, steps, creates=True)
-    except FAILURES as exc:
-        undo_all(target, receipts)
+        commit_cube(plan.target_cube, target, steps, creates=True, final_lineage=_lineage(copies, seed))
+    except Exception as exc:
         raise copy_error(plan, started[:-1], started[-1] if started else seed, exc) from exc
+
+
+def _lineage(copies: Mapping[str, DatasetCopy], seed: str) -> str | None:
+    """Lineage of a seed that names the last operation of all other copies; None if it does not."""
+    # Then the headers of a new cube can be byte by byte those of the source.
+    record = parse_record(copies[seed].state.extra) if seed in copies else None
+    if record is None:
+        return None
+    for uuid in copies.keys() - {seed}:
+        participation = participation_of(copies[uuid].state.extra)
+        named = record.participants.get(uuid)
+        if participation is None or participation != Participation(named or "", seed, record.lineage):
+            return None
+    return record.lineage
 
 
 def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:

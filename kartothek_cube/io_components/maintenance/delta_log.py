@@ -254,7 +254,7 @@ def add_version(blobs: BlobStore, uuid: str, state: LogState, actions: Sequence[
     new = LogState(version, replay.files, replay.metadata, replay.protocol, replay.record)
     if version and version % _CHECKPOINT_INTERVAL == 0:
         # the version is there: readers without the checkpoint open more files
-        with suppress(OSError):
+        with suppress(Exception):
             _put_checkpoint(blobs, uuid, new)
     return new
 

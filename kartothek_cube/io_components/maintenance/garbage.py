@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from kartothek_cube.core import clock
+from kartothek_cube.core.arguments import converter_str_set
 from kartothek_cube.core.commit.header_store import (
     attempts,
     delete_headers,
@@ -129,7 +131,7 @@ def list_garbage(
     if not current.explicit_partitions:
         files = [blob for blob in files if _is_internal(blob.key, uuid)]
     files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
-    files += blobs.list(history_folder(uuid))
+    files += blobs.list(history_folder(uuid)) + blobs.list(_deletions_folder(uuid))
     log = blobs.list(log_folder(uuid))
     files += log
     tracked = {*file_keys(current), *schema_keys(current, blobs)}
@@ -492,6 +494,17 @@ def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
     return {name: record for name, record in records.items() if record is not None}
 
 
+def _load_hidden(cube: Cube, blobs: BlobStore) -> dict[str, DatasetMetadata]:
+    """The datasets that a rollback has hidden."""
+    hidden = {}
+    for name, record in _read_records(cube, blobs).items():
+        # deleted since
+        with suppress(DatasetNotFoundError):
+            if record.hidden:
+                hidden[name] = DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs)
+    return hidden
+
+
 def _delete_hidden(
     cube: Cube, blobs: BlobStore, records: Mapping[str, CommitRecord], retention: timedelta | None
 ) -> None:
@@ -560,9 +573,58 @@ def _delete_dataset_header(uuid: str, store: StoreInput) -> None:
     retry_request(partial(delete_headers, open_blobs(store), uuid))
 
 
-def _delete_cube_headers(seed: str, uuids: Sequence[str], store: StoreInput) -> None:
-    """Delete datasets of a cube, the seed first if it is among them."""
+def _deletions_folder(uuid: str) -> str:
+    """Prefix of the keys of the lists of files of deletions, by which a repetition goes on."""
+    return f"{uuid}/_deletions/"
+
+
+def _list_unfinished(cube: Cube, blobs: BlobStore) -> set[str]:
+    """Ids of datasets without a header, of which files are left by a deletion that was killed."""
+    start = cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    names = {name.removeprefix(start)[:-1] for name in blobs.list_dir(start) if name.endswith("/")}
+    names -= discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+    return {name for name in names if name and blobs.list(_deletions_folder(start + name))}
+
+
+def _list_files_left(blobs: BlobStore, uuid: str, lists: Iterable[str]) -> set[str]:
+    """The files that deletions of a dataset have left, and their tombstones."""
+    keys: set[str] = set()
+    for key in lists:
+        # a list that is deleted since is that of a deletion that has finished
+        with suppress(KeyError, ValueError):
+            files = json.loads(blobs.get(key))
+            keys.update(file for file in files if isinstance(file, str) and file.startswith(f"{uuid}/"))
+    garbage = map(Blob, [*keys, *lists])
+    return keys | {blob.key for blob in list_finished_tombstones(blobs, uuid, garbage, None)}
+
+
+def _list_by_dataset(keys: Iterable[str]) -> dict[str, list[str]]:
+    """Files to delete, by the key of a new list of those of one dataset."""
+    groups = groupby(sorted(keys), key=lambda key: key.partition("/")[0])
+    return {f"{_deletions_folder(uuid)}{gen_uuid()}.json": list(own) for uuid, own in groups}
+
+
+def _delete_listed(store: StoreInput, keys: Sequence[str]) -> None:
+    """Delete files as garbage, then the lists that name them."""
+    lists = [key for key in keys if key.startswith(_deletions_folder(key.partition("/")[0]))]
+    delete_garbage(store, set(keys).difference(lists))
+    retry_request(partial(open_blobs(store).delete, lists))
+
+
+def _delete_cube_headers(
+    seed: str,
+    uuids: Sequence[str],
+    deleted: Sequence[str],
+    store: StoreInput,
+    lists: Mapping[str, Sequence[str]],
+    replaced: Sequence[str],
+) -> None:
+    """Delete datasets of a cube, the seed first if it is among them; others are deleted already."""
     blobs = open_blobs(store)
+    # what only the headers tell must not be lost with them, should this process be killed
+    for key, files in lists.items():
+        blobs.put(key, json.dumps(files).encode(), durable=True)
+    retry_request(partial(blobs.delete, replaced))
     if seed in uuids:
         retry_request(partial(delete_headers, blobs, seed))
     others = [uuid for uuid in uuids if uuid != seed]
@@ -573,7 +635,7 @@ def _delete_cube_headers(seed: str, uuids: Sequence[str], store: StoreInput) -> 
     if seed not in uuids:
         # else readers would look for them, should one be created at the moment
         with suppress(DatasetNotFoundError):
-            retry_request(partial(forget_participants, blobs, seed, others))
+            retry_request(partial(forget_participants, blobs, seed, [*others, *deleted]))
 
 
 def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> list[str]:
@@ -595,17 +657,44 @@ def delete_cube_job(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int | None = None
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the headers of a cube, then all other files in any order."""
+    ensure_cube(cube)
+    blobs = open_blobs(store)
     if datasets is None:
         # also those of an operation that has not committed
         finish_operations(cube, store)
+    unfinished = set() if isinstance(datasets, Mapping) else _list_unfinished(cube, blobs)
+    if datasets is not None and not isinstance(datasets, Mapping):
+        requested = converter_str_set(datasets)
+        unfinished &= requested
+        datasets = requested - unfinished
     selected = select_datasets(cube, store, datasets)
-    keys = _list_cube_files(selected.values(), open_blobs(store))
-    description = f"delete cube {cube.uuid_prefix}"
-    factory, seed = store_factory(store), cube.ktk_dataset_uuid(cube.seed_dataset)
+    if not isinstance(datasets, Mapping):
+        hidden = _load_hidden(cube, blobs)
+        selected |= {name: ds for name, ds in hidden.items() if datasets is None or name in datasets}
+    keys = _list_cube_files(selected.values(), blobs)
     # the seed first: without it there is no cube any more
     uuids = [selected[name].uuid for name in cube.join_order(selected)]
-    delete = partial(_delete_cube_headers, seed, uuids, factory)
-    return delete_files_job("delete_cube", description, factory, keys, blocksize, delete, "headers")
+    deleted = [cube.ktk_dataset_uuid(name) for name in sorted(unfinished)]
+    replaced: list[str] = []
+    for uuid in (*uuids, *deleted):
+        lists = [blob.key for blob in blobs.list(_deletions_folder(uuid))]
+        keys += _list_files_left(blobs, uuid, lists) if uuid in deleted else []
+        replaced += lists
+    blocks = [*batched(_order_keys(set(keys)), blocksize or max(len(keys), 1))]
+    new = [_list_by_dataset(block) for block in blocks]
+    seed, factory = cube.ktk_dataset_uuid(cube.seed_dataset), store_factory(store)
+    all_lists = dict(chain.from_iterable(block.items() for block in new))
+    return Job(
+        name="delete_cube",
+        description=f"delete cube {cube.uuid_prefix}",
+        context=factory,
+        tasks=[[*block, *lists] for block, lists in zip(blocks, new, strict=True)],
+        run=_delete_listed,
+        finish=discard_results,
+        merge=discard_results,
+        prepare=partial(_delete_cube_headers, seed, uuids, deleted, factory, all_lists, replaced),
+        steps=("headers", "files", "done"),
+    )
 
 
 def delete_dataset_job(

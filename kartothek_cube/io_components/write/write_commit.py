@@ -347,6 +347,7 @@ def commit_cube(
     info: OperationInfo | None = None,
     *,
     creates: bool = False,
+    final_lineage: str | None = None,
 ) -> dict[str, T]:
     """Commit datasets of a cube, by uuid, at once; undo what was committed if one of them fails."""
     seed = cube.ktk_dataset_uuid(cube.seed_dataset)
@@ -355,7 +356,8 @@ def commit_cube(
         table = DatasetMetadata.load_from_store(seed, blobs, load_schema=False).table_name
         return commit(blobs, ChangeSet(seed, table, info=info), role=role)
 
-    return commit_operation(blobs, seed, steps, touch, partial(undo_all, blobs), creates=creates)
+    undo = partial(undo_all, blobs)
+    return commit_operation(blobs, seed, steps, touch, undo, creates=creates, final_lineage=final_lineage)
 
 
 def _check_unique_cells(plan: CubeWritePlan, results: Written) -> None:

@@ -132,6 +132,14 @@ def test_a_write_that_dies_is_invisible(store, write, after):
     pd.testing.assert_frame_equal(died, answer(again))
 
 
+@pytest.mark.parametrize("after", range(3))
+def test_a_write_that_dies_on_top_of_a_commit_of_other_software_is_invisible(store, after):
+    edit_header(lambda: store, "cube++second", lambda header: header.pop("kartothek_cube"))
+    before = answer(store)
+    assert die(store, WRITES["append"], after)
+    pd.testing.assert_frame_equal(answer(store), before)
+
+
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
 @pytest.mark.parametrize("finish", [repair_cube, cleanup_cube])
 def test_it_is_finished_off(store, write, finish):

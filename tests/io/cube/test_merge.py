@@ -10,6 +10,9 @@ from storefact import get_store_from_url
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DuplicateCellsError
+from kartothek_cube.core.naming import is_header_key
+from kartothek_cube.core.store import PreconditionFailed
+from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io.eager_cube import (
     append_to_cube,
@@ -22,6 +25,7 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io_components.write import merge
+from kartothek_cube.io_components.write.cube_plan import plan_merge
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i"])
 
@@ -245,3 +249,57 @@ def test_the_schema_is_updated_meanwhile(store, monkeypatch, change, start):
             merge_into_cube(frame(start, start + 2, 10), CUBE, store)
         assert len(stored(store)) == 16
     assert verify_cube(CUBE, store).ok
+
+
+@pytest.fixture
+def deletion(store):
+    """A job that deletes all rows of a partition, after its tasks."""
+    context = merge.MergeContext(plan_merge(CUBE, store), "drop")
+    job = merge.merge_cube_job(context, frame(0, 4).assign(drop=True))
+    parts = [job.run(job.context, task) for task in job.tasks]
+    return lambda: job.finish(parts)
+
+
+def test_a_deletion_of_whole_partitions_can_be_repeated(store, deletion):
+    assert (
+        repr(deletion())
+        == repr(deletion())
+        == "<merge: 0 rows inserted, 0 updated, 4 deleted in 1 partition>"
+    )
+    assert stored(store)["x"].tolist() == list(range(4, 16))
+    again = merge_into_cube(frame(0, 4).assign(drop=True), CUBE, store, delete_column="drop")
+    assert again.rows_deleted == 0
+
+
+def test_a_deletion_of_whole_partitions_whose_answer_is_lost_below_another_commit(
+    store, deletion, monkeypatch
+):
+    """The client repeats the request, and the header is that of the other writer by then."""
+    put_if = GenericBlobStore.put_if
+
+    def lose(self, key, data, token):
+        if not is_header_key(key):
+            return put_if(self, key, data, token)
+        monkeypatch.undo()
+        put_if(self, key, data, token)
+        append_to_cube(frame(16, 20), CUBE, store)
+        raise PreconditionFailed(key)
+
+    monkeypatch.setattr(GenericBlobStore, "put_if", lose)
+    deletion()
+    assert stored(store)["x"].tolist() == list(range(4, 20))
+
+
+def append_some(store):
+    append_to_cube(frame(0, 2), CUBE, store)
+
+
+def rewrite(store):
+    merge_into_cube(frame(0, 2, 7), CUBE, store)
+
+
+@pytest.mark.parametrize("other", [append_some, rewrite])
+def test_a_deletion_of_whole_partitions_does_not_delete_rows_of_others(store, deletion, other):
+    other(store)
+    with pytest.raises(ConcurrentWriteError):
+        deletion()

@@ -51,6 +51,7 @@ __all__ = (
     "plan_build",
     "plan_extend",
     "plan_merge",
+    "plan_overwrite_partitions",
     "plan_remove",
     "plan_update",
     "removal_conditions",
@@ -309,6 +310,23 @@ def plan_append(
     others = existing if is_merge else None
     plan = _plan_existing("append", cube, store, datasets, metadata, df_serializer, others)
     return attrs.evolve(plan, unique_cells=unique_cells)
+
+
+def plan_overwrite_partitions(
+    cube: Cube, store: StoreInput, name: str, schema_mode: SchemaMode = "strict"
+) -> CubeWritePlan:
+    """Plan to replace those partitions of a dataset for which there is input."""
+    plan = plan_append(cube, store, [name], schema_mode=schema_mode)
+    existing = discover_datasets(cube, store)
+    others = sorted(set(existing) - {name})
+    if name == cube.seed_dataset and others:
+        raise ValueError(
+            f"Partitions of the seed cannot be overwritten alone: rows of {', '.join(others)} would be "
+            "joined to the new ones. Use update_cube, which names the datasets to remove partitions from"
+        )
+    labels = existing[name].partition_table.labels
+    change = attrs.evolve(plan.changes[name], overwrites_partitions=True, assumed_labels=labels)
+    return attrs.evolve(plan, operation="update", changes={name: change}, keep_empty=True)
 
 
 def plan_merge(

@@ -63,6 +63,8 @@ class DatasetWritePlan:
     remove_where: list[ConjunctionType] | None = None
     #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
     assumed_labels: pa.StringArray | None = None
+    #: whether stored partitions with the key values of written ones are removed
+    overwrites_partitions: bool = False
     #: labels that the added partitions replace, and what the commit requires beyond the fields above
     replaces: pa.StringArray | None = None
     requires: tuple[Requirement, ...] = ()
@@ -83,6 +85,7 @@ class DatasetWritePlan:
             merge_metadata=None if merger is None else partial(_merge_metadata, merger),
             partition_keys=self.context.partition_on,
             remove_where=self.remove_where,
+            overwrites_partitions=self.overwrites_partitions,
             storage_format=self.storage_format,
             merge_schema=self.merge_schema,
             batch=self.batch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 import pyarrow as pa
@@ -38,6 +38,7 @@ from kartothek_cube.io_components.write.write_plan import (
     CallerLine,
     CubeWritePlan,
     DatasetWritePlan,
+    RowsOutside,
     SchemaMode,
     is_merge_mode,
 )
@@ -399,13 +400,18 @@ def plan_update(
     ktk_cube_dataset_ids: str | Iterable[str] | None,
     metadata: CubeMetadata | None = None,
     df_serializer: Any = None,
+    *,
+    rows_outside: RowsOutside = "raise",
 ) -> CubeWritePlan:
     """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
     ensure_cube(cube)
+    if rows_outside not in get_args(RowsOutside):
+        raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {rows_outside!r}")
     names = converter_str_set(ktk_cube_dataset_ids)
-    return _plan_removal(
+    plan = _plan_removal(
         "update", cube, store, remove_conditions, names, metadata, df_serializer, argument="remove_conditions"
     )
+    return attrs.evolve(plan, rows_outside=rows_outside)
 
 
 # -- conditions of removals ---------------------------------------------------------------------------------

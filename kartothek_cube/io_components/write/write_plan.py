@@ -33,6 +33,7 @@ __all__ = (
     "CubeWritePlan",
     "DatasetConstraints",
     "DatasetWritePlan",
+    "RowsOutside",
     "SchemaMode",
     "WritePlan",
     "is_merge_mode",
@@ -42,6 +43,8 @@ __all__ = (
 
 #: whether input has the columns of the dataset, or may lack some and add others
 SchemaMode = Literal["strict", "merge"]
+#: what an update does with input for partitions that its conditions do not select
+RowsOutside = Literal["raise", "warn", "append"]
 
 
 def is_merge_mode(schema_mode: SchemaMode) -> bool:
@@ -179,6 +182,7 @@ class CubeWritePlan(WritePlan):
     unique_cells: bool = False
     #: line of the user that asks for a removal of partitions, if one does
     caller: CallerLine | None = attrs.field(default=None, eq=False)
+    rows_outside: RowsOutside = "append"
 
     @property
     def job_name(self) -> str:

@@ -343,9 +343,10 @@ def append_to_cube(
     metadata
         Metadata to set by dataset id; other entries stay.
     schema_mode
-        ``strict``: rows have the columns of the dataset. ``merge``: they may lack payload columns, which are
-        null there or have the default of :func:`update_schema`, and new payload columns are added, which are
-        null in existing rows. All frames of a dataset in one call have the same columns.
+        ``strict``: rows have the columns of the dataset. ``merge``: new cells may lack payload columns, which
+        are null there or have the default of :func:`update_schema`, and new payload columns are added, which
+        are null in existing rows. A cell that would lose a stored value in this way is an error: use
+        :func:`merge_into_cube`. All frames of a dataset in one call have the same columns.
     unique_cells
         Whether a cell of the seed that is already in another partition of the cube is an error. Otherwise
         both are rows of a query. Only files are read that share a value of each indexed dimension; a

@@ -47,6 +47,7 @@ from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.cube_plan import plan_remove
 from kartothek_cube.io_components.write.dataset_plan import plan_store
+from kartothek_cube.io_components.write.kept_values import ValuesKept
 from kartothek_cube.io_components.write.table_writer import (
     WriteResult,
     Written,
@@ -205,6 +206,11 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     changes = _change_sets(plan, results)
     others: Mapping[str, DatasetMetadata] = {}
     if isinstance(plan, CubeWritePlan):
+        kept = ValuesKept(blobs, plan.cube)
+        changes = {
+            name: attrs.evolve(change, requires=(*change.requires, kept)) if change.merge_schema else change
+            for name, change in changes.items()
+        }
         others = _check_cube_write(plan, results, changes, blobs)
     else:
         _check_dataset_write(plan.dataset, results)
@@ -212,6 +218,9 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
         written = _commit_datasets(plan, changes, blobs)
     except ConcurrentWriteError as error:
         check_same_store(plan.store, error.dataset_uuid)
+        raise
+    except ValueError:
+        delete_uncommitted(plan.store, results.values())
         raise
     return DatasetsById({**others, **written})
 

@@ -48,7 +48,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
 from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_cube_job
-from kartothek_cube.io_components.write.write_plan import SchemaMode
+from kartothek_cube.io_components.write.write_plan import RowsOutside, SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -343,9 +343,10 @@ def append_to_cube(
     metadata
         Metadata to set by dataset id; other entries stay.
     schema_mode
-        ``strict``: rows have the columns of the dataset. ``merge``: they may lack payload columns, which are
-        null there or have the default of :func:`update_schema`, and new payload columns are added, which are
-        null in existing rows. All frames of a dataset in one call have the same columns.
+        ``strict``: rows have the columns of the dataset. ``merge``: new cells may lack payload columns, which
+        are null there or have the default of :func:`update_schema`, and new payload columns are added, which
+        are null in existing rows. A cell that would lose a stored value in this way is an error: use
+        :func:`merge_into_cube`. All frames of a dataset in one call have the same columns.
     unique_cells
         Whether a cell of the seed that is already in another partition of the cube is an error. Otherwise
         both are rows of a query. Only files are read that share a value of each indexed dimension; a
@@ -457,6 +458,7 @@ def update_cube(
     *,
     progress: bool = False,
     datasets: str | Iterable[str] | None = None,
+    rows_outside: RowsOutside = "raise",
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions of datasets and add others, in one commit per dataset.
@@ -470,14 +472,17 @@ def update_cube(
     store
         Store, factory or URL.
     remove_conditions
-        Partitions to remove, as in :func:`remove_partitions`; None removes nothing. Input for other
-        partitions is appended to them, with a warning.
+        Partitions to remove, as in :func:`remove_partitions`; None removes nothing.
     datasets, ktk_cube_dataset_ids
         Datasets to update, also those for which there is no input.
     metadata
         Metadata to set by dataset id; other entries stay.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
+    rows_outside
+        What to do with input for partitions that ``remove_conditions`` do not select: ``"raise"`` an error;
+        ``"append"`` it, beside the rows that are stored there; ``"warn"`` and append it, as
+        ``update_cube_from_bag`` does by default, for users of kartothek.
 
     Returns
     -------
@@ -487,8 +492,8 @@ def update_cube(
     Raises
     ------
     ValueError
-        For input of other datasets, conditions on other columns than the partition columns of the
-        cube, and as :func:`append_to_cube`.
+        For input of other datasets or outside of the conditions, conditions on other columns than the
+        partition columns of the cube, and as :func:`append_to_cube`.
     ConcurrentWriteError
         If another writer added partitions in the range that is removed.
     MultiTableCommitAborted
@@ -496,7 +501,15 @@ def update_cube(
     """
     with progress_bar("update", progress):
         frames = collect_input(data, cube)
-        plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+        plan = plan_update(
+            cube,
+            store,
+            remove_conditions,
+            ktk_cube_dataset_ids,
+            metadata,
+            df_serializer,
+            rows_outside=rows_outside,
+        )
         return execute(write_cube_job(plan, frames))
 
 

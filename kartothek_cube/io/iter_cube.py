@@ -52,7 +52,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 )
 from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata, iter_elements
 from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, RowsOutside, SchemaMode
 from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -192,6 +192,7 @@ def update_cube__iter(
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
+    rows_outside: RowsOutside = "raise",
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions of datasets and add others, in one commit per dataset.
@@ -199,7 +200,15 @@ def update_cube__iter(
     See :func:`kartothek_cube.io.eager_cube.update_cube`. ``data`` is as in :func:`build_cube__iter`. Removal
     and input of a dataset are one commit.
     """
-    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(
+        cube,
+        store,
+        remove_conditions,
+        ktk_cube_dataset_ids,
+        metadata,
+        df_serializer,
+        rows_outside=rows_outside,
+    )
     return _write(plan, data)
 
 

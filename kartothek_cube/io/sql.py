@@ -16,7 +16,10 @@ Examples
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.typing import StoreInput
@@ -68,7 +71,8 @@ def connect(
     ImportError
         DuckDB is not installed.
     ValueError
-        There is no such cube or version.
+        There is no such cube or version; or columns, datasets or cubes have names that DuckDB does not tell
+        apart, since it ignores upper and lower case of ASCII letters; or the cube has a name of DuckDB's own.
     """
     ensure_cube(cube)
     ids = sorted(load_datasets(cube, store, None, as_of))
@@ -77,11 +81,15 @@ def connect(
         name: cube_dataset(cube, store, dataset_id=name, timestamp_unit=timestamp_unit, as_of=as_of)
         for name in (None, *ids)
     }
+    for name, source in sources.items():
+        where = f"cube {prefix!r}" if name is None else f"dataset {name!r}"
+        _check_columns(source.schema, where)
     opened = _connect() if connection is None else connection
+    _check_views(opened, prefix, ids)
     opened.execute(f"CREATE SCHEMA IF NOT EXISTS {_quote(prefix)}")
     for name, source in sources.items():
         # Python objects can only be views of the temporary schema
-        view = f"{prefix}++{name or ''}"
+        view = _source_name(prefix, name)
         opened.register(view, source)
         target = _quote(prefix) if name is None else f"{_quote(prefix)}.{_quote(name)}"
         opened.execute(f"CREATE OR REPLACE VIEW {target} AS FROM temp.{_quote(view)}")
@@ -95,6 +103,62 @@ def _connect() -> duckdb.DuckDBPyConnection:
         raise ImportError("SQL needs DuckDB: pip install 'kartothek_cube[sql]'") from error
     connection: duckdb.DuckDBPyConnection = duckdb.connect()
     return connection
+
+
+def _source_name(prefix: str, dataset: str | None) -> str:
+    return f"{prefix}++{dataset or ''}"
+
+
+def _fold(name: str) -> bytes:
+    """A name as DuckDB compares it."""
+    return name.encode().lower()
+
+
+def _check_columns(fields: Iterable[pa.Field], where: str, parent: str = "") -> None:
+    """Refuse columns, and fields of structs, that differ in case only."""
+    seen: dict[bytes, str] = {}
+    for field in fields:
+        name = parent + field.name
+        other = seen.setdefault(_fold(name), name)
+        if other != name:
+            raise ValueError(
+                f"SQL does not tell {other} and {name} of {where} apart: DuckDB ignores upper and lower "
+                "case. Rename one, for example by update_schema"
+            )
+        if pa.types.is_nested(field.type):
+            inner = [field.type.field(number) for number in range(field.type.num_fields)]
+            _check_columns(inner, where, f"{name}.")
+
+
+def _check_views(connection: duckdb.DuckDBPyConnection, prefix: str, datasets: Sequence[str]) -> None:
+    """Refuse names that mean something else in DuckDB, or a view of another cube or dataset."""
+    databases = connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()
+    if _fold(prefix) in {b"information_schema", b"pg_catalog", *(_fold(name) for (name,) in databases)}:
+        raise ValueError(
+            f"Cube {prefix!r} cannot be opened in SQL: DuckDB has a schema or database of that name. Copy it "
+            "under another name (copy_cube), or pass a connection to another database"
+        )
+    views = connection.execute("SELECT view_name FROM duckdb_views() WHERE temporary AND NOT internal")
+    names = [name for (name,) in views.fetchall() if "++" in name]
+    owners = {_view_name(name): name for name in names}
+    for source in (_source_name(prefix, dataset) for dataset in (None, *datasets)):
+        other = owners.setdefault(_view_name(source), source)
+        if other != source:
+            raise ValueError(
+                f"SQL does not tell {_describe(other)} and {_describe(source)} apart: DuckDB ignores upper "
+                "and lower case. Use a connection for each, or copy one under another name (copy_cube)"
+            )
+
+
+def _view_name(source: str) -> tuple[bytes, bytes]:
+    """Schema and name of the view of a cube or dataset, as DuckDB compares them."""
+    prefix, _, dataset = source.partition("++")
+    return (_fold(prefix), _fold(dataset)) if dataset else (b"main", _fold(prefix))
+
+
+def _describe(source: str) -> str:
+    prefix, _, dataset = source.partition("++")
+    return f"dataset {dataset!r} of cube {prefix!r}" if dataset else f"cube {prefix!r}"
 
 
 def _quote(name: str) -> str:

@@ -114,6 +114,10 @@ def test_all_cubes_of_a_store(ok, error, call, url, tmp_path):
     result = call("sql", "SELECT count(*) AS n FROM shops", "-o", "csv")
     assert (result.exit_code, result.stdout) == (0, '"n"\n2\n')
     assert "Cube cube is left out: " in result.stderr
+    build_cube(pd.DataFrame({"x": [1], "p": ["a"]}), Cube(["x"], ["p"], "temp"), url)
+    result = call("sql", "SELECT count(*) AS n FROM shops", "-o", "csv")
+    assert (result.exit_code, result.stdout) == (0, '"n"\n2\n')
+    assert "Cube temp is left out: Cube 'temp' cannot be opened in SQL" in result.stderr
     (tmp_path / "empty").mkdir()
     assert "has no cubes" in error(str(tmp_path / "empty"), "sql", "SELECT 1")
 

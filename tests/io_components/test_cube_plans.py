@@ -14,14 +14,20 @@ from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import schema_to_bytes
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.eager_cube import build_cube, extend_cube, query_cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube, query_cube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_update
+from kartothek_cube.io_components.write.cube_plan import (
+    plan_append,
+    plan_build,
+    plan_overwrite_partitions,
+    plan_update,
+)
 from kartothek_cube.io_components.write.table_writer import merge_writes
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
@@ -105,6 +111,21 @@ def test_unit_tasks_cover_the_query_once(store_factory: Any) -> None:
     ]
     got = pd.concat([t.to_pandas() for t in tables]).sort_values("x", ignore_index=True)
     pd.testing.assert_frame_equal(got, query_cube(CUBE, store_factory)[0].sort_values("x", ignore_index=True))
+
+
+def test_an_overwrite_of_partitions_loses_no_concurrent_append_to_them(store_factory: Any) -> None:
+    build_cube([frame(p, v0=0.5) for p in range(3)], CUBE, store_factory)
+    plan = plan_overwrite_partitions(CUBE, store_factory, "seed")
+    written = run_write(plan, prepare(plan, {"seed": [frame(1, x=[7], v0=1.5)]}))
+    append_to_cube(frame(1, x=[8], v0=2.5), CUBE, store_factory)
+    with pytest.raises(ConcurrentWriteError, match="p=1/"):
+        finish_write(plan, [written])
+    plan = plan_overwrite_partitions(CUBE, store_factory, "seed")
+    append_to_cube(frame(2, x=[9], v0=3.5), CUBE, store_factory)
+    finish_write(plan, [written])
+    finish_write(plan, [written])
+    cells = query_cube(CUBE, store_factory)[0].query("p > 0")[["p", "x"]]
+    assert sorted(map(tuple, cells.to_numpy())) == [(1, 7), (2, 1), (2, 2), (2, 9)]
 
 
 def state(store_factory: Any) -> dict[str, bytes]:

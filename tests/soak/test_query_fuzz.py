@@ -21,7 +21,6 @@ SEED = int(os.environ.get("KARTOTHEK_CUBE_SEED", datetime.date.today().toordinal
 BATCH = 50
 
 
-@pytest.mark.filterwarnings("ignore:Update of dataset")
 @pytest.mark.parametrize("first", range(SEED, SEED + CASES, BATCH))
 def test_queries_of_random_cubes(first, tmp_path):
     counts: Counter[str] = Counter()

@@ -391,7 +391,13 @@ def change(fuzzed: FuzzedCube) -> None:
         if conditions:
             for name in names:
                 datasets[name].remove(cube, literals)
-        fuzzed.write("update_cube", elements, remove_conditions=conditions, ktk_cube_dataset_ids=names)
+        fuzzed.write(
+            "update_cube",
+            elements,
+            remove_conditions=conditions,
+            ktk_cube_dataset_ids=names,
+            rows_outside="append",
+        )
     elif operation == "remove" and conditions:
         fuzzed.log.append(f"remove {conditions} {names}")
         eager_cube.remove_partitions(cube, fuzzed.store, conditions, names)

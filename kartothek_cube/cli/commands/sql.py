@@ -87,10 +87,9 @@ def _connect_all(state: CliContext) -> duckdb.DuckDBPyConnection:
     for prefix in list_cubes(state.store):
         try:
             cube, _ = discover_cube(prefix, state.store)
+            connection = connect(cube.copy(index_columns=()), state.store, connection=connection)
         except (ValueError, KeyError, NotImplementedError) as error:
             click.echo(f"Cube {prefix} is left out: {one_line(error)}", err=True)
-            continue
-        connection = connect(cube.copy(index_columns=()), state.store, connection=connection)
     if connection is None:
         usage_error("The store has no cubes")
     return _limit_threads(state, connection)

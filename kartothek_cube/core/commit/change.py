@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
@@ -97,6 +98,8 @@ class ChangeSet:
     added: PartitionTable = attrs.field(factory=PartitionTable.empty)
     #: partitions to remove, as a predicate on indexed columns; None for none, ``[]`` for all
     remove_where: list[ConjunctionType] | None = None
+    #: whether partitions that have the key values of added ones are removed as well
+    overwrites_partitions: bool = False
     #: labels of the partitions that the added ones replace (compaction)
     replaces: pa.StringArray | None = None
     #: for each added partition the replaced label whose place in the order of commit it takes; None: the end
@@ -159,11 +162,16 @@ class ChangeSet:
         return bool(self.new_indices) and self.new_indices <= state.secondary_indices.keys()
 
     def removal_mask(self, state: DatasetMetadata) -> Mask:
-        """Mask of the partitions of a state that `remove_where` selects, without the added ones."""
-        mask = np.zeros(len(state.partition_table), dtype=bool)
+        """Mask of the partitions of a state that are removed by their key values, without the added ones."""
+        table, keys = state.partition_table, state.partition_keys or ()
+        mask = np.zeros(len(table), dtype=bool)
         if self.remove_where is not None:
             mask[select_partitions(state, self.remove_where or None)] = True
-            added = state.partition_table.positions(self.added.labels)
+        if self.overwrites_partitions and len(self.added):
+            written = partition_folders(self.added, keys, state.schema)
+            mask |= to_numpy(pc.is_in(partition_folders(table, keys, state.schema), value_set=written))
+        if mask.any():
+            added = table.positions(self.added.labels)
             mask[added[added >= 0]] = False
         return mask
 
@@ -218,7 +226,7 @@ class NoUnseenPartitions:
 
     def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has added one since."""
-        if state is None or change.remove_where is None:
+        if state is None:
             return
         unseen = change.removal_mask(state)
         seen = state.partition_table.positions(self.labels)

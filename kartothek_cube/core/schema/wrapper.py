@@ -407,7 +407,7 @@ def _is_stored(schema: SchemaWrapper) -> bool:
 
 #: what to do about a missing and about an additional column, in rows for a dataset and in several inputs
 _REMEDIES_OF_STORED = (
-    'add the column, with nulls where values are unknown, or append with schema_mode="merge"',
+    'add the column, or leave it out: of new cells with schema_mode="merge", of others with merge_into_cube',
     'drop the column, or append with schema_mode="merge"',
 )
 _REMEDIES_OF_INPUT = (

@@ -53,7 +53,12 @@ from kartothek_cube.io_components.write.cube_plan import (
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode, with_write_id
+from kartothek_cube.io_components.write.write_plan import (
+    CubeWritePlan,
+    RowsOutside,
+    SchemaMode,
+    with_write_id,
+)
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -195,16 +200,26 @@ def update_cube_from_bag(
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
+    rows_outside: RowsOutside = "warn",
 ) -> Bag:
     """
     Remove partitions of datasets and add others, in one commit per dataset.
 
     See :func:`kartothek_cube.io.eager_cube.update_cube`. ``data`` and ``store`` are as in
-    :func:`build_cube_from_bag`. The only element of the result are the updated datasets. Removal and input of
-    a dataset are one commit.
+    :func:`build_cube_from_bag`. The only element of the result are the updated datasets. By default,
+    ``rows_outside`` is ``"warn"``: kartothek appends such rows. Removal and input of a dataset are one
+    commit.
     """
     store = as_factory(store)
-    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(
+        cube,
+        store,
+        remove_conditions,
+        ktk_cube_dataset_ids,
+        metadata,
+        df_serializer,
+        rows_outside=rows_outside,
+    )
     return _write(plan, data)
 
 

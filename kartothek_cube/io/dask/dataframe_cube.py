@@ -49,7 +49,12 @@ from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build
 from kartothek_cube.io_components.write.table_writer import Written, merge_writes
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode, with_write_id
+from kartothek_cube.io_components.write.write_plan import (
+    CubeWritePlan,
+    RowsOutside,
+    SchemaMode,
+    with_write_id,
+)
 from kartothek_cube.io_components.write.write_tasks import prepare, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -238,6 +243,7 @@ def update_cube_from_dataframe(
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
+    rows_outside: RowsOutside = "raise",
 ) -> Delayed:
     """
     Remove partitions of datasets and add others, in one commit per dataset.
@@ -247,7 +253,15 @@ def update_cube_from_dataframe(
     """
     store = as_factory(store)
     frames = _by_id(data, cube)
-    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(
+        cube,
+        store,
+        remove_conditions,
+        ktk_cube_dataset_ids,
+        metadata,
+        df_serializer,
+        rows_outside=rows_outside,
+    )
     return _write(plan, frames)
 
 

@@ -54,7 +54,12 @@ from kartothek_cube.io_components.write.cube_plan import (
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata, iter_elements
 from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode, with_write_id
+from kartothek_cube.io_components.write.write_plan import (
+    CubeWritePlan,
+    RowsOutside,
+    SchemaMode,
+    with_write_id,
+)
 from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -194,6 +199,7 @@ def update_cube_from_delayed(
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
+    rows_outside: RowsOutside = "raise",
 ) -> Delayed:
     """
     Remove partitions of datasets and add others, in one commit per dataset.
@@ -203,7 +209,15 @@ def update_cube_from_delayed(
     are one commit.
     """
     store = as_factory(store)
-    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(
+        cube,
+        store,
+        remove_conditions,
+        ktk_cube_dataset_ids,
+        metadata,
+        df_serializer,
+        rows_outside=rows_outside,
+    )
     return _write(plan, data)
 
 

@@ -33,9 +33,12 @@ __all__ = (
 
 #: name of the format
 FORMAT = "kartothek_cube"
+#: the overwrite mode, as an option of a write and as one of a session; the former takes precedence
+_OVERWRITE, _SESSION_OVERWRITE = "partitionOverwriteMode", "spark.sql.sources.partitionOverwriteMode"
 #: options that Spark adds to those of users, also when it asks for the columns of a table of its catalog
 _OF_SPARK = frozenset(
     {"path", "checkpointlocation", "queryname", "provider", "owner", "location", "external"}
+    | {_SESSION_OVERWRITE.lower()}
 )
 #: what Spark calls the points in time of a read
 _VERSION, _TIMESTAMP = "versionAsOf", "timestampAsOf"
@@ -197,6 +200,9 @@ class WriteOptions:
     schema_mode
         Whether appended rows have the columns of the dataset (``strict``), or may add some and leave out
         some (``merge``).
+    overwrites_partitions
+        Whether mode ``overwrite`` replaces only the partitions that are written, as Spark's
+        ``partitionOverwriteMode=dynamic`` says.
     """
 
     store: str
@@ -209,6 +215,7 @@ class WriteOptions:
     partition_on: Names | None = None
     if_exists: str = "append"
     schema_mode: SchemaMode = "strict"
+    overwrites_partitions: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -220,7 +227,11 @@ class WriteOptions:
         ...
         ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: ...
         """
-        return _parse(cls, options)
+        texts = {str(name).lower(): value for name, value in options.items()}
+        mode = texts.get(_OVERWRITE.lower(), texts.get(_SESSION_OVERWRITE.lower(), "static")).lower()
+        if mode not in ("static", "dynamic"):
+            raise ValueError(f"Format {FORMAT}: option {_OVERWRITE!r} is static or dynamic, got {mode!r}")
+        return attrs.evolve(_parse(cls, options), overwrites_partitions=mode == "dynamic")
 
 
 def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
@@ -300,7 +311,7 @@ _LOST = (
     "temporary view that has the same options"
 )
 #: options with capital letters, as other formats of Spark spell them
-_SPELLED = (_VERSION, _TIMESTAMP, *_OF_STREAMS)
+_SPELLED = (_VERSION, _TIMESTAMP, _OVERWRITE, *_OF_STREAMS)
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     **dict.fromkeys(("columns", "datasets", "dimension_columns", "index_columns"), _names),
     **dict.fromkeys(("partition_columns", "partition_on"), _names),
@@ -385,6 +396,9 @@ def _wrap_save(method: Callable[..., None]) -> Callable[..., None]:
             save_mode = str(mode or chosen.get("mode", "error")).lower()
             if save_mode in _MODES:
                 options["if_exists"], mode = _MODES[save_mode], "append"
+            elif save_mode == "overwrite":
+                # a data source does not see the options of the session
+                options[_SESSION_OVERWRITE] = self._spark.conf.get(_SESSION_OVERWRITE, "static")
         method(self, path, format, mode, partitionBy, **options)
 
     setattr(save, _MARK, True)

@@ -23,7 +23,13 @@ from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpick
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io.spark._write import delete_attempts
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
-from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.io_components.write.cube_plan import (
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_overwrite_partitions,
+    plan_update,
+)
 from kartothek_cube.io_components.write.table_writer import (
     delete_on_failure,
     delete_uncommitted,
@@ -81,9 +87,20 @@ class WriteTarget:
                 remedy = "Use mode append, overwrite or ignore."
                 raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
             return plan_append(cube, self.store, [name], schema_mode=self.options.schema_mode)
+        if self.options.overwrites_partitions and name in existing:
+            overwrite = plan_overwrite_partitions(cube, self.store, name, self.options.schema_mode)
+            keys = overwrite.dataset.context.partition_on
+            if self.options.partition_on not in (None, keys):
+                raise ValueError(
+                    f"Format {FORMAT}: dataset {name!r} is partitioned by {', '.join(keys) or 'no column'}; "
+                    "leave out the option 'partition_on' where only the written partitions are overwritten"
+                )
+            # as in Spark, a dataset without partition keys is replaced as a whole
+            if keys:
+                return overwrite
         plan = plan_build if name == cube.seed_dataset else plan_extend
-        keys = None if self.options.partition_on is None else {name: self.options.partition_on}
-        return plan(cube, self.store, [name], overwrite=self.overwrite, partition_on=keys)
+        partition_on = None if self.options.partition_on is None else {name: self.options.partition_on}
+        return plan(cube, self.store, [name], overwrite=self.overwrite, partition_on=partition_on)
 
     def replacing_plan(self) -> CubeWritePlan | None:
         """The write of a batch that replaces all earlier ones, but not what is known of streams."""
@@ -266,6 +283,11 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     sink = WriteTarget.of(options, overwrite)
     if sink.options.if_exists != "append":
         raise ValueError(f"Format {FORMAT}: a stream appends; leave out the option 'if_exists'")
+    if sink.options.overwrites_partitions:
+        raise ValueError(
+            f"Format {FORMAT}: a stream does not overwrite single partitions; leave out the option "
+            "'partitionOverwriteMode', or write its batches by foreachBatch"
+        )
     plan = sink.replacing_plan() if overwrite else sink.plan()
     if plan is None:
         raise ValueError(f"Format {FORMAT}: there is nothing to write")

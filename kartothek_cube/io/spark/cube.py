@@ -65,7 +65,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_commit import remove_partitions_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, RowsOutside, SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -282,6 +282,7 @@ def update_cube_from_spark(
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
+    rows_outside: RowsOutside = "raise",
     max_rows_per_file: int | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
@@ -293,7 +294,13 @@ def update_cube_from_spark(
     """
     frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
     plan = plan_update(
-        cube, picklable_store(store), remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
+        cube,
+        picklable_store(store),
+        remove_conditions,
+        ktk_cube_dataset_ids,
+        metadata,
+        df_serializer,
+        rows_outside=rows_outside,
     )
     return write_cube(plan, frames, max_rows_per_file)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -223,6 +224,10 @@ def _check_schema(expected: StructType, plan: PhysicalPlan) -> None:
 
 #: Spark knows microseconds, the library nanoseconds; Spark sees times rounded down
 _MICROSECOND = pd.Timedelta(1, "us")
+#: Spark hands decimals over rounded to 28 digits: those that have as many may be others
+_MAX_DIGITS = 28
+#: and the days that the Gregorian calendar left out, 1582-10-05 to 1582-10-14, as the one that followed
+_FIRST_GREGORIAN_DAY = date(1582, 10, 15).toordinal()
 #: "not in" becomes one condition per value
 _MANY = 100
 
@@ -317,6 +322,10 @@ def _translate_negated(item: ds.Filter, column: str, dtype: pa.DataType) -> tupl
 
 def _value(value: Any, dtype: pa.DataType) -> Any:
     """A value of Spark in the type of the column; ValueError where it cannot be compared like that."""
+    if isinstance(value, Decimal) and len(value.as_tuple().digits) >= _MAX_DIGITS:
+        raise ValueError(value)
+    if isinstance(value, date) and value.toordinal() <= _FIRST_GREGORIAN_DAY:
+        raise ValueError(value)
     if pat.is_integer(dtype) and isinstance(value, Decimal):
         if value != value.to_integral_value():
             raise ValueError(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 import pyarrow as pa
@@ -40,6 +40,7 @@ from kartothek_cube.io_components.write.write_plan import (
     CallerLine,
     CubeWritePlan,
     DatasetWritePlan,
+    RowsOutside,
     SchemaMode,
     is_merge_mode,
 )
@@ -53,6 +54,7 @@ __all__ = (
     "plan_build",
     "plan_extend",
     "plan_merge",
+    "plan_overwrite_partitions",
     "plan_remove",
     "plan_update",
     "removal_conditions",
@@ -332,6 +334,23 @@ def plan_append(
     return attrs.evolve(plan, unique_cells=unique_cells)
 
 
+def plan_overwrite_partitions(
+    cube: Cube, store: StoreInput, name: str, schema_mode: SchemaMode = "strict"
+) -> CubeWritePlan:
+    """Plan to replace those partitions of a dataset for which there is input."""
+    plan = plan_append(cube, store, [name], schema_mode=schema_mode)
+    existing = discover_datasets(cube, store)
+    others = sorted(set(existing) - {name})
+    if name == cube.seed_dataset and others:
+        raise ValueError(
+            f"Partitions of the seed cannot be overwritten alone: rows of {', '.join(others)} would be "
+            "joined to the new ones. Use update_cube, which names the datasets to remove partitions from"
+        )
+    labels = existing[name].partition_table.labels
+    change = attrs.evolve(plan.changes[name], overwrites_partitions=True, assumed_labels=labels)
+    return attrs.evolve(plan, operation="update", changes={name: change}, keep_empty=True)
+
+
 def plan_merge(
     cube: Cube,
     store: StoreInput,
@@ -402,13 +421,18 @@ def plan_update(
     ktk_cube_dataset_ids: str | Iterable[str] | None,
     metadata: CubeMetadata | None = None,
     df_serializer: Any = None,
+    *,
+    rows_outside: RowsOutside = "raise",
 ) -> CubeWritePlan:
     """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
     ensure_cube(cube)
+    if rows_outside not in get_args(RowsOutside):
+        raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {rows_outside!r}")
     names = converter_str_set(ktk_cube_dataset_ids)
-    return _plan_removal(
+    plan = _plan_removal(
         "update", cube, store, remove_conditions, names, metadata, df_serializer, argument="remove_conditions"
     )
+    return attrs.evolve(plan, rows_outside=rows_outside)
 
 
 # -- conditions of removals ---------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from kartothek_cube.core.errors import (
     format_count,
     unknown_names,
 )
-from kartothek_cube.core.expressions.predicate import ConjunctionType, filter_mask
+from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
@@ -47,6 +47,7 @@ from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.cube_plan import plan_remove
 from kartothek_cube.io_components.write.dataset_plan import plan_store
+from kartothek_cube.io_components.write.kept_values import ValuesKept
 from kartothek_cube.io_components.write.table_writer import (
     WriteResult,
     Written,
@@ -57,7 +58,6 @@ from kartothek_cube.io_components.write.table_writer import (
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_plan import (
-    CallerLine,
     CubeWritePlan,
     DatasetWritePlan,
     WritePlan,
@@ -206,6 +206,11 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     changes = _change_sets(plan, results)
     others: Mapping[str, DatasetMetadata] = {}
     if isinstance(plan, CubeWritePlan):
+        kept = ValuesKept(blobs, plan.cube)
+        changes = {
+            name: attrs.evolve(change, requires=(*change.requires, kept)) if change.merge_schema else change
+            for name, change in changes.items()
+        }
         others = _check_cube_write(plan, results, changes, blobs)
     else:
         _check_dataset_write(plan.dataset, results)
@@ -213,6 +218,9 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
         written = _commit_datasets(plan, changes, blobs)
     except ConcurrentWriteError as error:
         check_same_store(plan.store, error.dataset_uuid)
+        raise
+    except ValueError:
+        delete_uncommitted(plan.store, results.values())
         raise
     return DatasetsById({**others, **written})
 
@@ -243,17 +251,13 @@ def _check_cube_write(
 ) -> Mapping[str, DatasetMetadata]:
     """Check what was written, and the cube as it will be; datasets to return besides the written ones."""
     _check_rows(plan, results)
-    if plan.caller is not None:
-        for name, result in results.items():
-            change, partitions = plan.changes[name], result.partitions()
-            keys, remove_where = change.context.partition_on, change.remove_where
-            _warn_of_rows_outside(plan.caller, result.uuid, partitions, keys, result.schema, remove_where)
-    if plan.unique_cells:
-        try:
+    try:
+        _check_rows_outside(plan, results)
+        if plan.unique_cells:
             _check_unique_cells(plan, results)
-        except BaseException:
-            delete_uncommitted(plan.store, results.values())
-            raise
+    except BaseException:
+        delete_uncommitted(plan.store, results.values())
+        raise
     existing = discover_datasets_unchecked(plan.cube.uuid_prefix, blobs)
     _check_outcome(plan, changes, existing)
     return existing if plan.return_all else {}
@@ -425,27 +429,31 @@ def commit_change(
     return commit(blobs, change, read, role)
 
 
-def _warn_of_rows_outside(
-    caller: CallerLine,
-    uuid: str,
-    partitions: PartitionTable,
-    partition_keys: Sequence[str],
-    schema: SchemaWrapper | None,
-    remove_where: list[ConjunctionType] | None,
-) -> None:
-    """Warn of written partitions that an update does not remove first: their rows are only appended."""
-    if not remove_where or schema is None or not len(partitions):
+def _check_rows_outside(plan: CubeWritePlan, results: Written) -> None:
+    """Refuse, or warn of, written partitions that an update does not remove first: rows there would stay."""
+    if plan.rows_outside == "append":
         return
-    columns = sorted({column for conjunction in remove_where for column, _, _ in conjunction})
-    keys = partitions.keys(partition_keys, schema)
-    outside = np.flatnonzero(~to_numpy(filter_mask(pa.table(keys), remove_where)))
-    if len(outside):
+    for name, result in results.items():
+        change, partitions = plan.changes[name], result.partitions()
+        if not change.remove_where or result.schema is None or not len(partitions):
+            continue
+        keys = partitions.keys(change.context.partition_on, result.schema)
+        outside = np.flatnonzero(~to_numpy(filter_mask(pa.table(keys), change.remove_where)))
+        if not len(outside):
+            continue
+        columns = sorted({column for conjunction in change.remove_where for column, _, _ in conjunction})
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
-        of = format_count(len(partitions), "written partition")
-        caller.warn(
-            f"Update of dataset {uuid!r}: remove_conditions do not select {len(outside)} of {of}, "
-            f"such as {example}. Rows that are stored there stay"
+        problem = (
+            f"Update of dataset {result.uuid!r}: remove_conditions do not select {len(outside)} of "
+            f"{format_count(len(partitions), 'written partition')}, such as {example}"
         )
+        if plan.rows_outside == "raise":
+            raise ValueError(
+                f"{problem}, and rows that are stored there would stay. Select these partitions as well, "
+                "drop their rows, or pass rows_outside='append'"
+            )
+        if plan.caller is not None:
+            plan.caller.warn(f"{problem}. Rows that are stored there stay")
 
 
 def _read_index_entries(

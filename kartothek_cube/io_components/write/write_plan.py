@@ -33,6 +33,7 @@ __all__ = (
     "CubeWritePlan",
     "DatasetConstraints",
     "DatasetWritePlan",
+    "RowsOutside",
     "SchemaMode",
     "WritePlan",
     "is_merge_mode",
@@ -42,6 +43,8 @@ __all__ = (
 
 #: whether input has the columns of the dataset, or may lack some and add others
 SchemaMode = Literal["strict", "merge"]
+#: what an update does with input for partitions that its conditions do not select
+RowsOutside = Literal["raise", "warn", "append"]
 
 
 def is_merge_mode(schema_mode: SchemaMode) -> bool:
@@ -63,6 +66,8 @@ class DatasetWritePlan:
     remove_where: list[ConjunctionType] | None = None
     #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
     assumed_labels: pa.StringArray | None = None
+    #: whether stored partitions with the key values of written ones are removed
+    overwrites_partitions: bool = False
     #: labels that the added partitions replace, and what the commit requires beyond the fields above
     replaces: pa.StringArray | None = None
     requires: tuple[Requirement, ...] = ()
@@ -83,6 +88,7 @@ class DatasetWritePlan:
             merge_metadata=None if merger is None else partial(_merge_metadata, merger),
             partition_keys=self.context.partition_on,
             remove_where=self.remove_where,
+            overwrites_partitions=self.overwrites_partitions,
             storage_format=self.storage_format,
             merge_schema=self.merge_schema,
             batch=self.batch,
@@ -176,6 +182,7 @@ class CubeWritePlan(WritePlan):
     unique_cells: bool = False
     #: line of the user that asks for a removal of partitions, if one does
     caller: CallerLine | None = attrs.field(default=None, eq=False)
+    rows_outside: RowsOutside = "append"
 
     @property
     def job_name(self) -> str:

@@ -61,7 +61,6 @@ def test_wrong_input(store, data):
     assert dataset_ids(store) == set()
 
 
-@pytest.mark.filterwarnings("ignore:Update of dataset")
 def test_one_frame_is_in_memory_at_a_time(store):
     alive = []
 
@@ -74,7 +73,7 @@ def test_one_frame_is_in_memory_at_a_time(store):
     build_cube__iter((load(p) for p in range(4)), CUBE, store)
     extend_cube__iter(({"new": load(p).rename(columns={"v1": "v2"})} for p in range(4)), CUBE, store, "new")
     append_to_cube__iter(map(load, range(4)), CUBE, store, "seed")
-    update_cube__iter(map(load, range(4)), CUBE, store, C("p") == 0, "seed")
+    update_cube__iter(map(load, range(4)), CUBE, store, C("p") == 0, "seed", rows_outside="append")
     assert len(alive) == 16
 
 

@@ -326,7 +326,11 @@ def test_warnings_name_the_line_of_the_user(driver, built):
     arguments = {"cube": CUBE, "store": built}
     with pytest.warns(UserWarning, match="do not select") as outside:
         driver.update_cube(
-            data=MORE, remove_conditions=C("COUNTRY") == "DE", ktk_cube_dataset_ids=["seed"], **arguments
+            data=MORE,
+            remove_conditions=C("COUNTRY") == "DE",
+            ktk_cube_dataset_ids=["seed"],
+            rows_outside="warn",
+            **arguments,
         )
     with pytest.warns(UserWarning, match="No conditions") as everything:
         driver.remove_partitions(conditions=None, **arguments)
@@ -335,20 +339,6 @@ def test_warnings_name_the_line_of_the_user(driver, built):
         lines, first = inspect.getsourcelines(function)
         assert warning.filename == inspect.getsourcefile(function)
         assert warning.lineno - first in range(len(lines))
-
-
-def test_an_update_outside_of_its_conditions_warns(built):
-    arguments = {"cube": CUBE, "store": built, "ktk_cube_dataset_ids": ["seed"]}
-    condition = C("COUNTRY") == "DE"
-    expected = "remove_conditions do not select 1 of 2 written partitions, such as COUNTRY='FR'"
-    with pytest.warns(UserWarning, match=expected):
-        eager_cube.update_cube(data=MORE, remove_conditions=condition, **arguments)
-    with pytest.warns(UserWarning, match=expected):
-        iter_cube.update_cube__iter(data=[MORE], remove_conditions=condition, **arguments)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        eager_cube.update_cube(data=MORE[:2], remove_conditions=condition, **arguments)
-        eager_cube.update_cube(data=MORE, remove_conditions=None, **arguments)
 
 
 # -- cells in several partitions -----------------------------------------------------------------------------

@@ -168,7 +168,7 @@ class CubeMachine(RuleBasedStateMachine):
 
         def update():
             conditions = None if partition is None else C("p") == partition
-            eager_cube.update_cube(data, CUBE, self.store, conditions, sorted(names))
+            eager_cube.update_cube(data, CUBE, self.store, conditions, sorted(names), rows_outside="append")
 
         kept = {name: self.without(name, partition) for name in names}
         if any(len(kept[name]) == 0 and name not in data for name in names):
@@ -275,5 +275,4 @@ class CubeMachine(RuleBasedStateMachine):
 
 TestCube = CubeMachine.TestCase
 #: updates may write what they do not remove
-TestCube.pytestmark = [pytest.mark.filterwarnings("ignore:Update of dataset")]
 TestCube.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)

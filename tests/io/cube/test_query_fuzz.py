@@ -10,7 +10,6 @@ from kartothek_cube.io_components.query import dynamic_filter, executor
 from tests.support.query_fuzz import run_case
 
 
-@pytest.mark.filterwarnings("ignore:Update of dataset")
 @pytest.mark.parametrize("first", range(0, 12, 4))
 def test_queries_of_random_cubes(first, tmp_path, monkeypatch):
     # files of any size are scanned by Polars where that is possible; the others are many

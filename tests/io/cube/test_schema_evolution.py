@@ -17,8 +17,11 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
 from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.io import arrow_cube, eager, eager_cube
+from kartothek_cube.io_components.write.cube_plan import plan_append
+from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 from tests.support.cube_facades import FACADES, SPARK, open_facade
-from tests.support.cubes import edit_header, groups, memory, rows, unchanged
+from tests.support.cubes import edit_header, groups, memory, refuses, rows, unchanged
 from tests.support.factories import STORES
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i"])
@@ -58,12 +61,81 @@ def test_merge_adds_columns(store):
 
 
 def test_merge_without_a_column(store):
-    eager_cube.append_to_cube(NEW.drop(columns=["q"]), CUBE, store, schema_mode="merge")
-    # a cell is replaced as a whole
-    assert query(store)["q"] == [10, 20, None, None]
+    eager_cube.append_to_cube(NEW[1:].drop(columns=["q"]), CUBE, store, schema_mode="merge")
+    assert query(store)["q"] == [10, 20, 30, None]
     eager_cube.append_to_cube(NEW, CUBE, store)
     assert query(store)["q"] == [10, 20, 31, 40]
     assert eager_cube.verify_cube(CUBE, store).ok
+
+
+LOST = "lacks q, of which 1 stored cell would lose the value, such as {'p': 'b', 'x': 3}. Use merge_into_cube"
+
+
+def test_merge_turns_no_value_into_null(driver, store_factory):
+    driver.build_cube(data=OLD, cube=CUBE, store=store_factory)
+    correction = NEW.drop(columns="q")
+    with refuses(store_factory, ValueError, LOST):
+        driver.append_to_cube(data=correction, cube=CUBE, store=store_factory, schema_mode="merge")
+    explicit = correction.assign(q=pd.array([None, 40], "Int64"))
+    driver.append_to_cube(data=explicit, cube=CUBE, store=store_factory, schema_mode="merge")
+    assert rows(driver.query_cube(cube=CUBE, store=store_factory))["q"] == [10, 20, None, 40]
+    # there is no value any more
+    driver.append_to_cube(data=correction[:1], cube=CUBE, store=store_factory, schema_mode="merge")
+
+
+def test_the_advice_for_a_correction_keeps_the_values_that_it_lacks(store):
+    correction = OLD.tail(1).drop(columns="q")
+    with pytest.raises(SchemaConflictError, match=r"q .* of others with merge_into_cube"):
+        eager_cube.append_to_cube(correction, CUBE, store)
+    eager_cube.merge_into_cube(correction, CUBE, store)
+    assert query(store)["q"] == [10, 20, 30]
+
+
+def test_merge_replaces_defaults_by_defaults_only(store):
+    eager_cube.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 5})
+    eager_cube.append_to_cube(OLD[:1], CUBE, store, schema_mode="merge")
+    eager_cube.append_to_cube(OLD[1:2].assign(n=6), CUBE, store)
+    with pytest.raises(ValueError, match=r"lacks n, of which 1 stored cell would lose the value.*'x': 2"):
+        eager_cube.append_to_cube(OLD, CUBE, store, schema_mode="merge")
+    assert query(store)["n"] == [5, 6, 5]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([0.5, -0.0, float("inf")]),
+        pa.array([b"", b"a", b"\xff"]),
+        pa.array([False, True, False]),
+        pa.array([datetime.date(1, 1, 1), datetime.date(1970, 1, 1), datetime.date(9999, 12, 31)]),
+        pa.array([0, 1, 2**64 - 1], pa.uint64()),
+        pa.array([datetime.datetime(1970, 1, 1), datetime.datetime(2020, 1, 1), None], pa.timestamp("ns")),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_merge_knows_its_cells_by_dimensions_of_any_type(values):
+    cube, store = Cube(["x", "y"], ["p"], "cube"), memory()
+    values = values.drop_null()
+    cells = pa.table({"x": values, "y": range(len(values)), "p": [0] * len(values), "v": [1] * len(values)})
+    eager_cube.build_cube(cells, cube, store)
+    for number in range(len(values)):
+        with pytest.raises(ValueError, match=f"lacks v, of which 1 stored cell .*'y': {number}"):
+            eager_cube.append_to_cube(
+                cells.slice(number, 1).drop_columns("v"), cube, store, schema_mode="merge"
+            )
+    others = cells.set_column(1, "y", pa.array(range(5, 5 + len(values)))).drop_columns("v")
+    eager_cube.append_to_cube(others, cube, store, schema_mode="merge")
+    elsewhere = cells.set_column(2, "p", pa.array([1] * len(values))).drop_columns("v")
+    eager_cube.append_to_cube(elsewhere, cube, store, schema_mode="merge")
+
+
+def test_merge_sees_values_that_are_stored_while_it_runs(store):
+    plan = plan_append(CUBE, store, ["seed"], schema_mode="merge")
+    late = OLD.tail(1).assign(x=7)
+    written = run_write(plan, prepare(plan, {"seed": [late.drop(columns="q")]}))
+    eager_cube.append_to_cube(late, CUBE, store)
+    with pytest.raises(ValueError, match="lacks q, of which 1 stored cell"):
+        finish_write(plan, [written])
+    assert query(store, C("x") == 7)["q"] == [30]
 
 
 def test_merge_of_equal_columns_changes_no_metadata(store):

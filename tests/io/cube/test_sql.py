@@ -68,6 +68,74 @@ def test_names_are_quoted(prefix):
     assert fetch(connection, f'SELECT count(*) FROM {name}."group"') == [(2,)]
 
 
+def cells(**columns):
+    return pd.DataFrame({"x": [1, 2], "p": [0, 1], **columns})
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        ({"seed": cells(v=1, V=2)}, "V and v of cube 'sales'"),
+        ({"seed": cells(X=1)}, "x and X of cube 'sales'|X and x of cube 'sales'"),
+        ({"seed": cells(v=1), "more": cells(V=2)}, "V and v of cube 'sales'"),
+        ({"seed": cells(s=[{"a": 1, "A": 2}] * 2)}, r"s\.a and s\.A of cube 'sales'"),
+        ({"seed": cells(l=[[{"a": 1, "A": 2}]] * 2)}, r"l\.\w+\.a and l\.\w+\.A of cube 'sales'"),
+        (
+            {"seed": cells(), "ex": cells(v=1), "EX": cells(w=2)},
+            "dataset 'EX' of cube 'sales' and dataset 'ex' of cube 'sales'",
+        ),
+    ],
+)
+def test_names_that_differ_in_case_only_are_refused_together(data, message):
+    factory = memory()
+    build_cube(data, CUBE, factory)
+    with duckdb.connect() as mine, pytest.raises(ValueError, match=message):
+        try:
+            connect(CUBE, factory, connection=mine)
+        finally:
+            assert fetch(mine, "SELECT count(*) FROM duckdb_views() WHERE NOT internal") == [(0,)]
+
+
+def test_cases_of_other_letters_are_told_apart():
+    factory = memory()
+    build_cube(cells(ä=[1, 2], Ä=[3, 4]), CUBE, factory)
+    connection = connect(CUBE, factory)
+    assert fetch(connection, 'SELECT "ä", "Ä" FROM sales WHERE "Ä" = 3') == [(1, 3)]
+
+
+@pytest.mark.parametrize(
+    "prefixes, message",
+    [(("a", "A"), "cube 'a' and cube 'A'"), (("A", "a"), "cube 'A' and cube 'a'")],
+)
+def test_cubes_that_differ_in_case_only_need_a_connection_each(prefixes, message):
+    first, second, factory = Cube(["x"], ["p"], prefixes[0]), Cube(["x"], ["p"], prefixes[1]), memory()
+    build_cube(cells(v=[1, 1]), first, factory)
+    build_cube(cells(v=[2, 2]), second, factory)
+    connection = connect(first, factory)
+    with pytest.raises(ValueError, match=message):
+        connect(second, factory, connection=connection)
+    assert fetch(connection, "SELECT v FROM a.seed") == [(1,), (1,)]
+    assert fetch(connect(second, factory), "SELECT v FROM a") == [(2,), (2,)]
+
+
+def test_a_dataset_is_not_taken_for_a_cube(store):
+    main = Cube(["x"], ["p"], "main")
+    build_cube({"seed": cells(), "sales": cells(v=1)}, main, store)
+    assert fetch(connect(main, store), "SELECT v FROM main.sales") == [(1,), (1,)]
+    with pytest.raises(ValueError, match="cube 'sales' and dataset 'sales' of cube 'main' apart"):
+        connect(main, store, connection=connect(CUBE, store))
+
+
+@pytest.mark.parametrize("prefix", ["information_schema", "pg_catalog", "temp", "System", "memory", "files"])
+def test_names_of_duckdb_are_refused_in_a_sentence(prefix, tmp_path):
+    cube, factory = Cube(["x"], ["p"], prefix), memory()
+    build_cube(SEED, cube, factory)
+    with duckdb.connect(tmp_path / "files.db" if prefix == "files" else ":memory:") as mine:
+        with pytest.raises(ValueError, match=f"Cube '{prefix}' cannot be opened in SQL: DuckDB has"):
+            connect(cube, factory, connection=mine)
+        assert fetch(mine, "SELECT count(*) FROM duckdb_views() WHERE NOT internal") == [(0,)]
+
+
 def test_several_cubes_in_one_connection(store):
     other = Cube(["x"], ["p"], "stock")
     build_cube(pd.DataFrame({"x": [2], "p": [0], "n": [3]}), other, store)

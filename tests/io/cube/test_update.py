@@ -49,7 +49,6 @@ def update(driver, store, data, conditions, ids, **kwargs):
     )
 
 
-@pytest.mark.filterwarnings("ignore:Update of dataset")
 @pytest.mark.parametrize(
     "data, conditions, ids, seed, enrich",
     [
@@ -75,7 +74,7 @@ def update(driver, store, data, conditions, ids, **kwargs):
     ],
 )
 def test_update_removes_then_appends(driver, built, data, conditions, ids, seed, enrich):
-    result = update(driver, built, data, conditions, ids)
+    result = update(driver, built, data, conditions, ids, rows_outside="append")
     assert set(result) == set(ids)
     for id_, dataset in result.items():
         assert dataset == DatasetMetadata.load_from_store(f"cube++{id_}", built())
@@ -194,13 +193,31 @@ def test_no_cube(driver, store_factory):
         update(driver, store_factory, MORE, None, ["seed"])
 
 
-def test_rows_outside_of_the_removed_partitions_are_appended_with_a_warning(driver, built):
-    more = frame(x=[0, 1], p=[0, 1], v1=[30, 31])
-    with pytest.warns(UserWarning, match=r"do not select 1 of 2 written partitions, such as p=1\. Rows that"):
-        update(driver, built, more.assign(x=[5, 6]), C("p") == 0, ["seed"])
+OUTSIDE = r"do not select 1 of 2 written partitions, such as p=1"
+
+
+def test_rows_outside_of_the_removed_partitions_are_refused_unless_asked_for(driver, built):
+    more = frame(x=[5, 6], p=[0, 1], v1=[30, 31])
+    with refuses(built, ValueError, "do not select 1 of 2 written partitions, such as p=1", "rows_outside"):
+        update(driver, built, more, C("p") == 0, ["seed"], rows_outside="raise")
+    with pytest.warns(UserWarning, match=OUTSIDE + r"\. Rows that"):
+        update(driver, built, more, C("p") == 0, ["seed"], rows_outside="warn")
     found = rows(driver.query_cube(cube=CUBE, store=built, datasets=["seed"]))
     assert sorted(found["x"]) == [1, 5, 6]
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*remove_conditions")
         update(driver, built, more[:1], C("p") == 0, ["seed"])
         update(driver, built, more, None, ["seed"])
+        update(driver, built, more, C("p") == 0, ["seed"], rows_outside="append")
+
+
+def test_only_the_facade_of_kartothek_appends_rows_outside_by_default(driver, built, facade):
+    more = frame(x=[5, 6], p=[0, 1], v1=[30, 31])
+    if facade.startswith("bag"):
+        with pytest.warns(UserWarning, match=OUTSIDE):
+            update(driver, built, more, C("p") == 0, ["seed"])
+        return
+    with refuses(built, ValueError, "rows_outside='append'"):
+        update(driver, built, more, C("p") == 0, ["seed"])
+    with refuses(built, ValueError, "rows_outside is 'raise', 'warn' or 'append', got 'keep'"):
+        update(driver, built, more, C("p") == 0, ["seed"], rows_outside="keep")

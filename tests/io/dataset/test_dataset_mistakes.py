@@ -53,8 +53,8 @@ MISTAKES = {
     "missing column": (
         update(FRAME.drop(columns="QTY")),
         ValueError,
-        "QTY     int64   -      add the column, with nulls where values are unknown, or append with "
-        'schema_mode="merge"',
+        'QTY     int64   -      add the column, or leave it out: of new cells with schema_mode="merge", of '
+        "others with merge_into_cube",
     ),
     "unknown column": (
         update(FRAME.assign(NEW=1)),

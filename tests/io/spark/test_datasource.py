@@ -420,3 +420,92 @@ def test_the_seed_is_not_replaced_under_other_datasets(spark, url):
     save(create_frame(pa.table({"x": [0], "v": [5]}), spark), url, dataset="more", partition_on="")
     with pytest.raises(AnalysisException, match="more"):
         save(frame(spark, [7]), url, "overwrite")
+
+
+# partitions that are overwritten ----------------------------------------------------------------------------
+
+OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+@pytest.fixture
+def session_mode(spark):
+    """Set the overwrite mode of the session; it is unset afterwards."""
+    yield lambda mode: mode and spark.conf.set(OVERWRITE_MODE, mode)
+    spark.conf.unset(OVERWRITE_MODE)
+
+
+@pytest.mark.parametrize(
+    "mode, option, expected",
+    [
+        ("dynamic", None, [0, 2, 4, 7]),
+        (None, "DYNAMIC", [0, 2, 4, 7]),
+        ("static", "dynamic", [0, 2, 4, 7]),
+        ("dynamic", "static", [7]),
+        (None, None, [7]),
+    ],
+)
+def test_a_dynamic_overwrite_replaces_the_written_partitions_only(
+    spark, url, session_mode, mode, option, expected
+):
+    save(frame(spark, range(6)), url, **NEW)
+    session_mode(mode)
+    options = {} if option is None else {"partitionOverwriteMode": option}
+    save(frame(spark, [7]), url, "overwrite", **options)
+    assert stored(url) == expected
+
+
+@pytest.mark.parametrize(
+    "cell, keys, expected", [(0, "p", [9, 6, None]), (0, "", [9, None, None]), (None, "p", [5, 6, None])]
+)
+def test_a_dynamic_overwrite_of_a_dataset_follows_its_own_keys(spark, url, cell, keys, expected):
+    save(frame(spark, range(3)), url, **NEW)
+    cells = pa.table({"x": [0, 1], "p": [0, 1], "v": [5, 6]}).select(["x", *filter(None, [keys]), "v"])
+    save(create_frame(cells, spark), url, dataset="more", partition_on=keys)
+    given = cells.slice(0, 0 if cell is None else 1).drop_columns("v")
+    given = given.append_column("v", pa.array([9] * len(given), pa.int64()))
+    options = {"dataset": "more", "partition_on": keys, "partitionOverwriteMode": "dynamic"}
+    save(create_frame(given, spark), url, "overwrite", **options)
+    assert stored(url, "v") == expected
+
+
+def test_a_dynamic_overwrite_builds_what_is_not_there(spark, url):
+    save(frame(spark, range(3)), url, "overwrite", partitionOverwriteMode="dynamic", **NEW)
+    assert stored(url) == [0, 1, 2]
+
+
+def test_partitions_of_a_view_are_overwritten_if_the_view_says_so(spark, url, session_mode):
+    save(frame(spark, range(6)), url, **NEW)
+    frame(spark, [7]).createOrReplaceTempView("new_rows")
+    options = f"store '{url}', cube 'cube', partitionOverwriteMode 'dynamic'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW cells USING kartothek_cube OPTIONS ({options})")
+    spark.sql("INSERT OVERWRITE cells BY NAME SELECT * FROM new_rows")
+    assert stored(url) == [0, 2, 4, 7]
+    session_mode("dynamic")
+    with pytest.raises(AnalysisException, match="does not support dynamic overwrite"):
+        spark.sql("INSERT OVERWRITE cells BY NAME SELECT * FROM new_rows")
+
+
+@pytest.mark.parametrize(
+    "options, fragment",
+    [
+        ({"partitionOverwriteMode": "all"}, "'partitionOverwriteMode' is static or dynamic, got 'all'"),
+        ({}, "rows of more would be joined to the new ones"),
+        ({"dataset": "more", "partition_on": ""}, "'more' is partitioned by p; leave out"),
+    ],
+)
+def test_a_dynamic_overwrite_that_cannot_be_done_changes_nothing(spark, url, options, fragment):
+    save(frame(spark, range(3)), url, **NEW)
+    save(create_frame(pa.table({"x": [0], "p": [0], "v": [5]}), spark), url, dataset="more")
+    before = files(url)
+    with pytest.raises(AnalysisException, match=fragment) as caught:
+        save(frame(spark, [7]), url, "overwrite", **{"partitionOverwriteMode": "dynamic", **options})
+    assert "Traceback" not in str(caught.value) and files(url) == before
+
+
+def test_a_stream_does_not_overwrite_partitions(spark, url, tmp_path):
+    save(frame(spark, range(3)), url, **NEW)
+    rows = spark.readStream.format("rate").load().selectExpr("value x", "value % 2 p", "0 i1")
+    writer = rows.writeStream.format(FORMAT).options(store=url, cube="cube", partitionOverwriteMode="dynamic")
+    with pytest.raises(Exception, match="does not overwrite single partitions"):
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.processAllAvailable()

@@ -275,7 +275,7 @@ def adopt_dataset(
     ValueError
         The table breaks a rule of the cube: missing columns, nulls in key columns, duplicate cells, types
         that differ from those of the cube or between files. Or it is a Delta table with deletion vectors or
-        column mapping. Nothing is left behind.
+        column mapping, or refers to files outside of its directory. Nothing is left behind.
     RuntimeError
         The dataset exists, and ``overwrite`` is not set.
     MultiTableCommitAborted

@@ -285,7 +285,11 @@ def _has_stored_form(
         for i in range(metadata.num_row_groups)
         for j in range(metadata.num_columns)
     )
-    return all(chunk.compression in _CODECS and _ENCODINGS.issuperset(chunk.encodings) for chunk in chunks)
+    return all(
+        # a chunk may be in another file, which some readers open
+        chunk.compression in _CODECS and _ENCODINGS.issuperset(chunk.encodings) and not chunk.file_path
+        for chunk in chunks
+    )
 
 
 def _is_stored_type(dtype: pa.DataType) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, Union, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 from urllib.parse import unquote as decode_percent
 from urllib.parse import urlsplit
 
@@ -25,6 +28,7 @@ from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_core
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyiceberg.io import FileIO, InputFile
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.table import FileScanTask
     from pyiceberg.table import Table as IcebergTable
@@ -46,6 +50,9 @@ _DELTA_FEATURES = {
     "v2Checkpoint",
     "vacuumProtocolCheck",
 }
+#: files of a log: the last number is the version
+_DELTA_COMMIT = re.compile(r"(?:\d{20}\.)?(\d{20})(?:\.compacted)?\.json")
+_DELTA_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10})|\.[^.]+)?\.(?:parquet|json)")
 
 
 @attrs.frozen
@@ -137,11 +144,14 @@ def _open(
     if location.endswith(".metadata.json"):
         return _open_iceberg(_load_iceberg(location), snapshot)
     filesystem, root = _resolve(location)
+    is_local = isinstance(filesystem, fs.LocalFileSystem)
     kind = filesystem.get_file_info(root).type
     if kind == fs.FileType.NotFound:
         raise FileNotFoundError(f"There is no table in {location}")
     if kind == fs.FileType.Directory and _has(filesystem, f"{root}/_delta_log"):
-        return _open_delta(_load_delta(location, snapshot))
+        _check_delta_log(filesystem, root)
+        # deltalake decodes what it takes for a path, too
+        return _open_delta(_load_delta(Path(root).as_uri() if is_local else location, snapshot))
     if kind == fs.FileType.Directory and _has_iceberg_metadata(filesystem, root):
         raise ValueError(
             f"{location} is an Iceberg table: pass the path of its current metadata file "
@@ -178,7 +188,7 @@ def _open_object(
 def _resolve(location: str) -> tuple[fs.FileSystem, str]:
     """File system and path of a directory or URL."""
     if "://" not in location:
-        return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
+        return fs.LocalFileSystem(), os.path.realpath(os.path.expanduser(location))
     try:
         filesystem, path = fs.FileSystem.from_uri(location)
     except (pa.ArrowException, ValueError) as error:
@@ -187,7 +197,8 @@ def _resolve(location: str) -> tuple[fs.FileSystem, str]:
         ) from error
     if not path.strip("/"):
         raise ValueError(f"{location} has no path")
-    return filesystem, path.rstrip("/")
+    is_local = isinstance(filesystem, fs.LocalFileSystem)
+    return filesystem, os.path.realpath(path) if is_local else path.rstrip("/")
 
 
 def _has(filesystem: fs.FileSystem, path: str) -> bool:
@@ -197,6 +208,36 @@ def _has(filesystem: fs.FileSystem, path: str) -> bool:
 def _has_iceberg_metadata(filesystem: fs.FileSystem, root: str) -> bool:
     folder = fs.FileSelector(f"{root}/metadata", allow_not_found=True)
     return any(info.path.endswith(".metadata.json") for info in filesystem.get_file_info(folder))
+
+
+def _outside(name: str, root: str) -> ValueError:
+    return ValueError(
+        f"{name!r} is not in the directory of the table, {root}, and no other files are read: copy all files "
+        "of the table to one directory"
+    )
+
+
+def _real_path(path: str, root: str) -> str:
+    """Path without links, which is below a directory without links."""
+    real = "" if "\0" in path else os.path.realpath(path)
+    if not real.startswith(f"{root.rstrip('/')}/"):
+        raise _outside(path, root)
+    return real
+
+
+def _list_folder(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
+    """Everything below a directory; links to directories are not followed."""
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        infos: list[fs.FileInfo] = filesystem.get_file_info(fs.FileSelector(folder, recursive=True))
+        return infos
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    walk = os.walk(folder, onerror=fail)
+    paths = [os.path.join(parent, name) for parent, *names in walk for name in chain(*names)]
+    infos = filesystem.get_file_info(paths)
+    return infos
 
 
 # -- directories -------------------------------------------------------------------------------------
@@ -209,7 +250,7 @@ class _Directory(ForeignTable):
     filesystem: fs.FileSystem
 
     def open(self, file: ForeignFile) -> pa.NativeFile:
-        return self.filesystem.open_input_file(file.location)
+        return self.filesystem.open_input_file(file.path or file.location)
 
 
 @attrs.frozen
@@ -229,11 +270,11 @@ def _open_directory(
     listed = _list_files(filesystem, root)
     if not listed:
         raise ValueError(f"{location} has no Parquet files")
+    is_local = isinstance(filesystem, fs.LocalFileSystem)
     keys = _directory_columns(listed)
     unknown = sorted(set(types) - set(keys))
     if unknown:
         raise ValueError(f"No directory of {location} has a value of column {', '.join(unknown)}")
-    is_local = isinstance(filesystem, fs.LocalFileSystem)
     threads = available_cores() if is_local else REMOTE_REQUESTS
     schemas = list(ordered_map(partial(_read_schema, filesystem), [f.info.path for f in listed], threads))
     schema = _unite_schemas([f.info.path for f in listed], schemas)
@@ -261,15 +302,25 @@ def _list_files(filesystem: fs.FileSystem, root: str) -> list[_ListedFile]:
     if filesystem.get_file_info(root).type == fs.FileType.File:
         return [_ListedFile(filesystem.get_file_info(root), {})]
     listed = []
-    for info in filesystem.get_file_info(fs.FileSelector(root, recursive=True)):
+    is_local = isinstance(filesystem, fs.LocalFileSystem)
+    for info in _list_folder(filesystem, root):
         *folders, name = info.path[len(root) :].lstrip("/").split("/")
-        if info.type != fs.FileType.File or _is_hidden(name) or any(map(_is_hidden, folders)):
+        if _is_hidden(name) or any(map(_is_hidden, folders)):
+            continue
+        if is_local and os.path.islink(info.path):
+            info = filesystem.get_file_info(_real_path(info.path, root))
+            if info.type != fs.FileType.File:
+                raise ValueError(f"{'/'.join((root, *folders, name))} is a link, but not to a file")
+        if info.type != fs.FileType.File:
             continue
         pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
         try:
             texts = {unquote(k): None if v == _HIVE_NULL else unquote(v) for k, v in pairs}
         except UnicodeDecodeError as error:
             raise ValueError(f"The directories of {info.path} are not percent-encoded UTF-8") from error
+        for column in texts if len(texts) < len(pairs) else ():
+            if sum(unquote(k) == column for k, _ in pairs) > 1:
+                raise ValueError(f"Column {column!r} is twice in the directories of {info.path}")
         listed.append(_ListedFile(info, texts))
     return sorted(listed, key=lambda file: str(file.info.path))
 
@@ -398,22 +449,23 @@ def _open_delta(table: DeltaTable) -> tuple[ForeignTable, list[ForeignFile]]:
         for column in partition_columns
     }
     uri = urlsplit(table.table_uri)
-    root = decode_percent(uri.path) if uri.scheme in ("file", "") else None
+    root = os.path.realpath(decode_percent(uri.path)) if uri.scheme in ("file", "") else None
     filesystem = fs.LocalFileSystem() if root is not None else _delta_filesystem(table)
+    if _has_deletions(filesystem, root or "", table.version()):
+        raise ValueError(
+            f"The {description} has deletion vectors: its files have rows that were deleted; "
+            "run REORG TABLE … APPLY (PURGE) first"
+        )
     files = []
     for i, (path, size) in enumerate(
         zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
     ):
-        if "://" in path or path.startswith("/"):
-            raise ValueError(
-                f"The {description} has files of another table, such as {path} (a shallow clone)"
-            )
-        relative = decode_percent(path)
+        relative = _delta_path(path, table.table_uri)
         files.append(
             ForeignFile(
                 relative,
                 size,
-                None if root is None else f"{root.rstrip('/')}/{relative}",
+                None if root is None else _real_path(f"{root}/{relative}", root),
                 {column: array.slice(i, 1) for column, array in values.items()},
             )
         )
@@ -422,6 +474,76 @@ def _open_delta(table: DeltaTable) -> tuple[ForeignTable, list[ForeignFile]]:
         description=description, schema=stored, is_immutable=True, filesystem=filesystem
     )
     return snapshot, sorted(files, key=lambda file: file.location)
+
+
+def _delta_path(path: str, root: str) -> str:
+    """Decoded path of a file of a table, which is relative to its directory.
+
+    >>> _delta_path("day=2024-01-01%252010:00/0.parquet", "/table")
+    'day=2024-01-01%2010:00/0.parquet'
+    """
+    # decoded once: values of partitions are encoded in names of directories
+    relative = decode_percent(path)
+    segments = re.split(r"[/\\]", relative)
+    # shallow clones refer to files of other tables by URL
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", relative) or ".." in segments or not segments[0]:
+        raise _outside(path, root)
+    return relative
+
+
+def _check_delta_log(filesystem: fs.FileSystem, root: str) -> None:
+    """Refuse logs with files elsewhere, which deltalake would read."""
+    log = f"{root}/_delta_log"
+    infos = _list_folder(filesystem, log)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        for path in (log, *(info.path for info in infos)):
+            _real_path(path, root)
+    for info in infos:
+        if _DELTA_CHECKPOINT.fullmatch(info.base_name):
+            _sidecars(_read_actions(filesystem, info.path, ["sidecar.path"]), log)
+
+
+def _sidecars(actions: Iterable[Mapping[str, Any]], log: str) -> list[str]:
+    """Paths of the files that a checkpoint refers to."""
+    names = [action["sidecar"]["path"] for action in actions if action.get("sidecar")]
+    for name in names:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise _outside(name, f"{log}/_sidecars")
+    return [f"{log}/_sidecars/{name}" for name in names]
+
+
+def _read_actions(filesystem: fs.FileSystem, path: str, columns: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Actions in a file of a log."""
+    with filesystem.open_input_file(path) as file:
+        if path.endswith(".json"):
+            return [json.loads(line) for line in file.read().splitlines() if line.strip()]
+        actions: list[Mapping[str, Any]] = pq.ParquetFile(file).read(columns).to_pylist()
+        return actions
+
+
+def _has_deletions(filesystem: fs.FileSystem, root: str, version: int) -> bool:
+    """Whether a file has deleted rows, whatever the protocol says; deletion vectors are not read."""
+    log = f"{root}/_delta_log"
+    commits: list[tuple[int, str]] = []
+    checkpoints: dict[tuple[int, int], list[str]] = {}
+    for info in filesystem.get_file_info(fs.FileSelector(log)):
+        if match := _DELTA_COMMIT.fullmatch(info.base_name):
+            commits.append((int(match[1]), info.path))
+        elif match := _DELTA_CHECKPOINT.fullmatch(info.base_name):
+            checkpoints.setdefault((int(match[1]), int(match[2] or 1)), []).append(info.path)
+    complete = [key for key, paths in checkpoints.items() if key[0] <= version and len(paths) >= key[1]]
+    start = max(complete, default=(-1, 0))[0]
+    columns = ["add.path", "add.deletionVector", "sidecar.path"]
+    read = partial(_read_actions, filesystem, columns=columns)
+    state = [read(path) for key in complete if key[0] == start for path in checkpoints[key]]
+    paths = _sidecars(chain(*state), log)
+    paths += [path for number, path in sorted(commits) if start < number <= version]
+    deleted: set[str] = set()
+    for actions in chain(state, ordered_map(read, paths, REMOTE_REQUESTS)):
+        deleted.difference_update(action["remove"]["path"] for action in actions if action.get("remove"))
+        for add in (action["add"] for action in actions if action.get("add")):
+            (deleted.add if add.get("deletionVector") else deleted.discard)(add["path"])
+    return bool(deleted)
 
 
 def _check_delta_features(table: DeltaTable, description: str) -> None:
@@ -433,25 +555,9 @@ def _check_delta_features(table: DeltaTable, description: str) -> None:
             f"The {description} uses column mapping ({mode}): the columns have other names in its files; "
             "write a copy of the table without it"
         )
-    if "deletionVectors" in features and _has_deletions(table):
-        raise ValueError(
-            f"The {description} has deletion vectors: its files have rows that were deleted; "
-            "run REORG TABLE … APPLY (PURGE) first"
-        )
     unsupported = features - _DELTA_FEATURES - {"deletionVectors", "columnMapping"}
     if unsupported:
         raise ValueError(f"The {description} has unsupported features: {', '.join(sorted(unsupported))}")
-
-
-def _has_deletions(table: DeltaTable) -> bool:
-    """Whether a file has deleted rows, as far as this is known."""
-    from deltalake.exceptions import DeltaError
-
-    try:
-        return bool(pa.table(table.deletion_vectors()).num_rows)
-    # older versions of the library cannot tell; newer ones fail if they cannot read a vector: there is one
-    except (AttributeError, DeltaError):
-        return True
 
 
 def _delta_filesystem(table: DeltaTable) -> fs.FileSystem:
@@ -503,15 +609,66 @@ class _IcebergSnapshot(ForeignTable):
         )
 
 
+@attrs.frozen
+class _ConfinedIO:
+    """FileIO of pyiceberg that reads files below a directory only, whatever metadata say."""
+
+    io: FileIO
+    #: real path or URL
+    root: str
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.io.properties
+
+    def new_input(self, location: str) -> InputFile:
+        """Check the location of a file that will be read."""
+        return self.io.new_input(self.local_path(location) or location)
+
+    def local_path(self, location: str) -> str | None:
+        """Real path of a location in the table; None if it is in another store."""
+        if (path := _local_path(location)) is not None:
+            return _real_path(path, self.root)
+        inside = f"{self.root.rstrip('/')}/"
+        if not _store_path(location).startswith(_store_path(inside)) or ".." in re.split(r"[/\\]", location):
+            raise _outside(location, self.root)
+        return None
+
+
+def _local_path(location: str) -> str | None:
+    match = re.fullmatch(r"(?:file:(?://)?)?(/.*)", location, re.DOTALL | re.IGNORECASE)
+    return match[1] if match else None
+
+
+def _store_path(location: str) -> str:
+    """Location with the usual one of the equivalent schemes of a store."""
+    return re.sub(r"^(s3|abfs)[ans](?=:)", r"\1", location)
+
+
 def _load_iceberg(location: str) -> IcebergTable:
     try:
-        from pyiceberg.table import StaticTable
+        from pyiceberg.catalog.noop import NoopCatalog
+        from pyiceberg.io import load_file_io
+        from pyiceberg.serializers import FromInputFile
+        from pyiceberg.table import Table
     except ImportError as error:
         raise ImportError("Iceberg tables need pyiceberg: pip install 'kartothek_cube[iceberg]'") from error
-    return StaticTable.from_metadata(str(Path(location).absolute()) if "://" not in location else location)
+    location = str(Path(location).absolute()) if "://" not in location else location
+    # without the properties of the table, which could name any module as the implementation
+    io = _confine(load_file_io(location=location), location)
+    metadata = FromInputFile.table_metadata(io.new_input(location))
+    return Table(("adopted",), metadata, location, io, NoopCatalog("adopted"))
+
+
+def _confine(io: FileIO, metadata_location: str) -> FileIO:
+    root = metadata_location.rpartition("/")[0].removesuffix("/metadata")
+    path = _local_path(root)
+    return cast("FileIO", _ConfinedIO(io, root if path is None else os.path.realpath(path)))
 
 
 def _open_iceberg(table: IcebergTable, snapshot_id: int | None) -> tuple[ForeignTable, list[ForeignFile]]:
+    table = copy.copy(table)
+    table.io = _confine(table.io, table.metadata_location)
     scan = table.scan(snapshot_id=snapshot_id)
     snapshot = scan.snapshot()
     if snapshot_id is not None and snapshot is None:
@@ -523,9 +680,7 @@ def _open_iceberg(table: IcebergTable, snapshot_id: int | None) -> tuple[Foreign
         location = task.file.file_path
         if str(task.file.file_format.name) != "PARQUET":
             raise ValueError(f"{location} is no Parquet file, but {task.file.file_format.name}")
-        uri = urlsplit(location)
-        # pyiceberg takes the path of a URL as it is, without percent-decoding
-        path = location.removeprefix("file://") if uri.scheme in ("", "file") else None
+        path = cast(_ConfinedIO, table.io).local_path(location)
         files.append(_IcebergFile(location, task.file.file_size_in_bytes, path, task=task))
     stored = pa.schema([(field.name, storage_type(field.type)) for field in projection.as_arrow()])
     opened = _IcebergSnapshot(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 from pathlib import Path
+from random import Random
 from urllib.parse import parse_qs, urlsplit
 
 import deltalake
@@ -722,8 +724,8 @@ def _with_features(action, *features):
         }  # fmt: skip
 
 
-def _add_deletion_vector(action):
-    _with_features(action, "deletionVectors")
+def _add_deletion_vector(action, features=("deletionVectors",)):
+    _with_features(action, *features)
     if "add" in action:
         action["add"]["deletionVector"] = {
             "storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40,
@@ -821,6 +823,231 @@ def test_columns_that_changed_their_names(tmp_path):
     found = query_cube(CUBE, store)[0]
     assert set(found["A"]) == {"b"} and set(found["B"]) == {"a"} and found["D"].isna().all()
     assert "C" not in found
+
+
+# -- hostile tables ----------------------------------------------------------------------------------
+
+
+def _encode_some(random: Random, text: str) -> str:
+    """Percent-encode some characters, up to twice."""
+    for _ in range(random.randint(0, 2)):
+        text = "".join(f"%{ord(c):02x}" if random.random() < 0.3 else c for c in text)
+    return text
+
+
+def _spellings(root: Path, outside: Path) -> list[str]:
+    """Names of a file outside of a table, as its metadata could have them."""
+    up = os.path.relpath(outside, root)
+    spellings = [
+        up, f"./{up}", f"p=1/../{up}", f"p=1/..//{up}", f"{root}/{up}", f"file://{root}/{up}", f"{outside}",
+        f"/{outside}", f"file:{outside}", f"file://{outside}", f"FILE://{outside}", f"file://localhost{outside}",
+        f"file://{str(outside)[1:]}", f"s3://bucket{outside}", f"local:{outside}", f"~/{up}", f"\n{outside}",
+        f"{outside}\0.parquet", f"{outside}?x", f"{outside}#x",
+    ]  # fmt: skip
+    spellings += [text.replace("/", "\\") for text in spellings]
+    spellings += [text.replace("/", "%2F") for text in spellings] + [
+        text.replace("..", dots) for text in spellings for dots in ("%2e%2e", "%2E.", "%252e%252e")
+    ]
+    random = Random(1)
+    return list(dict.fromkeys([*spellings, *(_encode_some(random, text) for text in spellings * 3)]))
+
+
+NOT_IN_TABLE = "is not in the directory of the table"
+
+
+def _refuse_adoption(source, text=NOT_IN_TABLE):
+    store = memory()
+    with pytest.raises((ValueError, OSError), match=text):
+        adopt_dataset(source, CUBE, store, "seed")
+    assert open_blobs(store).list("") == []
+
+
+def test_paths_in_a_delta_log_do_not_lead_out_of_the_table(tmp_path):
+    root = Path(write_delta(SALES, tmp_path / "source", []))
+    add = pa.table(deltalake.DeltaTable(root).get_add_actions())["path"][0].as_py()
+    outside = (root / add).rename(tmp_path / "secret.parquet")
+    for spelling in _spellings(root, outside):
+        _edit_log(root, lambda a, path=spelling: "add" in a and a["add"].update(path=path))
+        # the others are names of files in the table, which do not exist
+        _refuse_adoption(root, f"{NOT_IN_TABLE}|No such file or directory: '{root}/")
+    _edit_log(root, lambda a: "add" in a and a["add"].update(path="../secret.parquet"))
+    _refuse_adoption(deltalake.DeltaTable(root))
+
+
+def test_sidecars_of_a_delta_table_are_in_its_log(tmp_path):
+    root = Path(write_delta(SALES, tmp_path / "source", []))
+    deltalake.DeltaTable(root).create_checkpoint()
+    log, outside = root / "_delta_log", tmp_path / "secret.parquet"
+    checkpoint, commit = (log / f"{0:020}.{name}" for name in ("checkpoint.parquet", "json"))
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    actions = [action for action in actions if "protocol" in action or "metaData" in action]
+    for action in actions:
+        _with_features(action, "v2Checkpoint")
+    (log / "_sidecars").mkdir()
+    for path in (outside, log / "_sidecars" / "0.parquet"):
+        pq.write_table(pq.read_table(checkpoint, columns=["add"]), path)
+    for path in (checkpoint, commit, log / "_last_checkpoint"):
+        path.unlink()
+    for path in ["0.parquet", *_spellings(log / "_sidecars", outside)]:
+        sidecar = {"path": path, "sizeInBytes": outside.stat().st_size, "modificationTime": 0}
+        lines = [{"checkpointMetadata": {"version": 0}}, *actions, {"sidecar": sidecar}]
+        v2 = log / f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+        v2.write_text("\n".join(map(json.dumps, lines)))
+        if path == "0.parquet":
+            adopt_dataset(root, CUBE, store := memory(), "seed")
+            assert stored(store) == expected(SALES)
+        else:
+            _refuse_adoption(root)
+
+
+@pytest.mark.parametrize("features", [(), ("deletionVectors",)])
+@pytest.mark.parametrize(
+    "storage, vector", [("p", "file:///secret.bin"), ("u", "../ab^-aqEH.-t@S}K{vb[*k^"), ("i", "w")]
+)
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_deletion_vectors_are_refused_without_reading_them(tmp_path, features, storage, vector, checkpoint):
+    """Also those that the protocol of the table does not declare."""
+    source = write_delta(SALES, tmp_path / "source", [])
+
+    def edit(action):
+        _add_deletion_vector(action, features)
+        if "add" in action:
+            action["add"]["deletionVector"].update(storageType=storage, pathOrInlineDv=vector)
+
+    _edit_log(source, edit)
+    deltalake.write_deltalake(source, SALES.slice(0, 1), mode="append")
+    if checkpoint:
+        deltalake.DeltaTable(source).create_checkpoint()
+        for version in (0, 1):
+            Path(source, "_delta_log", f"{version:020}.json").unlink()
+    _refuse_adoption(source, "at version 1 has deletion vectors: its files have rows that were deleted")
+
+
+def test_files_that_were_written_again_without_deletion_vectors(tmp_path):
+    source = write_delta(SALES, tmp_path / "source", [])
+    _edit_log(source, _add_deletion_vector)
+    log = Path(source, "_delta_log")
+    (add,) = [
+        action["add"]
+        for line in (log / f"{0:020}.json").read_text().splitlines()
+        if "add" in (action := json.loads(line))
+    ]
+    remove = {"path": add["path"], "deletionTimestamp": 0, "dataChange": False}
+    remove["deletionVector"] = add.pop("deletionVector")
+    (log / f"{1:020}.json").write_text(f"{json.dumps({'add': add})}\n{json.dumps({'remove': remove})}")
+    adopt_dataset(source, CUBE, store := memory(), "seed")
+    assert stored(store) == expected(SALES)
+    _refuse_adoption(deltalake.DeltaTable(source, version=0), "has deletion vectors")
+
+
+def _iceberg_with(spelling: str, target: str, table) -> str:
+    """Metadata file of a table, with another location of a data file, manifest or list of manifests."""
+    from pyiceberg.manifest import write_manifest, write_manifest_list
+
+    snapshot = table.current_snapshot()
+    (manifest,) = snapshot.manifests(table.io)
+    source = urlsplit(table.metadata_location).path
+    if target == "list":
+        metadata = json.loads(Path(source).read_text())
+        metadata["snapshots"][-1]["manifest-list"] = spelling
+        Path(source).write_text(json.dumps(metadata))
+        return source
+    if target == "data":
+        (entry,) = manifest.fetch_manifest_entry(table.io)
+        entry.data_file._data[1] = spelling
+        output = table.io.new_output(manifest.manifest_path)
+        with write_manifest(2, table.spec(), table.schema(), output, snapshot.snapshot_id, "null") as writer:
+            writer.add_entry(entry)
+    else:
+        manifest._data[0] = spelling
+        output = table.io.new_output(snapshot.manifest_list)
+        with write_manifest_list(2, output, snapshot.snapshot_id, None, 1, "null") as writer:
+            writer.add_manifests([manifest])
+    return source
+
+
+@pytest.mark.parametrize("target", ["list", "manifest", "data"])
+def test_locations_in_iceberg_metadata_do_not_lead_out_of_the_table(tmp_path, target):
+    table = create_iceberg(SALES.schema, tmp_path / "source", [])
+    table.append(SALES)
+    snapshot = table.current_snapshot()
+    (manifest,) = snapshot.manifests(table.io)
+    (entry,) = manifest.fetch_manifest_entry(table.io)
+    location = {"list": snapshot.manifest_list, "manifest": manifest.manifest_path}.get(
+        target, entry.data_file.file_path
+    )
+    root = Path(urlsplit(table.location()).path)
+    original = Path(urlsplit(location).path)
+    for inside in (
+        str(original),
+        f"file:{original}",
+        f"file://{root}/../{root.name}/{original.relative_to(root)}",
+    ):
+        adopt_dataset(_iceberg_with(inside, target, table), CUBE, store := memory(), "seed")
+        assert stored(store) == expected(SALES)
+    outside = shutil.copyfile(original, tmp_path / f"secret{original.suffix}")
+    for spelling in _spellings(root, outside):
+        # the others are names of files in the table, which do not exist
+        _refuse_adoption(
+            _iceberg_with(spelling, target, table), f"{NOT_IN_TABLE}|No such file or directory|Cannot open"
+        )
+
+
+def test_an_iceberg_table_does_not_name_the_code_that_reads_it(tmp_path, monkeypatch):
+    source = Path(write_iceberg(SALES, tmp_path / "source", []))
+    (tmp_path / "evil.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    metadata = json.loads(source.read_text())
+    metadata["properties"]["py-io-impl"] = "evil.IO"
+    source.write_text(json.dumps(metadata))
+    adopt_dataset(source, CUBE, store := memory(), "seed")
+    assert stored(store) == expected(SALES)
+
+
+@pytest.mark.parametrize("name", ["file", "directory"])
+def test_links_do_not_lead_out_of_the_table(write, tmp_path, name):
+    source = Path(write(SALES))
+    root = source if source.is_dir() else source.parent.parent
+    file = min(root.rglob("*.parquet"))
+    moved = file if name == "file" else file.parent
+    inside = moved.rename(moved.with_name("_moved"))
+    moved.symlink_to(inside)
+    if write.kind == "directory" and name == "directory":
+        _refuse_adoption(source, "is a link, but not to a file")
+    else:
+        adopt_dataset(source, CUBE, store := memory(), "seed")
+        assert stored(store) == expected(SALES)
+    moved.unlink()
+    moved.symlink_to(inside.rename(tmp_path / "outside"))
+    _refuse_adoption(source)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_metadata_of_a_table_are_no_links_out_of_it(tmp_path, kind):
+    source = Path(WRITERS[kind](SALES, tmp_path / "source", []))
+    folder = source / "_delta_log" if kind == "delta" else source.parent
+    files = [path for path in folder.iterdir() if path.suffix != ".json" or kind == "delta" or path == source]
+    for path in [*files, folder]:
+        moved = path.rename(tmp_path / "outside")
+        path.symlink_to(moved)
+        _refuse_adoption(source)
+        path.unlink()
+        moved.rename(path)
+    adopt_dataset(source, CUBE, memory(), "seed")
+
+
+def test_links_in_a_cycle_are_not_followed(tmp_path):
+    source = Path(write_directory(SALES, tmp_path / "source", ["COUNTRY"]))
+    for name in ("a", "b"):
+        (source / name).symlink_to(source)
+    _refuse_adoption(source, "is not in the directory of the table|is a link, but not to a file")
+
+
+@pytest.mark.parametrize("name", ["KIND=x/KIND=y", "KIND=x/%4bIND=x"])
+def test_a_column_twice_in_directories_is_refused(tmp_path, name):
+    (tmp_path / "source" / name).mkdir(parents=True)
+    pq.write_table(SALES.drop_columns("KIND"), tmp_path / "source" / name / "0.parquet")
+    _refuse_adoption(tmp_path / "source", "Column 'KIND' is twice in the directories of")
 
 
 # -- other libraries ---------------------------------------------------------------------------------

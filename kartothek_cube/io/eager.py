@@ -273,6 +273,8 @@ def store_dataframes_as_dataset(
         The inputs: DataFrames, anything that Arrow reads as a table (:class:`pyarrow.Table`, polars, DuckDB),
         None for nothing, or lists of these. A single one need not be in a list. The index of a frame is no
         column of the dataset; datasets without partition keys keep it for those who read frame by frame.
+        Frames of one table with its name as in kartothek 5.3, ``{"table": df}`` or
+        ``{"label": "a", "data": [("table", df)]}``, are deprecated.
     metadata
         User metadata: a dict that JSON can express, or a function that returns one.
     partition_on
@@ -301,7 +303,8 @@ def store_dataframes_as_dataset(
         The dataset exists and ``overwrite`` is not set; a partition column is to be indexed, or a column to
         index is missing.
     ValueError
-        There is no input; inputs have different schemas, lack a partition column, or hold a null in one.
+        There is no input, or it has several tables; inputs have different schemas, lack a partition column,
+        or hold a null in one.
 
     Examples
     --------

@@ -26,6 +26,7 @@ from kartothek_cube.core.naming import (
     metadata_key_from_uuid,
 )
 from kartothek_cube.core.schema.evolution import evolution_metadata
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -207,17 +208,20 @@ def _is_replace(on_conflict: OnConflict) -> bool:
 def _complete_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge: bool) -> WriteContext:
     """The context with the keys, indices and schema of the stored dataset; given ones have to agree."""
     table = check_table(dataset, None)
-    if context.table != table:
+    if context.table not in (table, SINGLE_TABLE):
         raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [context.table], [table])}")
     keys = check_partition_keys(dataset, context.partition_on)
     indices = _merge_indices(dataset, context.indices, ())
     schema = dataset.schema
     return attrs.evolve(
         context,
+        table=table,
+        # without a name as an argument, input may have it
+        unnamed_table=None if context.table == table else context.table,
         partition_on=keys,
         indices=indices,
         types={} if schema is None else {field.name: field.type for field in schema.internal()},
-        schema=schema,
+        schema=SchemaWrapper(pa.schema([]), dataset.uuid) if schema is None else schema,
         evolving=evolution_metadata(dataset.metadata) if is_merge else None,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import chain
@@ -30,7 +30,7 @@ from kartothek_cube.core.errors import (
     unknown_names,
 )
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
@@ -56,6 +56,7 @@ __all__ = (
     "WriteResult",
     "Written",
     "check_input",
+    "check_one_table",
     "delete_on_failure",
     "delete_uncommitted",
     "delete_uncommitted_attempts",
@@ -205,16 +206,35 @@ class WriteContext:
     write_id: str = ""
     #: types of the stored columns, which input gets where a read has changed them
     types: Mapping[str, pa.DataType] = attrs.field(factory=dict, eq=False, repr=False)
-    #: schema of the stored dataset, which input has to fit
+    #: schema of the stored dataset, which input has to fit; None for a new dataset
     schema: SchemaWrapper | None = attrs.field(default=None, eq=False, repr=False)
     #: metadata of the stored dataset, if input may have other columns
     evolving: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
     #: columns that are indexed as well, if the input of a new dataset of a cube has them
     optional_indices: tuple[str, ...] = ()
+    #: table of input that names none, where it is another one, which is refused
+    unnamed_table: str | None = None
 
     def index_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Columns of an input of which index entries are collected ("Indices" in the cube format)."""
         return (*self.indices, *sorted(set(self.optional_indices).intersection(columns)))
+
+    def of_table(self, name: str | None, indices: Collection[str] = ()) -> WriteContext:
+        """The context of input that names its table and indices; a new dataset has those of its input."""
+        if name is None:
+            name = self.unnamed_table or self.table
+        new_indices = sorted(set(indices) - set(self.indices))
+        if name == self.table and not new_indices:
+            return self
+        if name != self.table and (self.schema is not None or self.table != SINGLE_TABLE):
+            raise RuntimeError(f"Dataset {self.uuid!r}: {unknown_names('table', [name], [self.table])}")
+        if new_indices and self.schema is not None:
+            raise ValueError(
+                f"Incorrect indices in the input for dataset {self.uuid!r}: "
+                f"{unknown_names('index', new_indices, self.indices)}. Use build_dataset_indices"
+            )
+        check_table_name(name)
+        return attrs.evolve(self, table=name, indices=(*self.indices, *new_indices))
 
     def merge(self, results: Iterable[WriteResult]) -> WriteResult:
         """The results of several tasks, or of none, as one."""
@@ -276,9 +296,11 @@ Written: TypeAlias = Mapping[str, WriteResult]
 def merge_results(results: Iterable[WriteResult]) -> WriteResult:
     """Merge the results of several tasks."""
     parts = list(results)
-    first = parts[0]
+    # a task without input does not know which table the input of others names
+    first = next((part for part in parts if part.schema is not None), parts[0])
     if len(parts) == 1:
         return first
+    check_one_table(first.uuid, {part.table for part in parts if part.schema is not None})
     schemas = [p.schema for p in parts if p.schema is not None]
     try:
         schema = validate_compatible(schemas) if schemas else None
@@ -294,6 +316,15 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         rows=sum(p.rows for p in parts),
         keys=_merge_keys(parts),
     )
+
+
+def check_one_table(uuid: str, tables: Collection[str]) -> None:
+    """Raise ValueError for input of several tables."""
+    if len(tables) > 1:
+        raise ValueError(
+            f"The input for dataset {uuid!r} has several tables: {', '.join(sorted(tables))}. "
+            "A dataset has one table: join the frames, or store a dataset for each table"
+        )
 
 
 def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:

@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.arrow.types import Frame, is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.errors import DuplicateCellsError, format_count, unknown_names
+from kartothek_cube.core.errors import DuplicateCellsError, check_names, format_count, unknown_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import (
@@ -23,8 +23,8 @@ from kartothek_cube.io_components.kernels.sort import (
     strictly_increasing,
 )
 from kartothek_cube.io_components.read.pandas_index import as_table_with_index
-from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
-from kartothek_cube.io_components.write.write_plan import DatasetConstraints
+from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult, check_one_table
+from kartothek_cube.io_components.write.write_plan import CallerLine, DatasetConstraints
 
 __all__ = (
     "CubeElement",
@@ -43,6 +43,7 @@ __all__ = (
     "is_frame",
     "iter_elements",
     "iter_inputs",
+    "iter_tables",
     "prepare_table",
 )
 
@@ -311,8 +312,8 @@ def _is_constant(values: Sequence[Any]) -> bool:
     return all(value == values[0] or (value != value and values[0] != values[0]) for value in values)
 
 
-DatasetElement: TypeAlias = "Frame | WriteResult | list[DatasetElement] | None"
-"""One input of a write: a table, files that are written already, lists of these, or nothing."""
+DatasetElement: TypeAlias = "Frame | WriteResult | Mapping[str, Any] | list[DatasetElement] | None"
+"""One input of a write: a table, also with its name as in kartothek 5.3, written files, lists, or nothing."""
 
 DatasetInput: TypeAlias = "DatasetElement | Iterable[DatasetElement]"
 """Inputs of a write."""
@@ -326,9 +327,10 @@ SchemaInput: TypeAlias = pa.Schema | SchemaWrapper | Frame
 
 def iter_inputs(data: Any) -> Iterator[Any]:
     """Iterate over the inputs of a write: any iterable of them, or a single one."""
-    if data is None or isinstance(data, (pd.DataFrame, WriteResult)) or hasattr(data, "__arrow_c_stream__"):
+    single = (pd.DataFrame, WriteResult, Mapping)
+    if data is None or isinstance(data, single) or hasattr(data, "__arrow_c_stream__") or _is_named(data):
         yield data
-    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
         yield from data
     else:
         raise TypeError(f"Expected DataFrames (or what Arrow reads as tables), got {type(data).__name__}.")
@@ -345,6 +347,40 @@ def flatten(data: Any) -> Iterator[Any]:
             yield from flatten(item)
     else:
         yield data
+
+
+def iter_tables(context: WriteContext, data: Any) -> Iterator[tuple[WriteContext, Any]]:
+    """Iterate over tables in one input of a dataset, also written ones, each with its context."""
+    for item in flatten(data):
+        if isinstance(item, Mapping) or _is_named(item):
+            CallerLine.find().warn(
+                "Input with the name of its table, a label or indices is deprecated: pass DataFrames, and "
+                "names as table_name and secondary_indices. The label is not used: names of files are unique",
+                DeprecationWarning,
+            )
+            yield from _named_tables(context, item)
+        elif item is not None:
+            yield context if isinstance(item, WriteResult) else context.of_table(None), item
+
+
+def _is_named(item: Any) -> bool:
+    """Whether an input is a pair of the name of a table and a frame."""
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+
+
+def _named_tables(context: WriteContext, item: Any) -> Iterator[tuple[WriteContext, Any]]:
+    """Iterate over the frames of a partition as kartothek 5.3 describes it."""
+    tables, indices = [item] if isinstance(item, tuple) else item, ()
+    if isinstance(item, Mapping) and "data" in item and not is_frame(item["data"]):
+        check_names("Partition in the input: ", "key", item, ("label", "data", "indices"))
+        tables, indices = item["data"] or (), item.get("indices") or ()
+    pairs = list(tables.items() if isinstance(tables, Mapping) else tables)
+    if not all(map(_is_named, pairs)):
+        raise ValueError('The data of a partition is a dict, {"table": frame}, or a list of pairs of these')
+    check_one_table(context.uuid, {name for name, _ in pairs})
+    for name, frame in pairs:
+        if frame is not None:
+            yield context.of_table(name, indices), frame
 
 
 def as_input(item: Any, keep_index: bool = False, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:

@@ -151,6 +151,7 @@ class CallerLine(NamedTuple):
 
     file: str
     number: int
+    module: str
 
     @classmethod
     def find(cls) -> Self:
@@ -158,12 +159,12 @@ class CallerLine(NamedTuple):
         frame = sys._getframe()
         while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("kartothek_cube."):
             frame = frame.f_back
-        return cls(frame.f_code.co_filename, frame.f_lineno)
+        return cls(frame.f_code.co_filename, frame.f_lineno, str(frame.f_globals.get("__name__")))
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: str, category: type[Warning] = UserWarning) -> None:
         """Warn as if this line did."""
         shown = _SHOWN.setdefault(self.file, {})
-        warnings.warn_explicit(message, UserWarning, self.file, self.number, registry=shown)
+        warnings.warn_explicit(message, category, self.file, self.number, self.module, shown)
 
 
 @attrs.frozen(kw_only=True)

@@ -24,6 +24,7 @@ from kartothek_cube.io_components.write.table_writer import (
     WriteResult,
     Written,
     check_input,
+    check_one_table,
     delete_uncommitted,
     merge_writes,
     write_table,
@@ -33,7 +34,7 @@ from kartothek_cube.io_components.write.validation import (
     check_result_target,
     check_unique,
     collect_input,
-    flatten,
+    iter_tables,
     prepare_table,
 )
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, DatasetConstraints, WritePlan
@@ -110,24 +111,25 @@ def write_dataset_input(context: WriteContext, data: Any) -> WriteResult:
     """Write one input: a table, None, what an earlier call wrote, or a list of these; no commit."""
     keep_index = not (context.partition_on or context.sort_by)
     tables = [
-        i if isinstance(i, WriteResult) else as_input(i, keep_index, context.types)
-        for i in flatten(data)
-        if i is not None
+        (own, item if isinstance(item, WriteResult) else as_input(item, keep_index, context.types))
+        for own, item in iter_tables(context, data)
     ]
-    for table in tables:
+    for own, table in tables:
         if isinstance(table, WriteResult):
-            check_result_target(context, table)
+            check_result_target(own, table)
             continue
-        check_input(context, table)
-        context.check_schema(table)
+        check_input(own, table)
+        own.check_schema(table)
+    check_one_table(context.uuid, {own.table for own, _ in tables})
     results = [
-        t if isinstance(t, WriteResult) else write_table(context, _sort_input(context, t)) for t in tables
+        t if isinstance(t, WriteResult) else write_table(own, _sort_input(own, t)) for own, t in tables
     ]
     return context.merge(results)
 
 
 def check_dataset_input(context: WriteContext, table: pa.Table) -> WriteResult:
     """Check the columns of an input before any row is read; the result has its schema and no files."""
+    context = context.of_table(None)
     rows = as_input(table, False, context.types)
     check_input(context, _sort_input(context, rows))
     context.check_schema(rows)

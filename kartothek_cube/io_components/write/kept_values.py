@@ -115,4 +115,5 @@ def _differs(values: pa.ChunkedArray, default: pa.Scalar | None) -> Mask:
     valid = to_numpy(values.is_valid())
     if default is None:
         return valid
-    return valid & ~to_numpy(pc.fill_null(pc.equal(values, default), False))
+    differs: Mask = valid & ~to_numpy(pc.fill_null(pc.equal(values, default), False))
+    return differs

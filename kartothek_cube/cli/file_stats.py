@@ -23,7 +23,6 @@ from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.kernels.sort import last_rows_mask
-from kartothek_cube.io_components.read.data_files import concat_tables, read_table_of_file
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
@@ -31,7 +30,8 @@ from kartothek_cube.io_components.runtime import (
     progress_add_total,
     progress_advance,
 )
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.io_components.scan import concat_tables, read_file
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = ("DataFiles", "Floats", "collect_file_stats")
 
@@ -143,7 +143,7 @@ def _count_visible_rows_of_partition(
     if not in_files:
         return stored[members]
     try:
-        tables = [read_table_of_file(blobs, files[i], in_files, schema=schema) for i in members]
+        tables = [read_file(blobs, files[i], in_files, schema=schema) for i in members]
         types = pa.schema([schema.field(column) for column in in_files])
         table = concat_tables(tables, types, dataset.uuid)
     except (MissingFileError, CorruptDatasetError):

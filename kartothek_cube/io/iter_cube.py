@@ -38,7 +38,7 @@ from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_co
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
-from kartothek_cube.io_components.query.executor import prefetch_tasks, query_job, run_frames
+from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
@@ -78,8 +78,7 @@ def _write(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, Datase
 
 
 def _query(plan: PhysicalPlan) -> Iterator[pd.DataFrame]:
-    tasks = prefetch_tasks(plan.context, plan.tasks())
-    return chain.from_iterable(iter_results(query_job(plan, tasks, run_frames)))
+    return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
 
 
 def _execute_in_order(job: Job[Context, Task, Result, Answer]) -> Answer:

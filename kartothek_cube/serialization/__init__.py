@@ -20,7 +20,6 @@ from kartothek_cube.serialization._generic import (
     filter_df_from_predicates,
 )
 from kartothek_cube.serialization._parquet import ParquetReadError, ParquetSerializer
-from kartothek_cube.serialization.ranged_read import fetch
 
 __all__ = (
     "ConjunctionType",
@@ -35,7 +34,6 @@ __all__ = (
     "columns_in_predicates",
     "columns_to_read",
     "default_serializer",
-    "fetch",
     "filter_array_like",
     "filter_df",
     "filter_df_from_predicates",

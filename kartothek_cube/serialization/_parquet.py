@@ -223,7 +223,7 @@ class ParquetSerializer(DataFrameSerializer):
         def read() -> pa.Table:
             try:
                 content = blobs.local_path(key) or blobs.get(key)
-                return read_parquet(content, key, columns_to_load, predicates, None, predicate_pushdown_to_io)
+                return read_parquet(content, key, columns_to_load, predicates)
             except FileNotFoundError as error:
                 raise KeyError(key) from error
 
@@ -295,9 +295,9 @@ class ParquetSerializer(DataFrameSerializer):
         schema: pa.Schema | None = None,
         predicate_pushdown_to_io: bool = True,
     ) -> pa.Table:
-        """Read an Arrow table from a path, content or file, see `ParquetColumns`."""
+        """Read an Arrow table from a path, content or file, see `read_parquet`."""
         name = source if isinstance(source, str) else "Parquet data"
-        return read_parquet(source, name, columns, predicates, schema, predicate_pushdown_to_io)
+        return read_parquet(source, name, columns, predicates, schema)
 
 
 def _is_codec(name: str) -> bool:

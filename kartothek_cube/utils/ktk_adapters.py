@@ -20,7 +20,7 @@ from kartothek_cube.core.partition import Partition
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = (
     "footer_stats",

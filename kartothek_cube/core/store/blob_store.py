@@ -275,6 +275,11 @@ class BlobStore(ABC):
         check_key(key)
         return None
 
+    def remote_url(self, key: str) -> tuple[str, dict[str, str | int]] | None:
+        """URL of a blob in an object store, and options of a client of it; None in other stores."""
+        check_key(key)
+        return None
+
     @abstractmethod
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
         """Create or replace a blob atomically: readers see the old or the new content, whole.

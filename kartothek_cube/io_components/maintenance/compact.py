@@ -25,8 +25,8 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write.cube_plan import partition_scope, removal_conditions
 from kartothek_cube.io_components.write.merge import (
     CompactionContext,
@@ -43,7 +43,7 @@ from kartothek_cube.io_components.write.table_writer import (
 )
 from kartothek_cube.io_components.write.write_commit import commit_change, commit_cube
 from kartothek_cube.serialization import DataFrameSerializer
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = (
     "CompactContext",

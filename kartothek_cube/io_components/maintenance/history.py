@@ -66,7 +66,7 @@ from kartothek_cube.display import card, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.io_components.write.write_commit import commit_cube
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = (
     "STATE_COLUMNS",

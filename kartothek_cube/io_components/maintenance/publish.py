@@ -63,7 +63,6 @@ from kartothek_cube.io_components.maintenance.delta_log import (
     value_ranges,
 )
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     batched,
@@ -71,7 +70,8 @@ from kartothek_cube.io_components.runtime import (
     progress_advance,
     store_factory,
 )
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.io_components.scan import read_files
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = (
     "FileFacts",

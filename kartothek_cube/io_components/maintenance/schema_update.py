@@ -24,7 +24,7 @@ from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.schema.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.read.data_files import read_files
+from kartothek_cube.io_components.scan import read_files
 
 __all__ = ("plan_schema_update", "update_cube_schema", "update_dataset_schema")
 

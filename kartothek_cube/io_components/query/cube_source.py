@@ -35,7 +35,6 @@ from kartothek_cube.io_components.query.physical_plan import (
     project,
 )
 from kartothek_cube.io_components.query.result_types import plan_table
-from kartothek_cube.io_components.read.data_files import count_rows
 from kartothek_cube.io_components.runtime import (
     SAMPLE,
     available_cores,
@@ -44,6 +43,7 @@ from kartothek_cube.io_components.runtime import (
     prefetch_map,
     scan_bounds,
 )
+from kartothek_cube.io_components.scan import count_rows
 
 __all__ = ("CubeSource", "DatasetOfCubeSource")
 

@@ -23,9 +23,8 @@ from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.query.physical_plan import AlignedFiles, PartitionSelection
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.query.scan import stored_columns
 from kartothek_cube.io_components.runtime import bytes_text, mean_size
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = ("ConditionPruning", "DatasetExplanation", "QueryExplanation", "explain_query")
 
@@ -362,7 +361,9 @@ def _estimate_bytes(files: AlignedFiles, blobs: BlobStore) -> tuple[int, int | N
     if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
         return total, None
     sample = keys[:: max(1, len(keys) // _FOOTER_SAMPLE)][:_FOOTER_SAMPLE]
-    return total, round(total * _column_share(blobs, sample, stored_columns(files.selection.scan)))
+    scan = files.selection.scan
+    stored = [column for column in scan.columns if column not in scan.partition_keys]
+    return total, round(total * _column_share(blobs, sample, stored))
 
 
 def _column_share(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str]) -> float:

@@ -1,4 +1,4 @@
-"""Output of a query task: sort the joined rows, split them into groups, concatenate each group."""
+"""Output of a query task: sort the joined rows, and split them into groups."""
 
 from __future__ import annotations
 
@@ -6,44 +6,76 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import cast_to_schema
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import integers
 from kartothek_cube.io_components.kernels.search import lookup_keys
-from kartothek_cube.io_components.kernels.sort import run_starts_mask, sort_order, strictly_increasing
-from kartothek_cube.io_components.kernels.take import Column, as_chunked, take_values
-from kartothek_cube.io_components.query.physical_plan import DatasetScan, Group, ScanContext
-from kartothek_cube.io_components.query.row_batch import (
-    RowBatch,
-    Widths,
-    bits,
-    fit,
-    take_columns,
-    take_rows,
-    with_bits,
-)
-from kartothek_cube.io_components.read.data_files import concat_tables
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.io_components.kernels.sort import sort_order
+from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
+from kartothek_cube.io_components.query.row_batch import take_columns
+from kartothek_cube.io_components.scan import concat_tables
 
-__all__ = (
-    "GroupRows",
-    "GroupSplitter",
-    "GroupedBatch",
-    "GroupedTable",
-    "sort_table",
-)
+__all__ = ("GroupedTable", "group_rows", "sort_table")
 
-#: tables of a group with at least so many rows on average are compared by their first and last rows only:
-#: for shorter ones that costs as much as comparing all rows
-_LONG = 100
-#: batches with fewer rows per group are concatenated, then split: a slice costs as much as many rows
-_SPLIT_FROM = 1000
+
+class GroupedTable(NamedTuple):
+    """Rows of consecutive groups, and the bounds of each group from 0 on."""
+
+    table: pa.Table
+    bounds: Ints
+
+    def tables(self) -> list[pa.Table]:
+        """One table per group."""
+        bounds = self.bounds.tolist()
+        return [self.table.slice(start, stop - start) for start, stop in pairwise(bounds)]
+
+
+def group_rows(
+    context: ScanContext, groups: Sequence[Group] | None, tables: list[pa.Table]
+) -> GroupedTable | None:
+    """Sorted rows of the groups that have rows, with the columns of the result; ``tables`` is emptied."""
+    table = concat_tables(tables, context.output, context.scans[0].uuid)
+    tables.clear()
+    order = None
+    if context.sort_columns:
+        order = sort_order([table.column(column) for column in context.sort_columns], len(table))
+    bounds = np.array([0, len(table)])
+    if groups is not None:
+        order, bounds = _order_by_group(context, groups, table, order)
+    if len(bounds) < 2 or not len(table):
+        return None
+    table = table.select(context.output.names)
+    if order is not None:
+        schema, columns = table.schema, table.columns
+        del table  # so that each column is released when it has been sorted
+        table = pa.Table.from_arrays(take_columns(columns, order), schema=schema)
+    return GroupedTable(cast_to_schema(table, context.output) if groups is not None else table, bounds)
+
+
+def _order_by_group(
+    context: ScanContext, groups: Sequence[Group], table: pa.Table, order: Ints | None
+) -> tuple[Ints | None, Ints]:
+    """Positions of the rows of all groups, group by group, and bounds of the groups that have rows."""
+    fields = [context.output.field(name) for name in context.partition_by]
+    values = [pa.array(c, f.type) for c, f in zip(zip(*groups, strict=True), fields, strict=True)]
+    keys = [table.column(name) for name in context.partition_by]
+    numbers = lookup_keys(keys, values, len(table), len(groups))
+    if order is not None:
+        numbers = numbers[order]
+    if len(numbers) > 1 and not bool((numbers[1:] >= numbers[:-1]).all()):
+        narrow = numbers.astype(np.int16) if len(groups) < 1 << 15 else numbers  # NumPy sorts these by radix
+        by_group = np.argsort(narrow, kind="stable")
+        numbers = numbers[by_group]
+        order = by_group if order is None else order[by_group]
+    # predicates by column let rows of groups of other tasks pass: they come first
+    start = int(np.searchsorted(numbers, 0))
+    if start:
+        order = (np.arange(len(numbers)) if order is None else order)[start:]
+        numbers = numbers[start:]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    return order, np.append(starts, len(numbers))
 
 
 def sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
@@ -56,253 +88,3 @@ def sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
     schema, columns = table.schema, table.columns
     del table  # so that each column is released when it has been sorted
     return pa.Table.from_arrays(take_columns(columns, order), schema=schema)
-
-
-def _partitions_sorted(rows: RowBatch, sort_columns: Sequence[str]) -> bool:
-    """Whether the last cell of each partition comes before the first of the next: then all is sorted."""
-    dimensions = rows.scan.dimensions
-    if tuple(sort_columns[: len(dimensions)]) != dimensions:
-        return False
-    starts = rows.partition_starts()
-    if not len(starts):
-        return True
-    boundaries = np.sort(np.concatenate([starts - 1, starts]))
-    cells = [take_values(column, boundaries, missing=False) for column in rows.columns(dimensions)]
-    return _boundaries_sorted(cells, len(boundaries))
-
-
-def _boundaries_sorted(cells: Sequence[Column], length: int) -> bool:
-    """Whether each pair (last row of a table, first row of the next) is in order."""
-    # a table of one row is its own first and last row: the step within a table is not compared
-    within_tables = np.arange(2, length, 2)
-    return strictly_increasing(cells, length, within_tables)
-
-
-class GroupRows(NamedTuple):
-    """Rows of one group, with the columns of the result and those by which it is sorted."""
-
-    number: int
-    table: pa.Table
-    #: bits of the number columns in the files that the rows come from; empty if the schema tells them
-    widths: Widths
-    sorted: bool = True
-
-
-class GroupedTable(NamedTuple):
-    """Rows of consecutive groups, in the types of the result, and the bounds of each group from 0 on."""
-
-    table: pa.Table
-    bounds: Ints
-
-    def tables(self) -> list[pa.Table]:
-        """One table per group."""
-        if len(self.bounds) == 2:
-            return [self.table]
-        bounds = self.bounds.tolist()
-        return [self.table.slice(start, stop - start) for start, stop in pairwise(bounds)]
-
-
-@attrs.frozen
-class GroupedBatch:
-    """Rows of a block, split into groups; or to be split later, with those of other blocks."""
-
-    groups: list[GroupRows] = attrs.field(factory=list)
-    unsplit: pa.Table | None = None
-
-
-@attrs.frozen
-class GroupSplitter:
-    """
-    Split of the rows of a task into its groups.
-
-    Numbers in groups are as wide as in the schema: so all groups of a query have the same types, whichever of
-    them a task reads. Without groups, they are as wide as in the files that the rows come from.
-    """
-
-    context: ScanContext
-    #: for each ``partition_by`` column its value in each group; None for one group with all rows
-    values: tuple[pa.Array, ...] | None
-    #: columns whose numbers can be of different width; none with groups
-    columns: tuple[str, ...]
-    #: whether rows that are sorted again with those of other blocks stay as they are until then
-    defer_sort: bool = False
-
-    @classmethod
-    def of(
-        cls, context: ScanContext, groups: Sequence[Group] | None, *, defer_sort: bool = False
-    ) -> GroupSplitter:
-        """Splitter into the given groups."""
-        keys = context.scans[0].partition_keys  # in no file: they have the type of the schema
-        numbers = tuple(f.name for f in context.output if bits(f.type) and f.name not in keys)
-        if groups is None:
-            return cls(context, None, numbers, defer_sort)
-        # not the width in the files: it differs between groups, and a task does not know all files
-        types = [context.output.field(name).type for name in context.partition_by]
-        columns = zip(*groups, strict=True)
-        values = tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True))
-        return cls(context, values, (), defer_sort)
-
-    def split(self, rows: RowBatch) -> GroupedBatch:
-        """Sort and split the joined rows of a block."""
-        widths, sort_columns = self._max_widths(rows), self.context.sort_columns
-        rows = rows.append_partition_keys(sort_columns or self.context.output.names)
-        in_order = not sort_columns or (rows.sorted and _partitions_sorted(rows, sort_columns))
-        table = rows.table
-        del rows
-        stays_whole = self.values is None or len(table) < _SPLIT_FROM * len(self.values[0])
-        if not in_order and not (stays_whole and self.defer_sort):
-            table, in_order = sort_table(table, sort_columns), True
-        table = self._select(table)
-        if self.values is None:
-            return GroupedBatch([GroupRows(0, table, np.array(widths, np.int8), in_order)])
-        return GroupedBatch(unsplit=table) if stays_whole else GroupedBatch(self._split(table))
-
-    def _max_widths(self, rows: RowBatch) -> list[int]:
-        """Bits of the numbers in the files with rows, by column."""
-        if not rows.widths and len(rows):
-            return [bits(rows.table.schema.field(column).type) for column in self.columns]
-        (files,) = rows.counts.nonzero()
-        return [int(rows.widths_of(column)[files].max(initial=0)) for column in self.columns]
-
-    def _select(self, table: pa.Table) -> pa.Table:
-        """The columns of the result and those by which it is sorted."""
-        names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns])
-        return table.select([name for name in names if name in table.column_names])
-
-    def _split(self, table: pa.Table) -> list[GroupRows]:
-        """Rows by group."""
-        numbers, split = self._arrange(table)
-        widths = np.empty(0, np.int8)
-        return [GroupRows(n, rows, widths) for n, rows in zip(numbers.tolist(), split.tables(), strict=True)]
-
-    def _arrange(self, table: pa.Table) -> tuple[Ints, GroupedTable]:
-        """Numbers of the groups that have rows, ascending, and these rows in the order of the groups."""
-        if self.values is None:
-            raise ValueError("a task without groups has nothing to split")
-        keys = [table.column(name) for name in self.context.partition_by]
-        starts = _run_starts(keys, len(table))
-        first = keys if starts is None else take_columns(keys, starts)
-        n_keys, n_groups = len(table) if starts is None else len(starts), len(self.values[0])
-        numbers = lookup_keys(first, self.values, n_keys, n_groups)
-        if starts is not None and not _is_ascending(numbers):
-            numbers, starts = np.repeat(numbers, np.diff(np.append(starts, len(table)))), None
-        if starts is None:
-            order = _stable_order(numbers, n_groups)
-            if order is not None:
-                table, numbers = take_rows(table, order), numbers[order]
-            starts = np.flatnonzero(np.diff(numbers, prepend=-2))
-            numbers = numbers[starts]
-        # predicates by column let rows of groups of other tasks pass: they come first
-        bounds = np.append(starts, len(table))[int((numbers < 0).sum()) :]
-        return numbers[numbers >= 0], GroupedTable(table.slice(bounds[0]), bounds - bounds[0])
-
-    def _concat_unsplit(self, tables: list[pa.Table]) -> pa.Table:
-        """Concatenate and sort the rows of blocks that are not split yet."""
-        table = concat_tables(tables, self.context.output, self.context.scans[0].uuid)
-        return sort_table(table, self.context.sort_columns)
-
-    def concat_groups(self, batches: list[GroupedBatch], blobs: BlobStore) -> list[GroupedTable]:
-        """Sorted rows of the groups that have rows; ``batches``, in the order of the blocks, is emptied."""
-        # emptied, and with each name deleted after use, so that sorting releases column by column
-        unsplit = [rows for batch in batches if (rows := batch.unsplit) is not None and len(rows)]
-        if unsplit and not any(batch.groups for batch in batches):
-            batches.clear()
-            table = self._concat_unsplit(unsplit)
-            unsplit.clear()
-            _, split = self._arrange(table)
-            del table
-            # all groups at once, not one by one
-            finished = fit(split.table.select(self.context.output.names), self.context.output)
-            return [GroupedTable(finished, split.bounds)] if len(split.bounds) > 1 else []
-        if unsplit:
-            batches.append(GroupedBatch(self._split(self._concat_unsplit(unsplit))))
-            unsplit.clear()
-        tables_by_group: dict[int, list[pa.Table]] = {}
-        widths_by_group: dict[int, Widths] = {}
-        unsorted: set[int] = set()
-        while batches:
-            for number, table, widths, in_order in batches.pop(0).groups:
-                if len(table):
-                    unsorted.update(() if in_order else (number,))
-                    tables_by_group.setdefault(number, []).append(table)
-                    widths_by_group[number] = np.maximum(widths_by_group.get(number, 0), widths)
-                del table
-        schemas: dict[bytes, pa.Schema] = {}
-        results = []
-        for number in sorted(tables_by_group):
-            key = widths_by_group[number].tobytes()
-            if key not in schemas:
-                schemas[key] = self._group_schema(widths_by_group[number], blobs)
-            tables, is_sorted = tables_by_group.pop(number), number not in unsorted
-            table = self._concat_group(tables, schemas[key], is_sorted)
-            results.append(GroupedTable(table, np.array([0, len(table)])))
-            del table
-        return results
-
-    def _group_schema(self, widths: Widths, blobs: BlobStore) -> pa.Schema:
-        schema = self.context.output
-        for column, width in zip(self.columns, widths.tolist(), strict=True):
-            width = width or stored_bits(self.context, blobs, column)
-            position = schema.get_field_index(column)
-            schema = schema.set(position, pa.field(column, with_bits(schema.field(position).type, width)))
-        return schema
-
-    def _concat_group(self, tables: list[pa.Table], schema: pa.Schema, is_sorted: bool) -> pa.Table:
-        """One sorted table of several; their list is emptied."""
-        # the only reference is in a list, so that sort_table can release the columns one by one
-        concatenated = [concat_tables(tables, schema, self.context.scans[0].uuid)]
-        in_order = is_sorted and (len(tables) == 1 or self._tables_in_order(tables, len(concatenated[0])))
-        tables.clear()
-        table = concatenated.pop() if in_order else sort_table(concatenated.pop(), self.context.sort_columns)
-        return fit(table.select(schema.names), schema)
-
-    def _tables_in_order(self, tables: list[pa.Table], length: int) -> bool:
-        """Whether each table begins after the end of the one before; False for short ones, unchecked."""
-        if length <= _LONG * len(tables) or not self.context.sort_columns:
-            return False
-        rows = [row for a, b in pairwise(tables) for row in (a.slice(len(a) - 1), b.slice(0, 1))]
-        boundaries = [t.select(list(self.context.sort_columns)) for t in rows]
-        table = concat_tables(boundaries, self.context.output, self.context.scans[0].uuid)
-        return _boundaries_sorted(table.columns, len(table))
-
-
-def _run_starts(keys: Sequence[Column], length: int) -> Ints | None:
-    """First rows of runs of equal keys; None if runs are short, or values not cheap to compare."""
-    columns = [as_chunked(key) for key in keys]
-    if not columns or any(column.null_count or integers(column) is None for column in columns):
-        return None
-    starts = np.flatnonzero(run_starts_mask(columns, length, np.empty(0, np.int64)))
-    return None if 2 * len(starts) > length else starts
-
-
-def _is_ascending(numbers: Ints) -> bool:
-    """Whether each number but -1 is greater than the one before."""
-    return bool((numbers[1:] > np.maximum(numbers[:-1], -1)).all())
-
-
-def _stable_order(numbers: Ints, bound: int) -> Ints | None:
-    """Stable order that sorts the numbers; None if they are sorted."""
-    if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
-        return None
-    narrow = numbers.astype(np.int16) if bound < 1 << 15 else numbers  # NumPy sorts 16 bits by radix
-    return np.argsort(narrow, kind="stable")
-
-
-def stored_bits(context: ScanContext, blobs: BlobStore, column: str) -> int:
-    """Width of a column in the first file of its dataset, for groups that hold only nulls of it; else 64."""
-    # The rows of such a group do not tell it, and a type that other groups do not have would be of no use.
-    if column not in context.bits_by_column:
-        scan = next(s for s in context.scans if column in (*s.dimensions, *s.payload))
-        context.bits_by_column[column] = _bits_in_file(scan, blobs, column) or 64
-    return context.bits_by_column[column]
-
-
-def _bits_in_file(scan: DatasetScan, blobs: BlobStore, column: str) -> int:
-    if scan.first_file is None or not scan.first_file.endswith(PARQUET_FILE_SUFFIX):
-        return 0
-    try:
-        footer, _ = read_footer(blobs, scan.first_file)
-    except (MissingFileError, CorruptDatasetError):
-        return 0  # the query needs no rows of this file: it must not fail because of it
-    schema = footer.schema.to_arrow_schema()
-    return bits(schema.field(column).type) if column in schema.names else 0

@@ -24,7 +24,6 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
-from kartothek_cube.io_components.read.prefetch import FilePrefetcher
 from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 
 __all__ = (
@@ -73,8 +72,6 @@ class DatasetScan:
     role: Role
     #: what else the rows have to meet, as far as files tell; implied by the filters of the joined rows
     implied: tuple[Node, ...] = ()
-    #: key of the first file in the header, whether it is read or not; None without files
-    first_file: str | None = None
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
@@ -95,8 +92,6 @@ class ScanContext:
     dtype_backend: DtypeBackend | None = None
     #: the open store, for tasks run by the process that planned them
     cached_blobs: BlobStore | None = attrs.field(default=None, eq=False, repr=False)
-    #: cache of :func:`~kartothek_cube.io_components.query.group_output.stored_bits`
-    bits_by_column: dict[str, int] = attrs.field(factory=dict, eq=False, repr=False)
 
     def open_store(self) -> BlobStore:
         """The store; opened again in other processes."""
@@ -153,11 +148,6 @@ class ScanTask:
     groups: tuple[Group, ...] | None = None
     #: what the ``partition_by`` columns of all rows meet, if the task makes only some of the groups
     predicates: Predicates = ()
-    #: of the files, if they are being read already
-    prefetcher: FilePrefetcher | None = attrs.field(default=None, eq=False, repr=False)
-
-    def __reduce__(self) -> tuple[type[ScanTask], tuple[Any, ...]]:
-        return ScanTask, (self.files, self.groups, self.predicates)
 
 
 @attrs.frozen

@@ -22,7 +22,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import columns_of, disjunctive_form, filter_mask, imply
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.kernels.encode import group_codes, is_dense, make_dense
@@ -39,8 +38,8 @@ from kartothek_cube.io_components.query.physical_plan import (
     ScanContext,
     match_partitions,
 )
-from kartothek_cube.io_components.read.data_files import read_files
-from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map, store_factory, take_turn
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map, store_factory
+from kartothek_cube.io_components.scan import read_files
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,23 +61,22 @@ def plan_query(
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     factory = store_factory(store)
     blobs = open_blobs(factory)
-    with take_turn(blobs.is_local):
-        snapshot = _load_snapshot(cube, blobs, datasets, as_of)
-        logical_plan = build_logical_plan(
-            cube, snapshot, conditions, dimension_columns, partition_by, payload_columns
-        )
-        scans, output = _make_scans(cube, snapshot, logical_plan)
-        selections = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
-        context = ScanContext(
-            store=factory,
-            scans=scans,
-            sort_columns=logical_plan.dimension_columns + cube.partition_columns,
-            partition_by=logical_plan.partition_by,
-            output=output,
-            join_filters=logical_plan.join_filters,
-            cached_blobs=blobs,
-        )
-        plan = _align_partitions(context, selections, logical_plan, snapshot, blobs)
+    snapshot = _load_snapshot(cube, blobs, datasets, as_of)
+    logical_plan = build_logical_plan(
+        cube, snapshot, conditions, dimension_columns, partition_by, payload_columns
+    )
+    scans, output = _make_scans(cube, snapshot, logical_plan)
+    selections = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
+    context = ScanContext(
+        store=factory,
+        scans=scans,
+        sort_columns=logical_plan.dimension_columns + cube.partition_columns,
+        partition_by=logical_plan.partition_by,
+        output=output,
+        join_filters=logical_plan.join_filters,
+        cached_blobs=blobs,
+    )
+    plan = _align_partitions(context, selections, logical_plan, snapshot, blobs)
     _log_plan(cube, plan)
     return plan
 
@@ -187,19 +185,8 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
         role=logical_plan.roles[name],
         implied=tuple(node for node in implied if node is not None),
-        first_file=_first_file(dataset),
         mapping=dataset.column_mapping,
     )
-
-
-def _first_file(dataset: DatasetMetadata) -> str | None:
-    partitions = dataset.partition_table
-    if not len(partitions):
-        return None
-    if partitions.has_derived_keys(dataset.uuid, dataset.table_name):
-        return data_key(dataset.uuid, dataset.table_name, partitions.labels[0].as_py())
-    key: str = partitions.files[dataset.table_name][0].as_py()
-    return key
 
 
 def _output_schema(logical_plan: LogicalPlan, scans: Sequence[DatasetScan]) -> pa.Schema:
@@ -377,11 +364,9 @@ def _scan_values(selection: PartitionSelection, column: str, blobs: BlobStore) -
     """Index of a column that has none, from its values in the files."""
     dtype = selection.scan.schema.field(column).type
 
-    def distinct(table: pa.Table) -> pa.Array:
-        return to_single_array(table.column(column).unique()).cast(dtype)
-
     keys, mapping = selection.storage_keys(), selection.scan.mapping
-    values = list(read_files(blobs, keys, [column], then=distinct, mapping=mapping))
+    tables = read_files(blobs, keys, [column], mapping=mapping)
+    values = [to_single_array(table.column(column).unique()).cast(dtype) for table in tables]
     return IndexColumns.from_pairs(
         pa.concat_arrays([pa.array([], dtype), *values]),
         selection.dataset.partition_table.labels,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import attrs
@@ -29,6 +28,7 @@ from kartothek_cube.core.expressions.predicate import (
 )
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -36,16 +36,18 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import categorize, group_codes
-from kartothek_cube.io_components.read.data_files import (
+from kartothek_cube.io_components.kernels.take import repeat
+from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_index
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.io_components.scan import (
+    FileRows,
     concat_tables,
-    read_files,
-    read_table_of_file,
-    read_threads,
+    read_file,
+    read_schema,
+    scan_files,
 )
-from kartothek_cube.io_components.read.pandas_index import to_frame
-from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.utils import normalize_args
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = (
     "FrameOptions",
@@ -243,16 +245,12 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     deferred = [p for p in group_predicates if isinstance(p[2], bytes)]
     pushed = [p for p in group_predicates if not isinstance(p[2], bytes)]
     filters = _remaining_predicates(context, values, len(files), pushed)
-    tables = _read_tables(open_blobs(context.store), context, files, filters, values)
+    rows = _read_rows(open_blobs(context.store), context, files, filters)
+    table = _add_partition_keys(context, rows, values)
     for column, op, value in deferred:
-        tables = [table.filter(literal_mask(table.column(column), op, value, column)) for table in tables]
-    columns = _output_columns(context, tables)
-    tables = [table.select(columns) for table in tables]
-    fields = [context.schema.field(column) for column in columns if column in context.schema.names]
-    table = concat_tables(tables, pa.schema(fields), context.uuid)
-    if columns:  # types of pandas, of the first file if there is one
-        table = table.replace_schema_metadata((tables[0] if tables else context).schema.metadata)
-    return categorize(table, context.categoricals, [len(t) for t in tables], context.categories)
+        table = table.filter(literal_mask(table.column(column), op, value, column))
+    table = table.select(_output_columns(context, table))
+    return categorize(table, context.categoricals, rows.lengths.tolist(), context.categories)
 
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:
@@ -288,28 +286,53 @@ def _remaining_predicates(
     return [None if by_key[code] is True else by_key[code] for code in codes]
 
 
-def _read_tables(
-    blobs: BlobStore,
-    context: ReadContext,
-    files: PartitionTable,
-    filters: Sequence[PredicatesType | bool],
-    values: Values,
-) -> list[pa.Table]:
-    """Tables of all files in which a row can match, with their partition keys as columns."""
+def _read_rows(
+    blobs: BlobStore, context: ReadContext, files: PartitionTable, filters: Sequence[PredicatesType | bool]
+) -> FileRows:
+    """Rows of all files in which a row can match, with pandas types of the first one."""
     matching = [i for i, predicates in enumerate(filters) if predicates is not False]
-    keys = files.files[context.table].take(pa.array(matching, pa.int64())).to_pylist()
-    columns, pushdown, schema = _stored_columns(context), context.pushdown, context.schema
-    choose: Callable[[int], Any] = lambda number: filters[matching[number]]  # noqa: E731
-    tables: Iterator[pa.Table]
-    if context.row_index:
-        read = partial(read_table_of_file, blobs, row_index=True, mapping=context.mapping)
-        tables = (read(key, columns, choose(i), pushdown, schema) for i, key in enumerate(keys))
+    keys: list[str] = files.files[context.table].take(pa.array(matching, pa.int64())).to_pylist()
+    on_files: list[Any] = [filters[i] for i in matching]
+    columns, schema, mapping = _stored_columns(context), context.schema, context.mapping
+    lengths = np.zeros(len(files), np.int64)
+    metadata = schema.metadata
+    if not keys:
+        names = schema.names if columns is None else columns
+        return FileRows(schema.empty_table().select(names), lengths)
+    is_parquet = keys[0].endswith(PARQUET_FILE_SUFFIX)
+    if columns is None and is_parquet:
+        # as the file has them
+        columns = (read_schema(blobs, keys[0]) if mapping is None else schema).names
+        columns = [column for column in columns if column not in context.partition_keys]
+    if context.row_index or columns is None:
+        read = _read_with_index if context.row_index and is_parquet else read_file
+        tables = [
+            read(blobs, key, columns, predicates, schema=schema, mapping=mapping)
+            for key, predicates in zip(keys, on_files, strict=True)
+        ]
+        lengths[matching] = [len(table) for table in tables]
+        metadata = tables[0].schema.metadata
+        table = concat_tables([table.select(tables[0].column_names) for table in tables], schema, keys[0])
     else:
-        tables = read_files(blobs, keys, columns, choose, pushdown, schema, mapping=context.mapping)
-    return [
-        _add_partition_keys(context, table, values, number)
-        for table, number in zip(tables, matching, strict=True)
-    ]
+        rows = scan_files(blobs, keys, columns, on_files, schema=schema, mapping=mapping)
+        lengths[matching], table = rows.lengths, rows.table
+        if is_parquet and mapping is None:
+            metadata = read_schema(blobs, keys[0]).metadata
+    return FileRows(table.replace_schema_metadata(metadata) if table.num_columns else table, lengths)
+
+
+def _read_with_index(
+    blobs: BlobStore,
+    key: str,
+    columns: Sequence[str] | None,
+    predicates: PredicatesType,
+    *,
+    schema: pa.Schema,
+    mapping: ColumnMapping | None,
+) -> pa.Table:
+    """Rows of a file with the index of the stored frame."""
+    table = read_file(blobs, key, columns, predicates, schema=schema, mapping=mapping)
+    return with_row_index(table, blobs.local_path(key) or blobs.get(key), predicates, schema)
 
 
 def _stored_columns(context: ReadContext) -> list[str] | None:
@@ -320,28 +343,21 @@ def _stored_columns(context: ReadContext) -> list[str] | None:
     return [c for c in (*context.columns, *extra) if c not in context.partition_keys]
 
 
-def _add_partition_keys(context: ReadContext, table: pa.Table, values: Values, number: int) -> pa.Table:
+def _add_partition_keys(context: ReadContext, rows: FileRows, values: Values) -> pa.Table:
+    table = rows.table
     for column in reversed(context.partition_keys):
         if column not in values or not (context.columns is None or column in context.columns):
             continue
         if column in table.column_names:
             table = table.drop_columns([column])
-        table = table.add_column(0, column, _repeat_value(values[column][number], len(table)))
+        table = table.add_column(0, column, repeat(values[column], rows.lengths))
     return table
 
 
-def _repeat_value(value: pa.Scalar, length: int) -> pa.Array:
-    """Array of one value."""
-    if pa.types.is_integer(value.type) or pa.types.is_floating(value.type):
-        # several times as fast as pa.repeat
-        return pa.array(np.full(length, value.as_py(), value.type.to_pandas_dtype()))
-    return pa.repeat(value, length)
-
-
-def _output_columns(context: ReadContext, tables: Sequence[pa.Table]) -> list[str]:
+def _output_columns(context: ReadContext, table: pa.Table) -> list[str]:
     if context.columns is None:
-        return list(tables[0].column_names) if tables else list(context.schema.names)
-    extra = set(tables[0].column_names) - set(context.schema.names) if tables and context.row_index else set()
+        return list(table.column_names)
+    extra = set(table.column_names) - set(context.schema.names) if context.row_index else set()
     return [*context.columns, *extra]
 
 
@@ -357,10 +373,9 @@ def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:
             task_values = {column: array.take(positions) for column, array in values.items()}
         return run_read(plan.context, tasks[number], task_values)
 
-    if threads is None and len(tasks) > 1:
-        keys = plan.partitions.files[plan.context.table].slice(0, len(tasks)).to_pylist()
-        threads = read_threads(open_blobs(plan.context.store), keys)
-    return ordered_map(run, range(len(tasks)), threads or 1)
+    if threads is None:
+        threads = available_cores() if open_blobs(plan.context.store).is_local else REMOTE_REQUESTS
+    return ordered_map(run, range(len(tasks)), threads)
 
 
 def empty_table(context: ReadContext) -> pa.Table:

@@ -17,7 +17,6 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
-from kartothek_cube.io_components.read.data_files import count_rows
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, plan_read, run_read
 from kartothek_cube.io_components.runtime import (
     SAMPLE,
@@ -26,6 +25,7 @@ from kartothek_cube.io_components.runtime import (
     prefetch_map,
     scan_bounds,
 )
+from kartothek_cube.io_components.scan import count_rows
 
 __all__ = ("DatasetSource",)
 

@@ -25,11 +25,11 @@ from kartothek_cube.io_components.kernels.sort import (
     sort_order,
     strictly_increasing,
 )
-from kartothek_cube.io_components.read.data_files import read_table_of_file
+from kartothek_cube.io_components.scan import read_file
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.write.table_writer import index_entries_of
 from kartothek_cube.serialization import ParquetReadError
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_verify_results", "run_verify")
 
@@ -133,7 +133,7 @@ def _check_rows(
     context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
 ) -> VerifyResult:
     try:
-        table = read_table_of_file(blobs, key, schema=context.schema, mapping=context.mapping)
+        table = read_file(blobs, key, schema=context.schema, mapping=context.mapping)
     except (*_UNREADABLE, OSError, KeyError) as error:
         return _report_unreadable(context, key, error)
     problems = list(_schema_problems(context, key, table.schema))

@@ -67,7 +67,7 @@ from kartothek_cube.io_components.write.build_index import (
     plan_index_build,
     run_index_build,
 )
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = (
     "VerifyPlan",

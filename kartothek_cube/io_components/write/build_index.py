@@ -24,8 +24,8 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime import batched
+from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write.table_writer import WriteResult, index_entries_of, merge_results
 
 __all__ = (

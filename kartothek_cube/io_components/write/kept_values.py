@@ -21,7 +21,7 @@ from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import last_rows_mask
-from kartothek_cube.io_components.read.data_files import concat_tables, read_files
+from kartothek_cube.io_components.scan import concat_tables, read_files
 
 __all__ = ("ValuesKept",)
 
@@ -89,7 +89,7 @@ class ValuesKept:
                 self.blobs,
                 keys,
                 in_files,
-                None if predicates is None else lambda _: predicates,
+                predicates,
                 schema=schema,
                 mapping=state.column_mapping,
             )

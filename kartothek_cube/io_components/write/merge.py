@@ -30,8 +30,8 @@ from kartothek_cube.io_components.kernels.sort import (
     sort_rows,
 )
 from kartothek_cube.io_components.kernels.take import take_values
-from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.runtime import available_cores, store_factory
+from kartothek_cube.io_components.scan import concat_tables, read_files
 from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,

@@ -42,8 +42,8 @@ from kartothek_cube.display import card
 from kartothek_cube.display import table as html_table
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
+from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.cube_plan import plan_remove
 from kartothek_cube.io_components.write.dataset_plan import plan_store

@@ -18,7 +18,7 @@ from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.kernels.sort import sort_rows
-from kartothek_cube.io_components.read.data_files import read_files
+from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,

@@ -25,7 +25,7 @@ from kartothek_cube.core.store.blob_store import (
 from kartothek_cube.core.store.obstore.bucket import Version, open_remote
 from kartothek_cube.core.store.obstore.client import ObjectStoreError
 from kartothek_cube.core.store.obstore.store import ObjectStore
-from kartothek_cube.core.store.obstore.url import Location
+from kartothek_cube.core.store.obstore.url import Location, client_options
 
 __all__ = ("ObjectBlobStore",)
 
@@ -112,6 +112,11 @@ class ObjectBlobStore(BlobStore):
 
     def exists(self, key: str) -> bool:
         return self._bucket.exists(key)
+
+    def remote_url(self, key: str) -> tuple[str, dict[str, str | int]]:
+        location = self._store.location
+        path = f"{location.prefix}/{check_key(key)}" if location.prefix else check_key(key)
+        return f"{location.kind}://{location.bucket}/{path}", client_options(location)
 
     def open_read(self, key: str) -> BinaryIO:
         return open_remote(self._bucket, key)

@@ -238,6 +238,19 @@ def settings(location: Location) -> Settings:
     return Settings(groups["config"], groups["client"], groups["retry"])
 
 
+def client_options(location: Location) -> dict[str, str | int]:
+    """The same, by the names that other clients of the library object_store know, such as Polars."""
+    config, client, retry = settings(location)
+    options: dict[str, str | int] = {n: _to_text(value) for n, value in {**config, **client}.items()}
+    return options | {name: value for name, value in retry.items() if name == "max_retries"}
+
+
+def _to_text(value: object) -> str:
+    if isinstance(value, timedelta):
+        return f"{int(value.total_seconds() * 1000)}ms"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _point_to_emulator(config: dict[str, Any]) -> None:
     """Without signatures, obstore requests a token all the same, unless the account disables it."""
     if config.get("skip_signature") and "base_url" in config and "service_account_key" not in config:

@@ -1,0 +1,460 @@
+"""Scan of data files, which no other module reads: rows of many files as one Arrow table, filtered."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
+from operator import and_, eq, ge, gt, le, lt, ne, or_
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from kartothek_cube.core.arrow.arrays import zero_column_table
+from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_memory
+from kartothek_cube.core.arrow.types import Ints, widen
+from kartothek_cube.core.caching import FOOTERS
+from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
+from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.io_components.runtime import (
+    REMOTE_REQUESTS,
+    available_cores,
+    ordered_map,
+    progress_advance,
+)
+from kartothek_cube.serialization import DataFrameSerializer
+from kartothek_cube.serialization.parquet_reader import (
+    columns_of_file,
+    read_footer,
+    read_parquet,
+    type_null_columns,
+)
+
+if TYPE_CHECKING:
+    import polars
+
+#: any value: each page that is read is compared with its checksum, which takes pyarrow, and its time
+CHECK_PAGES = "KARTOTHEK_CUBE_CHECK_PAGES"
+#: name of the column of file paths; no column of a dataset contains a NUL
+_PATH = "\0path"
+_COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+#: files of an object store that Polars reads at once; its default hides little of their latency
+_CONCURRENT_FILES = ("POLARS_MAX_CONCURRENT_SCANS", "POLARS_NUM_READERS_PRE_INIT")
+#: size of a type in the cache of schemas
+_BYTES_OF_TYPE = 200
+
+
+class FileRows(NamedTuple):
+    """Rows of several files, in the order of the files, and the number of rows of each."""
+
+    table: pa.Table
+    lengths: Ints
+
+
+class _Process:
+    #: the threads of Polars do not survive a fork: a child that used Polars would wait for them forever
+    is_forked = False
+
+
+def _note_fork() -> None:
+    _Process.is_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def scan_files(
+    blobs: BlobStore,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    filters: Sequence[PredicatesType] | None = None,
+    *,
+    schema: pa.Schema,
+    mapping: ColumnMapping | None = None,
+) -> FileRows:
+    """
+    Rows of the files that meet the filter of their file, with types of memory.
+
+    Numbers have the widest type of the files; ``schema``, that of the dataset, types columns that are null in
+    all of them. ``mapping`` tells how to read files that were written before a change of the schema.
+    """
+    if not keys:
+        table = pa.schema([schema.field(column) for column in columns]).empty_table()
+        return FileRows(to_memory(table), np.empty(0, np.int64))
+    scan = partial(_scan_filtered, blobs, columns=columns, schema=schema, mapping=mapping)
+    members: dict[int, list[int]] = {}
+    for number, predicates in enumerate(filters or ()):
+        members.setdefault(id(predicates), []).append(number)
+    if len(members) < 2:
+        return scan(keys, None if filters is None else filters[0])
+    parts = [scan([keys[i] for i in part], filters[part[0]]) for part in members.values() if filters]
+    numbers = np.concatenate(list(members.values()))
+    lengths = np.empty(len(keys), np.int64)
+    lengths[numbers] = np.concatenate([part.lengths for part in parts])
+    table = concat_tables([part.table for part in parts], schema, keys[0])
+    starts = np.cumsum(lengths[numbers]) - lengths[numbers]
+    order = np.argsort(numbers)
+    slices = [table.slice(int(starts[i]), int(lengths[numbers[i]])) for i in order]
+    return FileRows(pa.concat_tables(slices), lengths)
+
+
+def _scan_filtered(
+    blobs: BlobStore,
+    keys: Sequence[str],
+    predicates: PredicatesType,
+    *,
+    columns: Sequence[str],
+    schema: pa.Schema,
+    mapping: ColumnMapping | None,
+) -> FileRows:
+    """The same with one filter for all files."""
+    if mapping is None and columns and can_use_polars(keys):
+        names = list(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))
+        rows = _scan_with_polars(blobs, keys, names, columns, predicates)
+        if rows is not None:
+            return FileRows(type_null_columns(to_memory(rows.table), schema), rows.lengths)
+    tables = list(read_files(blobs, keys, columns, predicates, schema=schema, mapping=mapping))
+    return FileRows(concat_tables(tables, schema, keys[0]), np.array([len(table) for table in tables]))
+
+
+def can_use_polars(keys: Sequence[str]) -> bool:
+    """Whether Polars can read the files in this process."""
+    return not (
+        _Process.is_forked
+        # this module may be imported after the fork
+        or (multiprocessing.parent_process() and multiprocessing.get_start_method(allow_none=True) == "fork")
+        or os.environ.get(CHECK_PAGES)
+        or not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys)
+        # paths tell the files of the rows apart; damaged headers may name one twice
+        or len(set(keys)) < len(keys)
+    )
+
+
+def _scan_with_polars(
+    blobs: BlobStore,
+    keys: Sequence[str],
+    names: Sequence[str],
+    columns: Sequence[str],
+    predicates: PredicatesType,
+) -> FileRows | None:
+    """The same by Polars; None for types that it does not have."""
+    errors = _import_polars().exceptions
+    types = _types_of_file(blobs, keys[0], names)
+    if types is None:
+        return None
+    scan = partial(_collect, blobs, keys, columns, predicates)
+    try:
+        try:
+            rows = scan(types)
+        except errors.SchemaError:
+            # a file has other types than the first one
+            types = _widest_types(blobs, keys, names)
+            if types is None:
+                return None
+            rows = scan(types)
+    except FileNotFoundError as error:
+        raise MissingFileError(_find_key(blobs, keys, str(error))) from error
+    except (errors.PolarsError, errors.PanicException, OSError) as error:
+        raise _explain(blobs, keys, names, error) from error
+    for key in keys:
+        progress_advance(partial(blobs.size, key))
+    return rows
+
+
+def _collect(
+    blobs: BlobStore,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    predicates: PredicatesType,
+    types: pa.Schema,
+) -> FileRows:
+    polars = _import_polars()
+    scan = partial(
+        polars.scan_parquet,
+        schema=polars.DataFrame(types.empty_table()).schema,
+        # narrower types of some files
+        cast_options=polars.ScanCastOptions(
+            integer_cast="upcast",
+            float_cast="upcast",
+            datetime_cast=["nanosecond-downcast", "microsecond-upcast"],
+        ),
+        extra_columns="ignore",
+        # a wrong one, of a writer that is not ours, would hide rows
+        use_statistics=False,
+        glob=False,
+        hive_partitioning=False,
+        cache=False,
+    )
+    conditions = _translate(types, predicates)
+    paths, options = _paths(blobs, keys)
+    if paths is None:
+        contents = ordered_map(partial(_get_file, blobs), keys, REMOTE_REQUESTS)
+        scans = [scan(content).filter(*conditions).select(columns) for content in contents]
+        frames = polars.collect_all(scans)
+        rows, lengths = polars.concat(frames), np.array([len(frame) for frame in frames])
+    elif len(paths) == 1:
+        rows = scan(paths, storage_options=options).filter(*conditions).select(columns).collect()
+        lengths = np.array([len(rows)])
+    else:
+        # 16 bytes per row of the files
+        paths_of_rows = scan(paths, storage_options=options, include_file_paths=_PATH)
+        rows = paths_of_rows.filter(*conditions).select([*columns, _PATH]).collect()
+        lengths = _rows_per_file(rows.drop_in_place(_PATH), paths)
+    # texts of a file share their memory: few rows would keep all of it
+    if predicates is not None:
+        rows = rows.rechunk()
+    table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
+    return FileRows(table.cast(pa.schema([types.field(column) for column in columns])), lengths)
+
+
+def _import_polars() -> Any:
+    for name in _CONCURRENT_FILES:
+        os.environ.setdefault(name, "128")
+    import polars
+
+    return polars
+
+
+def _paths(blobs: BlobStore, keys: Sequence[str]) -> tuple[list[str] | None, Mapping[str, str | int] | None]:
+    """Paths of local files, or URLs in an object store and options of its client; None in other stores."""
+    if blobs.is_local:
+        paths = [path for key in keys if (path := blobs.local_path(key)) is not None]
+        return (list(map(os.path.abspath, paths)), None) if len(paths) == len(keys) else (None, None)
+    locations = [location for key in keys if (location := blobs.remote_url(key)) is not None]
+    if len(locations) < len(keys):
+        return None, None
+    return [url for url, _ in locations], locations[0][1]
+
+
+def _get_file(blobs: BlobStore, key: str) -> bytes:
+    try:
+        return blobs.get(key)
+    except KeyError as error:
+        raise MissingFileError(key) from error
+
+
+def _rows_per_file(column: polars.Series, paths: Sequence[str]) -> Ints:
+    """Rows of each file in a column of paths, where those of a file are next to each other."""
+    numbers = {path: number for number, path in enumerate(paths)}
+    lengths = np.zeros(len(paths), np.int64)
+    for chunk in column.get_chunks():
+        # fast path: rows of two files are rarely in one chunk
+        if len(chunk) and chunk[0] == chunk[-1]:
+            lengths[numbers[chunk[0]]] += len(chunk)
+        elif len(chunk):
+            runs = chunk.rle().struct
+            for path, length in zip(runs.field("value"), runs.field("len"), strict=True):
+                lengths[numbers[path]] += length
+    return lengths
+
+
+def _types_of_file(blobs: BlobStore, key: str, columns: Sequence[str]) -> pa.Schema | None:
+    """Types of columns in a file; None unless Polars has all of them."""
+    schema = read_schema(blobs, key)
+    fields = [schema.field(column) for column in columns if column in schema.names]
+    if len(fields) < len(columns) or not all(_survives_polars(field.type) for field in fields):
+        return None
+    return pa.schema([(f.name, f.type.value_type if pat.is_dictionary(f.type) else f.type) for f in fields])
+
+
+def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
+    """Columns of a Parquet file, with pandas extension types; cached, as files do not change."""
+    identity = blobs.local_path(key) or (blobs.identity and (blobs.identity, key, "schema"))
+    cached = identity and FOOTERS.get(identity)
+    if isinstance(cached, pa.Schema):
+        return cached
+    schema = columns_of_file(read_footer(blobs, key)[0].schema.to_arrow_schema())
+    if identity:
+        FOOTERS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema)))
+    return schema
+
+
+def _widest_types(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str]) -> pa.Schema | None:
+    """Types that hold the values of all files; None unless Polars has all of them."""
+    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    schemas = list(ordered_map(lambda key: _types_of_file(blobs, key, columns), keys, threads))
+    if None in schemas:
+        return None
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        problem = f"its files have types that do not fit together: {error}"
+        raise CorruptDatasetError(keys[0], problem) from error
+
+
+def _survives_polars(dtype: pa.DataType) -> bool:
+    """Whether values of a type come back equal from Polars."""
+    return not (pat.is_decimal256(dtype) or isinstance(dtype, pa.BaseExtensionType)) and all(
+        _survives_polars(dtype.field(number).type) for number in range(dtype.num_fields)
+    )
+
+
+def _translate(types: pa.Schema, predicates: PredicatesType) -> list[polars.Expr]:
+    """Predicates as an expression of Polars; an empty list for None."""
+    if predicates is None:
+        return []
+    conjunctions = [
+        reduce(and_, [_translate_literal(types, literal) for literal in conjunction])
+        for conjunction in predicates
+    ]
+    return [reduce(or_, conjunctions)]
+
+
+def _translate_literal(types: pa.Schema, literal: LiteralType) -> polars.Expr:
+    import polars
+
+    column, op, value = literal
+    dtype = types.field(column).type
+    bound = bind_literal(dtype, op, value, column)
+    values, operand = polars.col(column), bound.operand
+    is_valid = values.is_not_null()
+    if pat.is_floating(dtype):
+        is_valid &= values.is_not_nan()  # NaN is null, and for Polars the greatest value
+    if bound.kind == "never":
+        return polars.lit(False)
+    if bound.kind == "valid":
+        return is_valid
+    if bound.kind == "null":
+        return ~is_valid
+    if bound.kind == "compare":
+        # Python has no nanoseconds
+        assert operand is not None
+        number = operand.value if pat.is_timestamp(operand.type) else operand.as_py()
+        stored = polars.Series(pa.array([operand])).dtype
+        expression: polars.Expr = _COMPARE[bound.op](values, polars.lit(number, dtype=stored))
+        return is_valid & expression if pat.is_floating(dtype) else expression
+    is_in = values.is_in(polars.Series(operand).implode())
+    if bound.kind == "not in":
+        return is_valid & ~is_in
+    return is_in.fill_null(False) | ~is_valid if bound.or_null else is_in
+
+
+def _find_key(blobs: BlobStore, keys: Sequence[str], message: str) -> str:
+    """The key of the file whose path a message contains."""
+    return next((key for key in keys if (blobs.local_path(key) or key) in message), keys[0])
+
+
+def _explain(
+    blobs: BlobStore, keys: Sequence[str], columns: Sequence[str], error: BaseException
+) -> BaseException:
+    """The error for a failed scan: that of the first file that pyarrow does not read either."""
+    for key in keys:
+        try:
+            read_file(blobs, key, columns)
+        except Exception as problem:
+            return problem
+    return CorruptDatasetError(keys[0], f"not a readable Parquet file: {error}")
+
+
+def read_file(
+    blobs: BlobStore,
+    key: str,
+    columns: Sequence[str] | None = None,
+    predicates: PredicatesType = None,
+    *,
+    schema: pa.Schema | None = None,
+    mapping: ColumnMapping | None = None,
+) -> pa.Table:
+    """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata."""
+    if not key.endswith(PARQUET_FILE_SUFFIX):
+        return _read_untyped(blobs, key, columns, predicates, schema, mapping)
+    path = blobs.local_path(key)
+    source = _get_file(blobs, key) if path is None else path
+    try:
+        table = read_parquet(source, "Parquet data", columns, predicates, schema, mapping=mapping)
+    except CorruptDatasetError as error:
+        raise CorruptDatasetError(key, error.problem) from error
+    except FileNotFoundError as error:
+        # a concurrent garbage collection may have deleted the file since its path was resolved
+        raise MissingFileError(key) from error
+    progress_advance(partial(blobs.size, key))
+    return table
+
+
+def read_files(
+    blobs: BlobStore,
+    keys: Sequence[str],
+    columns: Sequence[str] | None = None,
+    predicates: PredicatesType = None,
+    *,
+    schema: pa.Schema | None = None,
+    mapping: ColumnMapping | None = None,
+) -> Iterator[pa.Table]:
+    """One table per file, in order, as of `read_file`."""
+    read = partial(read_file, blobs, columns=columns, predicates=predicates, schema=schema, mapping=mapping)
+    return ordered_map(read, keys, available_cores() if blobs.is_local else REMOTE_REQUESTS)
+
+
+def count_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
+    """Rows in Parquet files, from their footers."""
+    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    return sum(ordered_map(lambda key: int(read_footer(blobs, key)[0].num_rows), keys, threads))
+
+
+def _read_untyped(
+    blobs: BlobStore,
+    key: str,
+    columns: Sequence[str] | None,
+    predicates: PredicatesType,
+    schema: pa.Schema | None,
+    mapping: ColumnMapping | None,
+) -> pa.Table:
+    """Read a file of a format without types, such as CSV, with those of the schema."""
+    try:
+        frame = DataFrameSerializer.restore_dataframe(blobs.store, key)
+    except KeyError as error:
+        raise MissingFileError(key) from error
+    progress_advance(partial(blobs.size, key))
+    table = from_pandas(frame)
+    if mapping is not None:
+        table = mapping.adapt_all(table)
+    for position, field in enumerate(table.schema):
+        typed = schema is not None and field.name in schema.names
+        dtype = schema.field(field.name).type if schema is not None and typed else field.type
+        if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
+            table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
+    if predicates is not None:
+        table = table.filter(filter_mask(table, predicates))
+    return table if columns is None else table.select(list(columns))
+
+
+def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedArray:
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), dtype)])
+    try:
+        return column.cast(dtype)
+    except pa.ArrowException as exc:
+        raise CorruptDatasetError(key, f"a column of type {column.type} holds no {dtype}: {exc}") from exc
+
+
+def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
+    """
+    Concatenate tables of the same columns, with the wider type where types differ.
+
+    ``schema`` has the types of columns that are null in all tables; ``origin`` names the files in errors.
+    """
+    if not tables:
+        return schema.empty_table()
+    if not tables[0].num_columns:
+        return zero_column_table(sum(map(len, tables)))
+    tables_without_metadata = [table.replace_schema_metadata(None) for table in tables]
+    first = tables_without_metadata[0].schema
+    if len(tables) == 1:
+        result = tables_without_metadata[0]
+    elif all(table.schema.equals(first) for table in tables_without_metadata[1:]):
+        result = pa.concat_tables(tables_without_metadata)
+    else:
+        try:
+            result = pa.concat_tables(tables_without_metadata, promote_options="permissive")
+        except pa.ArrowException as exc:
+            message = f"its files have types that do not fit together: {exc}"
+            raise CorruptDatasetError(origin, message) from exc
+    return type_null_columns(result, schema)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import zero_column_table
@@ -74,7 +75,7 @@ if hasattr(os, "register_at_fork"):
 def scan_files(
     blobs: BlobStore,
     keys: Sequence[str],
-    columns: Sequence[str],
+    columns: Sequence[str] | None,
     filters: Sequence[PredicatesType] | None = None,
     *,
     schema: pa.Schema,
@@ -83,11 +84,13 @@ def scan_files(
     """
     Rows of the files that meet the filter of their file, with types of memory.
 
+    ``columns`` are those of the first file for None; its types of pandas are in the metadata of the table.
     Numbers have the widest type of the files; ``schema``, that of the dataset, types columns that are null in
     all of them. ``mapping`` tells how to read files that were written before a change of the schema.
     """
     if not keys:
-        table = pa.schema([schema.field(column) for column in columns]).empty_table()
+        names = schema.names if columns is None else columns
+        table = pa.schema([schema.field(name) for name in names]).empty_table()
         return FileRows(to_memory(table), np.empty(0, np.int64))
     scan = partial(_scan_filtered, blobs, columns=columns, schema=schema, mapping=mapping)
     members: dict[int, list[int]] = {}
@@ -99,11 +102,14 @@ def scan_files(
     numbers = np.concatenate(list(members.values()))
     lengths = np.empty(len(keys), np.int64)
     lengths[numbers] = np.concatenate([part.lengths for part in parts])
-    table = concat_tables([part.table for part in parts], schema, keys[0])
+    names = parts[0].table.column_names
+    table = concat_tables([part.table.select(names) for part in parts], schema, keys[0])
     starts = np.cumsum(lengths[numbers]) - lengths[numbers]
     order = np.argsort(numbers)
     slices = [table.slice(int(starts[i]), int(lengths[numbers[i]])) for i in order]
-    return FileRows(pa.concat_tables(slices), lengths)
+    table = pa.concat_tables(slices)
+    metadata = parts[0].table.schema.metadata
+    return FileRows(table.replace_schema_metadata(metadata) if table.num_columns else table, lengths)
 
 
 def _scan_filtered(
@@ -111,18 +117,21 @@ def _scan_filtered(
     keys: Sequence[str],
     predicates: PredicatesType,
     *,
-    columns: Sequence[str],
+    columns: Sequence[str] | None,
     schema: pa.Schema,
     mapping: ColumnMapping | None,
 ) -> FileRows:
     """The same with one filter for all files."""
-    if mapping is None and columns and can_use_polars(keys):
-        names = list(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))
-        rows = _scan_with_polars(blobs, keys, names, columns, predicates)
+    if mapping is None and columns != [] and can_use_polars(keys):
+        rows = _scan_with_polars(blobs, keys, columns, predicates)
         if rows is not None:
             return FileRows(type_null_columns(to_memory(rows.table), schema), rows.lengths)
     tables = list(read_files(blobs, keys, columns, predicates, schema=schema, mapping=mapping))
-    return FileRows(concat_tables(tables, schema, keys[0]), np.array([len(table) for table in tables]))
+    metadata, names = tables[0].schema.metadata, tables[0].column_names
+    # without columns, the number of rows would be lost
+    table = concat_tables([table.select(names) if names else table for table in tables], schema, keys[0])
+    table = table.replace_schema_metadata(metadata) if names else table
+    return FileRows(table, np.array([len(table) for table in tables]))
 
 
 def can_use_polars(keys: Sequence[str]) -> bool:
@@ -139,39 +148,42 @@ def can_use_polars(keys: Sequence[str]) -> bool:
 
 
 def _scan_with_polars(
-    blobs: BlobStore,
-    keys: Sequence[str],
-    names: Sequence[str],
-    columns: Sequence[str],
-    predicates: PredicatesType,
+    blobs: BlobStore, keys: Sequence[str], columns: Sequence[str] | None, predicates: PredicatesType
 ) -> FileRows | None:
     """The same by Polars; None for types that it does not have."""
     errors = _import_polars().exceptions
-    types = _types_of_file(blobs, keys[0], names)
-    if types is None:
+    sources, options = _locate(blobs, keys)
+    first = sources[0]
+    stored = _schema_of_content(first, keys[0]) if isinstance(first, bytes) else read_schema(blobs, keys[0])
+    columns = stored.names if columns is None else columns
+    names = list(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))
+    types = _select_types(stored, names)
+    if types is None or not columns:
         return None
-    scan = partial(_collect, blobs, keys, columns, predicates)
     try:
         try:
-            rows = scan(types)
+            rows = _collect(sources, options, columns, predicates, types)
         except errors.SchemaError:
             # a file has other types than the first one
             types = _widest_types(blobs, keys, names)
             if types is None:
                 return None
-            rows = scan(types)
+            rows = _collect(sources, options, columns, predicates, types)
     except FileNotFoundError as error:
         raise MissingFileError(_find_key(blobs, keys, str(error))) from error
     except (errors.PolarsError, errors.PanicException, OSError) as error:
-        raise _explain(blobs, keys, names, error) from error
-    for key in keys:
-        progress_advance(partial(blobs.size, key))
-    return rows
+        problem = _explain(blobs, keys, names, error)
+    else:
+        for key in keys:
+            progress_advance(partial(blobs.size, key))
+        return FileRows(rows.table.replace_schema_metadata(stored.metadata), rows.lengths)
+    # outside of the handler: errors of object stores may show secrets, so they must not become the context
+    raise problem
 
 
 def _collect(
-    blobs: BlobStore,
-    keys: Sequence[str],
+    sources: list[Any],
+    options: Mapping[str, str | int] | None,
     columns: Sequence[str],
     predicates: PredicatesType,
     types: pa.Schema,
@@ -194,20 +206,19 @@ def _collect(
         cache=False,
     )
     conditions = _translate(types, predicates)
-    paths, options = _paths(blobs, keys)
-    if paths is None:
-        contents = ordered_map(partial(_get_file, blobs), keys, REMOTE_REQUESTS)
-        scans = [scan(content).filter(*conditions).select(columns) for content in contents]
-        frames = polars.collect_all(scans)
+    if isinstance(sources[0], bytes):
+        frames = polars.collect_all(
+            [scan(content).filter(*conditions).select(columns) for content in sources]
+        )
         rows, lengths = polars.concat(frames), np.array([len(frame) for frame in frames])
-    elif len(paths) == 1:
-        rows = scan(paths, storage_options=options).filter(*conditions).select(columns).collect()
+    elif len(sources) == 1:
+        rows = scan(sources, storage_options=options).filter(*conditions).select(columns).collect()
         lengths = np.array([len(rows)])
     else:
         # 16 bytes per row of the files
-        paths_of_rows = scan(paths, storage_options=options, include_file_paths=_PATH)
+        paths_of_rows = scan(sources, storage_options=options, include_file_paths=_PATH)
         rows = paths_of_rows.filter(*conditions).select([*columns, _PATH]).collect()
-        lengths = _rows_per_file(rows.drop_in_place(_PATH), paths)
+        lengths = _rows_per_file(rows.drop_in_place(_PATH), sources)
     # texts of a file share their memory: few rows would keep all of it
     if predicates is not None:
         rows = rows.rechunk()
@@ -223,15 +234,18 @@ def _import_polars() -> Any:
     return polars
 
 
-def _paths(blobs: BlobStore, keys: Sequence[str]) -> tuple[list[str] | None, Mapping[str, str | int] | None]:
-    """Paths of local files, or URLs in an object store and options of its client; None in other stores."""
+def _locate(
+    blobs: BlobStore, keys: Sequence[str]
+) -> tuple[list[str] | list[bytes], Mapping[str, str | int] | None]:
+    """Paths of local files, URLs in an object store and options of its client, or contents of files."""
     if blobs.is_local:
         paths = [path for key in keys if (path := blobs.local_path(key)) is not None]
-        return (list(map(os.path.abspath, paths)), None) if len(paths) == len(keys) else (None, None)
+        if len(paths) == len(keys):
+            return list(map(os.path.abspath, paths)), None
     locations = [location for key in keys if (location := blobs.remote_url(key)) is not None]
-    if len(locations) < len(keys):
-        return None, None
-    return [url for url, _ in locations], locations[0][1]
+    if len(locations) == len(keys):
+        return [url for url, _ in locations], locations[0][1]
+    return list(ordered_map(partial(_get_file, blobs), keys, REMOTE_REQUESTS)), None
 
 
 def _get_file(blobs: BlobStore, key: str) -> bytes:
@@ -256,13 +270,21 @@ def _rows_per_file(column: polars.Series, paths: Sequence[str]) -> Ints:
     return lengths
 
 
-def _types_of_file(blobs: BlobStore, key: str, columns: Sequence[str]) -> pa.Schema | None:
-    """Types of columns in a file; None unless Polars has all of them."""
-    schema = read_schema(blobs, key)
-    fields = [schema.field(column) for column in columns if column in schema.names]
-    if len(fields) < len(columns) or not all(_survives_polars(field.type) for field in fields):
+def _select_types(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema | None:
+    """Types of columns; None unless a file has them and Polars has the types."""
+    if not set(columns) <= set(schema.names):
+        return None
+    fields = [schema.field(column) for column in columns]
+    if not all(_survives_polars(field.type) for field in fields):
         return None
     return pa.schema([(f.name, f.type.value_type if pat.is_dictionary(f.type) else f.type) for f in fields])
+
+
+def _schema_of_content(content: bytes, key: str) -> pa.Schema:
+    try:
+        return columns_of_file(pq.read_schema(pa.BufferReader(content)))
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
 
 
 def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
@@ -280,7 +302,7 @@ def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
 def _widest_types(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str]) -> pa.Schema | None:
     """Types that hold the values of all files; None unless Polars has all of them."""
     threads = 1 if blobs.is_local else REMOTE_REQUESTS
-    schemas = list(ordered_map(lambda key: _types_of_file(blobs, key, columns), keys, threads))
+    schemas = list(ordered_map(lambda key: _select_types(read_schema(blobs, key), columns), keys, threads))
     if None in schemas:
         return None
     try:

@@ -43,7 +43,6 @@ from kartothek_cube.io_components.scan import (
     FileRows,
     concat_tables,
     read_file,
-    read_schema,
     scan_files,
 )
 from kartothek_cube.io_components.utils import normalize_args
@@ -295,30 +294,18 @@ def _read_rows(
     on_files: list[Any] = [filters[i] for i in matching]
     columns, schema, mapping = _stored_columns(context), context.schema, context.mapping
     lengths = np.zeros(len(files), np.int64)
-    metadata = schema.metadata
     if not keys:
         names = schema.names if columns is None else columns
         return FileRows(schema.empty_table().select(names), lengths)
-    is_parquet = keys[0].endswith(PARQUET_FILE_SUFFIX)
-    if columns is None and is_parquet:
-        # as the file has them
-        columns = (read_schema(blobs, keys[0]) if mapping is None else schema).names
-        columns = [column for column in columns if column not in context.partition_keys]
-    if context.row_index or columns is None:
-        read = _read_with_index if context.row_index and is_parquet else read_file
-        tables = [
-            read(blobs, key, columns, predicates, schema=schema, mapping=mapping)
-            for key, predicates in zip(keys, on_files, strict=True)
-        ]
-        lengths[matching] = [len(table) for table in tables]
-        metadata = tables[0].schema.metadata
-        table = concat_tables([table.select(tables[0].column_names) for table in tables], schema, keys[0])
-    else:
-        rows = scan_files(blobs, keys, columns, on_files, schema=schema, mapping=mapping)
-        lengths[matching], table = rows.lengths, rows.table
-        if is_parquet and mapping is None:
-            metadata = read_schema(blobs, keys[0]).metadata
-    return FileRows(table.replace_schema_metadata(metadata) if table.num_columns else table, lengths)
+    if context.row_index and keys[0].endswith(PARQUET_FILE_SUFFIX):
+        # a task with an index reads one file
+        (key,), (predicates,) = keys, on_files
+        table = _read_with_index(blobs, key, columns, predicates, schema=schema, mapping=mapping)
+        lengths[matching] = len(table)
+        return FileRows(table, lengths)
+    rows = scan_files(blobs, keys, columns, on_files, schema=schema, mapping=mapping)
+    lengths[matching] = rows.lengths
+    return FileRows(rows.table, lengths)
 
 
 def _read_with_index(

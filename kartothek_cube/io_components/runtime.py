@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,7 +43,6 @@ __all__ = (
     "scan_bounds",
     "split_by_weight",
     "store_factory",
-    "take_turn",
 )
 
 #: concurrent requests to a store that is not a local directory: their latency is the limit, not the cores
@@ -60,12 +57,6 @@ SAMPLE = 16
 _SCAN_BLOCK = 8 << 20
 #: bytes from which a task outweighs the cost of scheduling it
 _WORTH_A_TASK = 1 << 20
-
-
-#: longest wait for a turn, in seconds: of tens of small queries
-_TURN_WAIT_S = 0.05
-#: seconds of a turn that was not short, and without turns after one
-_LONG_TURN_S, _TURN_PAUSE_S = 0.01, 1.0
 
 
 _THREAD_LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", default=None)
@@ -92,70 +83,6 @@ def apply_thread_limit(threads: int) -> int:
     return threads if limit is None else min(threads, limit)
 
 
-class _Turns:
-    """Turns of threads that run Python code most of their time."""
-
-    def __init__(self) -> None:
-        is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
-        # as many as run at once: free-threaded Python loses a quarter of its throughput to more of them
-        self.slots = threading.BoundedSemaphore(1 if is_gil_enabled() else available_cores())
-        #: whether this thread has a turn: what is called in one may query as well
-        self.of_thread = threading.local()
-        self.count_lock = threading.Lock()
-        #: threads that run a block without a turn
-        self.n_others = 0
-        #: point of `time.perf_counter` up to which there are no turns
-        self.paused_until = 0.0
-
-    def count_others(self, change: int) -> None:
-        with self.count_lock:
-            self.n_others += change
-
-
-def _reset_turns() -> None:
-    global _turns
-    _turns = _Turns()
-
-
-if hasattr(os, "register_at_fork"):
-    # the thread that has the turn does not exist in the child
-    os.register_at_fork(after_in_child=_reset_turns)
-
-
-@contextmanager
-def take_turn(is_short: bool) -> Iterator[None]:
-    """Run a short block while no other thread runs one, if that does not take long to wait for.
-
-    Threads hand the interpreter lock over at each system call: sixteen threads with queries of 2 ms take 2.5
-    times as long all at once as one after the other. Without that lock, one block per core runs.
-    """
-    turns = _turns
-    if not is_short or getattr(turns.of_thread, "has_turn", False):
-        yield
-        return
-    start = time.perf_counter()
-    # the wait is bounded, so that nothing that is called in a turn can cause a deadlock
-    if start < turns.paused_until or not turns.slots.acquire(timeout=_TURN_WAIT_S):
-        turns.count_others(1)
-        try:
-            yield
-        finally:
-            turns.count_others(-1)
-        return
-    is_alone = not turns.n_others
-    start = time.perf_counter()
-    turns.of_thread.has_turn = True
-    try:
-        yield
-    finally:
-        turns.of_thread.has_turn = False
-        turns.slots.release()
-        end = time.perf_counter()
-        # large files, or a slow directory, such as a mounted one: others can use the processor meanwhile
-        if is_alone and end - start > _LONG_TURN_S:
-            turns.paused_until = end + _TURN_PAUSE_S
-
-
 def store_factory(store: StoreInput) -> StoreFactory:
     """Factory for any kind of store argument; it can be pickled if the store can."""
     if isinstance(store, str | os.PathLike):
@@ -180,9 +107,6 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return apply_thread_limit(len(os.sched_getaffinity(0)) or 1)
     return apply_thread_limit(os.cpu_count() or 1)
-
-
-_turns = _Turns()
 
 
 def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:

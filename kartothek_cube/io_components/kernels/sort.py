@@ -15,7 +15,6 @@ from kartothek_cube.io_components.kernels.encode import (
     encode_ordered,
     fits_table,
     integers,
-    rank_values,
 )
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, take_values
 
@@ -25,7 +24,6 @@ __all__ = (
     "last_rows_mask",
     "rechunk_by_partition",
     "rechunk_by_rows",
-    "run_starts_mask",
     "sort_order",
     "sort_rows",
     "strictly_increasing",
@@ -121,20 +119,6 @@ def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
         keep = np.zeros(length, dtype=bool)
         keep[length - 1 - np.unique(codes[::-1], return_index=True)[1]] = True
     return None if keep.all() else keep
-
-
-def run_starts_mask(columns: Sequence[Column], length: int, block_starts: Ints) -> Mask:
-    """Mask of the rows whose key differs from the row before, or that begin a block; keys have no nulls."""
-    mask = np.zeros(length, dtype=bool)
-    mask[:1] = True
-    mask[block_starts] = True
-    for column in columns:
-        chunked: pa.ChunkedArray = as_chunked(column)
-        values = integers(chunked)
-        if values is None:
-            values = rank_values(chunked).values
-        mask[1:] |= values[1:] != values[:-1]
-    return mask
 
 
 def rechunk_by_partition(

@@ -1,10 +1,8 @@
-"""Results of a query as DataFrames, written into a buffer block by block and never held twice."""
+"""Results of a query as DataFrames."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
@@ -19,8 +17,6 @@ from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
 from kartothek_cube.io_components.kernels.take import to_single_array
 
 __all__ = (
-    "MAX_COLUMNS",
-    "OutputBuffer",
     "frames_of_slices",
     "frames_of_tables",
     "zero_copy_view",
@@ -50,81 +46,6 @@ _TEXT_IDS = frozenset({pa.string().id, pa.large_string().id})
 _FROM_BLOCKS: Callable[..., pd.DataFrame] | None = getattr(
     getattr(pd.api, "internals", None), "create_dataframe_from_blocks", None
 )
-
-
-class OutputBuffer:
-    """
-    Arrays that become the columns of a DataFrame, filled block by block by several threads.
-
-    Numbers and naive timestamps are held once: not in Arrow and in pandas at the same time. Other columns,
-    and blocks of an unexpected type or length, stay in Arrow.
-
-    >>> buffer = OutputBuffer()
-    >>> buffer.reserve([2, 1], columns=["AVG_TEMP"], sort_columns=["CITY_ID"])
-    >>> italy = buffer.write_block(0, pa.table({"CITY_ID": [3, 5], "AVG_TEMP": [16, 9]}))
-    >>> germany = buffer.write_block(1, pa.table({"CITY_ID": [8], "AVG_TEMP": [11]}))
-    >>> zero_copy_view(pa.concat_tables([italy, germany])["AVG_TEMP"])
-    array([16,  9, 11])
-    """
-
-    def __init__(self) -> None:
-        self._bounds: list[int] | None = None
-        self._columns: frozenset[str] = frozenset()
-        self._sort_columns: frozenset[str] = frozenset()
-        self._arrays: dict[tuple[str, np.dtype[Any]], Array] = {}
-
-    def reserve(
-        self, row_counts: Sequence[int] | None, columns: Collection[str], sort_columns: Collection[str]
-    ) -> None:
-        """Reserve memory for blocks of these lengths; without that, or for None, they stay in Arrow."""
-        if row_counts is not None and len(columns) <= MAX_COLUMNS:
-            self._bounds = [0, *accumulate(row_counts)]
-            self._columns, self._sort_columns = frozenset(columns), frozenset(sort_columns)
-
-    def write_block(self, number: int, table: pa.Table) -> pa.Table:
-        """The rows of a block, with columns in the buffer where that is possible."""
-        bounds = self._bounds
-        if bounds is None or not len(table) or len(table) != bounds[number + 1] - bounds[number]:
-            return table
-        columns = [
-            self._write_column(name, values, bounds[number], bounds[-1]) if name in self._columns else values
-            for name, values in zip(table.column_names, table.columns, strict=True)
-        ]
-        return pa.Table.from_arrays(columns, schema=table.schema)
-
-    def release(self) -> None:
-        """Release the arrays; they last as long as a table uses them."""
-        self._arrays.clear()
-
-    def _write_column(
-        self, name: str, values: pa.ChunkedArray, start: int, total: int
-    ) -> pa.Array | pa.ChunkedArray:
-        dtype = _numpy_dtype(values.type)
-        if dtype is None:
-            return values
-        # NumPy has missing floats (NaN) and times (NaT), but no missing integers; and in sort_columns, by
-        # which rows are sorted later, a null is not a NaN
-        if values.null_count and (dtype.kind not in "fM" or name in self._sort_columns):
-            return values
-        array = self._array(name, dtype, total)
-        if array is None:
-            return values
-        position = start
-        for chunk in values.chunks:
-            array[position : position + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
-            position += len(chunk)
-        return pa.Array.from_buffers(values.type, len(values), [None, pa.py_buffer(array)], 0, start)
-
-    def _array(self, name: str, dtype: np.dtype[Any], total: int) -> Array | None:
-        """The array of a column; None if it cannot be allocated."""
-        if (name, dtype) not in self._arrays:
-            try:
-                # setdefault, as another thread may have allocated it in the meantime
-                self._arrays.setdefault((name, dtype), np.empty(total, dtype))
-            except (MemoryError, ValueError):
-                # damaged footers may claim more rows than memory can hold; the error comes with the rows
-                return None
-        return self._arrays[name, dtype]
 
 
 def _numpy_dtype(dtype: pa.DataType) -> np.dtype[Any] | None:
@@ -257,31 +178,17 @@ def frames_of_slices(
     )
     is_cut = is_cut and int(np.diff(bounds).max(initial=0)) < _SMALL
     start = 0
-    with _pause_collector():
-        while start < len(bounds) - 1:
-            stop = int(bounds.searchsorted(bounds[start] + _BATCH, "right")) - 1
-            stop = min(max(stop, start + 1), len(bounds) - 1)
-            part = (bounds[start : stop + 1] - bounds[start]).tolist()
-            rows = table.slice(int(bounds[start]), part[-1])
-            if is_cut:
-                frames.extend(_cut_table(rows, part, backend))
-            else:
-                frames.extend(frames_of_tables([rows.slice(a, b - a) for a, b in pairwise(part)], backend))
-            start = stop
+    while start < len(bounds) - 1:
+        stop = int(bounds.searchsorted(bounds[start] + _BATCH, "right")) - 1
+        stop = min(max(stop, start + 1), len(bounds) - 1)
+        part = (bounds[start : stop + 1] - bounds[start]).tolist()
+        rows = table.slice(int(bounds[start]), part[-1])
+        if is_cut:
+            frames.extend(_cut_table(rows, part, backend))
+        else:
+            frames.extend(frames_of_tables([rows.slice(a, b - a) for a, b in pairwise(part)], backend))
+        start = stop
     return frames
-
-
-@contextmanager
-def _pause_collector() -> Iterator[None]:
-    """Pause the collection of cyclic garbage, which would visit thousands of new frames several times."""
-    # two fifths of the time that 5,000 frames take
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _next_batch(tables: list[pa.Table]) -> list[pa.Table]:

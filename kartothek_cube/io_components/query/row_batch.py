@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.arrays import zero_column_table
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values
@@ -19,7 +18,6 @@ from kartothek_cube.io_components.runtime import available_cores, ordered_map
 __all__ = (
     "RowBatch",
     "take_columns",
-    "take_rows",
 )
 
 #: with fewer values to take, starting threads costs more
@@ -87,20 +85,8 @@ class RowBatch:
         counts = self._count_rows(self.file_numbers()[mask])
         return attrs.evolve(self, table=self.table.filter(pa.array(mask)), counts=counts)
 
-    def take(self, positions: Ints) -> RowBatch:
-        """Only the rows at ascending positions."""
-        counts = self._count_rows(self.file_numbers()[positions])
-        return attrs.evolve(self, table=take_rows(self.table, positions), counts=counts)
-
     def _count_rows(self, file_numbers: npt.NDArray[np.int32]) -> Ints:
         return np.bincount(file_numbers, minlength=len(self.counts)).astype(np.int64)
-
-
-def take_rows(table: pa.Table, positions: Ints) -> pa.Table:
-    """Rows of a table at the given positions, also if it has no columns."""
-    if not table.num_columns:
-        return zero_column_table(len(positions))
-    return pa.Table.from_arrays(take_columns(table.columns, positions), schema=table.schema)
 
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:

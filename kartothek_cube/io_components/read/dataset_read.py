@@ -41,7 +41,6 @@ from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_in
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.io_components.scan import (
     FileRows,
-    concat_tables,
     read_file,
     scan_files,
 )

@@ -507,7 +507,9 @@ def put_schema(
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
     if same and old is not None and old.of(version).equals(new.schema):
         return None
-    replaced = None if base.state is None else schema_version_of(base.state.metadata)
+    replaced = None
+    if base.state is not None and base.state.schema is not None:
+        replaced = schema_version_of(base.state.metadata), base.state.schema
     if content is None or base.state is not None:
         # old and new schema in one file: until the header follows, each header finds its own in it
         content = schema_to_bytes(next_version(new.schema, version, old, replaced))
@@ -522,7 +524,7 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
         return
     version = schema_version_of(base.state.metadata)
     # our schema stays in the file, should the write of our header land late
-    file = next_version(base.state.schema, version, schema_file_from_bytes(put, base.schema_key), version)
+    file = next_version(base.state.schema, version, schema_file_from_bytes(put, base.schema_key), None)
     blobs.put_if(base.schema_key, schema_to_bytes(file), token)
 
 

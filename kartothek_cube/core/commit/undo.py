@@ -43,8 +43,9 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     if receipt.header == receipt.base.header:
         return None
     base = receipt.base
-    # False if the header is no longer that of the commit
-    if retry_request(
+    # A header of an aborted operation is not put back: nothing tells any more that it was aborted, and what
+    # the state before was. Else False if the header is no longer that of the commit.
+    if base.aborted is None and retry_request(
         lambda: restore_if_ours(blobs, base.header_key, receipt.header, base.header, delete=True)
     ):
         retry_request(lambda: restore_if_ours(blobs, base.schema_key, receipt.schema, base.schema))

@@ -505,7 +505,8 @@ def put_schema(
     version = schema_version_of(new.metadata)
     # a first commit always writes the file: a collection may be about to delete the stored one
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
-    if same and old is not None and old.of(version).equals(new.schema):
+    # a file of another version may be that of a commit which is about to fail and to restore the one before
+    if same and old is not None and old.has(version) and old.of(version).equals(new.schema):
         return None
     replaced = None
     if base.state is not None and base.state.schema is not None:

@@ -226,9 +226,11 @@ OPERATIONS |= {
 
 
 def _joined(state: State) -> State:
-    """What a query sees of a state: cells of the seed only."""
+    """What a query sees of a state: cells of the seed only; without any, no columns."""
     if state is None or state[1] is None:
         return state
+    if not state[0]:
+        return state[0], None
     cells = {x for x, _ in state[0]}
     return state[0], frozenset((x, w) for x, w in state[1] if x in cells)
 

@@ -514,7 +514,11 @@ def put_schema(
     if content is None or base.state is not None:
         # old and new schema in one file: until the header follows, each header finds its own in it
         content = schema_to_bytes(next_version(new.schema, version, old, replaced))
-    blobs.put_if(base.schema_key, content, base.schema_token)
+    try:
+        compare_and_swap_header(blobs, base.uuid, base.schema_key, content, base.schema, base.schema_token)
+    except UnknownOutcomeError as error:
+        # nothing is unknown: the header is not put yet
+        raise error.__cause__ or error from None
     return content
 
 

@@ -31,6 +31,8 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import evolution_metadata
+from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 __all__ = ("finish_operation", "invert", "rollback", "undo_all")
@@ -43,8 +45,9 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     if receipt.header == receipt.base.header:
         return None
     base = receipt.base
-    # False if the header is no longer that of the commit
-    if retry_request(
+    # A header of an aborted operation is not put back: nothing tells any more that it was aborted, and what
+    # the state before was. Else False if the header is no longer that of the commit.
+    if base.aborted is None and retry_request(
         lambda: restore_if_ours(blobs, base.header_key, receipt.header, base.header, delete=True)
     ):
         retry_request(lambda: restore_if_ours(blobs, base.schema_key, receipt.schema, base.schema))
@@ -134,7 +137,11 @@ def invert(
     removed = _without(before, new.partition_table)
     later = _without(_without(state.partition_table, added), before)
     metadata = _invert_metadata(state, old, new)
-    if old is not None and state.partition_table == new.partition_table:
+    same_schema = schema_version_of(state.metadata) == schema_version_of(new.metadata)
+    if not same_schema:
+        # a later update of the schema stays, with the columns that were added or dropped
+        metadata = {**metadata, **evolution_metadata(state.metadata)}
+    if old is not None and same_schema and state.partition_table == new.partition_table:
         unloaded = {
             c: index.unload() for c, index in old.secondary_indices.items() if index.index_storage_key
         }
@@ -153,7 +160,8 @@ def invert(
     table = before.take(kept)
     table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
     indices = _invert_indices(state, old, added, removed, blobs)
-    return state.copy(partitions=table, metadata=metadata, indices=indices)
+    schema = old.schema if old is not None and state.schema == new.schema else state.schema
+    return state.copy(partitions=table, metadata=metadata, indices=indices, schema=schema)
 
 
 def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:

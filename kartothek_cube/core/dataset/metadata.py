@@ -809,6 +809,9 @@ class DatasetMetadata(DatasetMetadataBase):
                 if shared is None or shared[0] is not file:
                     version = schema_version_of(parsed.header.get("metadata"))
                     schemas = TableSchema(tables[0], file.of(version))
+                    if parsed.partitions is not None and not file.has(version):
+                        # as in `_load`
+                        schemas = embedded_schemas(parsed.header, parsed.partitions, tables[0]) or schemas
                     parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
                 dataset: DatasetMetadata = shared[1]
                 return dataset
@@ -860,15 +863,15 @@ def _load(
     elif partition_keys is None:
         partition_keys = partition_keys_of(partitions.labels)
     if schemas is None and load_schema:
+        version = schema_version_of(header.get("metadata"))
         try:
-            schemas = read_schemas(
-                uuid, blobs, partitions, table_name, schema_version_of(header.get("metadata"))
-            )
+            schemas = read_schemas(uuid, blobs, partitions, table_name, version, exact=True)
         except KeyError:
-            # the key is fixed: a late deletion of an earlier dataset of that name may have removed the file
+            # The key is fixed: a late deletion of an earlier dataset of that name may have removed the file,
+            # or several other commits have replaced it since the header was read.
             schemas = embedded_schemas(header, partitions, table_name)
             if schemas is None:
-                raise
+                schemas = read_schemas(uuid, blobs, partitions, table_name, version)
     schemas = schemas or TableSchema(table_name or SINGLE_TABLE)
     return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
 

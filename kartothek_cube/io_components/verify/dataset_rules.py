@@ -227,7 +227,7 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
     except KeyError:
         yield Problem(dataset.uuid, "missing-schema", key, "the schema file does not exist")
         return
-    if not file.schema.equals(file.of(schema_version_of(dataset.metadata))):
+    if not file.schema.equals(dataset.schema):
         text = (
             "the schema is that of a write that has not finished (yet); this library knows the right one, "
             "other readers of the format do not"

@@ -15,7 +15,7 @@ from kartothek_cube.io import eager_cube
 from kartothek_cube.io.arrow import read_table_arrow
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager import store_dataframes_as_dataset
-from tests.support.cubes import CUBE
+from tests.support.cubes import CUBE, frame, refuses
 
 DATE = datetime.date(2020, 1, 1)
 FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
@@ -133,3 +133,21 @@ def test_a_view_is_no_key(store_factory):
     with pytest.raises(TypeError, match='dimension column "x"'):
         eager_cube.build_cube(data, CUBE, store_factory)
     assert open_blobs(store_factory).list("") == []
+
+
+@pytest.mark.parametrize("name", ["__v", "__", "KLEE_TS"])
+def test_columns_that_no_query_shows_are_refused(driver, store_factory, name):
+    seed, other = frame(x=[0], p=[0], v1=[1]), frame(x=[0], p=[0], v2=[1])
+    arguments, hidden = {"cube": CUBE, "store": store_factory}, {name: [1]}
+    expected = f"dataset '{{}}': {name}. No query shows columns that begin with two underscores, and KLEE_TS"
+    with refuses(store_factory, ValueError, expected.format("seed")):
+        driver.build_cube(data=seed.assign(**hidden), **arguments)
+    driver.build_cube(data=seed, **arguments)
+    with refuses(store_factory, ValueError, expected.format("other")):
+        driver.extend_cube(data={"other": other.assign(**hidden)}, **arguments)
+    with refuses(store_factory, ValueError, expected.format("seed")):
+        driver.append_to_cube(data=seed.assign(**hidden), schema_mode="merge", **arguments)
+    with refuses(store_factory, ValueError, expected.format("seed")):
+        driver.update_cube(
+            data=seed.assign(**hidden), remove_conditions=None, ktk_cube_dataset_ids=["seed"], **arguments
+        )

@@ -355,10 +355,9 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         table = pa.Table.from_arrays(columns, names=names)
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
         column = df.iloc[:, position]
-        if isinstance(dtype, pd.CategoricalDtype):
-            column, dtype = dtype.categories, dtype.categories.dtype
-        if pd.api.types.is_object_dtype(dtype):
-            _check_times(name, _decoded_type(table.schema.field(position).type), column.to_numpy())
+        values = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column
+        if pd.api.types.is_object_dtype(values.dtype):
+            _check_times(name, _decoded_type(table.schema.field(position).type), values.to_numpy())
     table = restore_types(table, types or {})
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)

@@ -153,7 +153,7 @@ def _wrap_create_table(method: Callable[..., DataFrame]) -> Callable[..., DataFr
 def _wrap_sql(method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     @wraps(method)
     def sql(self: SparkSession, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:
-        text = _COMMENTS.sub(" ", sqlQuery) if isinstance(sqlQuery, str) else ""
+        text = _COMMENTS.sub(" ", sqlQuery)
         if _CREATE_WITH_COLUMNS.match(text):
             raise AnalysisException(_UNREADABLE)
         change = _ALTER_COLUMNS.match(text)

@@ -616,7 +616,8 @@ def remove_partitions(
         Store, factory or URL.
     conditions
         Conditions on partition columns of the cube, or their text. A condition on a column is ignored in
-        datasets that are not partitioned by it; one that joins several columns by ``|`` is an error if a
+        datasets that are not partitioned by it: they lose rows with all its values, which is a warning unless
+        they are named. One that joins several columns by ``|`` is an error if a
         dataset is partitioned by some of them only. ``"all"`` removes all partitions; without conditions that
         is done as well, with a warning.
     datasets, ktk_cube_dataset_ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
@@ -354,8 +354,10 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         columns = [converted[name] if name in converted else table.column(name) for name in names]
         table = pa.Table.from_arrays(columns, names=names)
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
-        if pd.api.types.is_object_dtype(dtype):
-            _check_times(name, table.schema.field(position).type, df.iloc[:, position].to_numpy())
+        column = df.iloc[:, position]
+        values = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column
+        if pd.api.types.is_object_dtype(values.dtype):
+            _check_times(name, _decoded_type(table.schema.field(position).type), values.to_numpy())
     table = restore_types(table, types or {})
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)
@@ -392,12 +394,16 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
     if pat.is_struct(dtype):
         records = [value for value in values if isinstance(value, Mapping)]
         for field in dtype if contains_type(dtype, _is_time) else ():
-            _check_times(f"{name}.{field.name}", field.type, [record.get(field.name) for record in records])
+            # Arrow takes bytes for names as well
+            fields = [record.get(field.name, record.get(field.name.encode())) for record in records]
+            _check_times(f"{name}.{field.name}", field.type, fields)
+    elif pat.is_map(dtype) and contains_type(dtype, _is_time):
+        maps = (value.items() if isinstance(value, Mapping) else value for value in _collections(values))
+        pairs = list(chain.from_iterable(maps))
+        _check_times(f"{name}.key", dtype.key_type, [key for key, _ in pairs])
+        _check_times(f"{name}.value", dtype.item_type, [item for _, item in pairs])
     elif pat.is_list(dtype) and contains_type(dtype, _is_time):
-        lists = (value for value in values if isinstance(value, list | tuple | np.ndarray))
-        # elements of other arrays are of one type
-        objects = (value for value in lists if not isinstance(value, np.ndarray) or value.dtype == object)
-        _check_times(name, dtype.value_type, list(chain.from_iterable(objects)))
+        _check_times(name, dtype.value_type, list(chain.from_iterable(_collections(values))))
     elif pat.is_timestamp(dtype):
         _check_one_zone(name, values)
     # Arrow drops the time of day and the zone of what follows a date
@@ -408,6 +414,20 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
                 f"Column {name!r} mixes dates with timestamps that have a time of day or a zone; make all of "
                 "them dates, or timestamps"
             )
+
+
+def _collections(values: Iterable[Any]) -> Iterator[Any]:
+    """Lists, sets and other collections of Python objects; elements of other arrays are of one type."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            if value.dtype == object:
+                yield value
+        elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+            yield value
+
+
+def _decoded_type(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pat.is_dictionary(dtype) else dtype
 
 
 def _is_time(dtype: pa.DataType) -> bool:

@@ -83,10 +83,10 @@ def plan_index_build(
         )
     types = {c: schema.field(c).type for schema in schemas.values() for c in columns if c in schema.names}
     for column, dtype in types.items():
-        if is_nested(dtype):
+        if is_nested(dtype) or pa.types.is_null(dtype):
+            reason = "nested values have no order" if is_nested(dtype) else "all values are null"
             raise NotImplementedError(
-                f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: "
-                "nested values have no order"
+                f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: {reason}"
             )
     context = IndexContext(
         dataset.store_factory,

@@ -220,7 +220,9 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
         check_same_store(plan.store, error.dataset_uuid)
         raise
     except ValueError:
-        delete_uncommitted(plan.store, results.values())
+        # a commit of files that a user has written leaves them to the user
+        if isinstance(plan, CubeWritePlan):
+            delete_uncommitted(plan.store, results.values())
         raise
     return DatasetsById({**others, **written})
 
@@ -412,7 +414,16 @@ def _check_dataset_write(plan: DatasetWritePlan, results: Written) -> None:
     duplicates = extract_duplicates(result.labels.to_pylist()) if result else []
     if duplicates:
         raise ValueError(f"Duplicate partition labels for dataset {uuid!r}: {', '.join(sorted(duplicates))}")
-    if plan.mode is WriteMode.UPDATE or (result is not None and result.schema is not None):
+    if plan.mode is WriteMode.UPDATE:
+        return
+    if result is not None and result.schema is not None:
+        untyped = [c for c in plan.context.indices if pa.types.is_null(result.schema.field(c).type)]
+        if untyped:
+            delete_uncommitted(plan.context.store, [result])
+            raise NotImplementedError(
+                f"Cannot index dataset {uuid} by {', '.join(untyped)}: all values are null. Give the "
+                "column(s) a dtype, or index them later"
+            )
         return
     if result is None or plan.context.partition_on or plan.mode is WriteMode.UPSERT:
         raise ValueError(

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.types import same_type, widen
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.common_metadata import make_meta
-from kartothek_cube.core.cube.consistency import get_payload_subset
+from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
+from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.kernels.sort import sort_rows
@@ -171,11 +172,24 @@ def prepare(
         for name in sorted(frames)
         if frames[name]
     }
+    _check_names(plan, tables)
     _check_new_payload(plan, tables)
     _check_key_types(plan, tables)
     for name, table in tables.items():
         plan.changes[name].context.check_schema(table)
     return {name: table for name, table in tables.items() if len(table)}
+
+
+def _check_names(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+    """Refuse columns that no query would show, unless they are stored already."""
+    for name, table in tables.items():
+        stored = plan.changes[name].context.types
+        hidden = sorted(c for c in table.column_names if is_internal(c) and c not in stored)
+        if hidden:
+            raise ValueError(
+                f"Reserved names of columns in dataset {name!r}: {', '.join(hidden)}. No query shows columns "
+                f"that begin with two underscores, and {KLEE_TIMESTAMP_COLUMN}: rename or drop them"
+            )
 
 
 def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:

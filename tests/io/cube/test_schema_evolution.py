@@ -384,6 +384,8 @@ def test_large_files_with_late_materialisation():
         ({"add": ["n"]}, "add is a dict of column to type, got list"),
         ({"rename": ["q"]}, "rename is a dict of old to new names, got list"),
         ({"add": {"__n": "int64"}}, "'__n' is no name of a column"),
+        ({"add": {"KLEE_TS": "int64"}}, "Column KLEE_TS .* the name is reserved"),
+        ({"rename": {"q": "__q"}}, "Column __q .* the name is reserved"),
         ({"widen": {"q": "string"}}, "column q is int64 and cannot be widened to string"),
         ({"drop": "q", "rename": {"q": "r"}}, "several changes of column q"),
         ({"dataset": "nope", "drop": "q"}, "unknown dataset nope"),

@@ -156,7 +156,7 @@ def test_wrong_options_are_named(options, fragment):
 
 
 def test_without_history_there_is_no_stream(spark, tmp_path, url):
-    build_cube(cells(range(4)), CUBE, url)
+    build_cube(cells(range(4)), CUBE, url, metadata={"seed": {"kartothek_cube_keep_history": 0}})
     with pytest.raises(PySparkException, match=r"keeps no history.*keep_cube_history"):
         Stream(spark, tmp_path, url).run()
 

@@ -679,8 +679,8 @@ def query_cube(
         which is kept until a cleanup (:func:`keep_cube_history`). Or a dict of dataset id to version or time,
         for some of the datasets. By default, the cube is read as it is now.
     dtype_backend
-        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They are
-        those of the schema, whatever the values. By default, types are those of NumPy as far as possible.
+        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They do
+        not depend on the values. By default, types are those of NumPy as far as possible.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 

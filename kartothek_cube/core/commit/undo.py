@@ -33,6 +33,7 @@ from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.schema.widths import Widths, with_widths
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 __all__ = ("finish_operation", "invert", "rollback", "undo_all")
@@ -145,7 +146,9 @@ def invert(
         unloaded = {
             c: index.unload() for c, index in old.secondary_indices.items() if index.index_storage_key
         }
-        return old.copy(metadata=metadata, indices=unloaded, extra=state.extra)
+        return old.copy(
+            metadata=metadata, indices=unloaded, extra=with_widths(state.extra, old.schema, old.widths)
+        )
     if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
         raise ConcurrentWriteError(
             state.uuid,
@@ -161,7 +164,16 @@ def invert(
     table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
     indices = _invert_indices(state, old, added, removed, blobs)
     schema = old.schema if old is not None and state.schema == new.schema else state.schema
-    return state.copy(partitions=table, metadata=metadata, indices=indices, schema=schema)
+    extra = with_widths(state.extra, schema, _widest_of_both(state, state if old is None else old))
+    return state.copy(partitions=table, metadata=metadata, indices=indices, schema=schema, extra=extra)
+
+
+def _widest_of_both(state: DatasetMetadata, old: DatasetMetadata) -> Widths | None:
+    """The bits of the columns that are narrow in the files of both states; None if that is not known."""
+    widths, others = state.widths, old.widths
+    if widths is None or others is None:
+        return None
+    return {name: max(bits, others[name]) for name, bits in widths.items() if name in others}
 
 
 def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:

@@ -46,6 +46,7 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_mapping
 from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
+from kartothek_cube.core.schema.widths import Widths, parse_widths
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -219,6 +220,11 @@ class DatasetMetadataBase(CopyMixin):
     def column_mapping(self) -> ColumnMapping | None:
         """How to read files that were written before a change of the schema; None if there was none."""
         return column_mapping(self.metadata, self.schema, self.uuid)
+
+    @property
+    def widths(self) -> Widths | None:
+        """Bits of the columns whose numbers are narrower in all files than in the schema; None if unknown."""
+        return parse_widths(self.extra)
 
     def key_columns(self) -> dict[str, pa.Array]:
         """Typed values of the partition keys by column; raises ValueError without schema."""

@@ -291,6 +291,11 @@ class SchemaUpdate:
         new_schema = _make_schema(schema, types, extensions, partition_keys)
         return new_schema, {**metadata, **current.to_metadata()}
 
+    def apply_to_widths(self, widths: Mapping[str, int]) -> dict[str, int]:
+        """Bits of the numbers in files; added and widened columns are as wide as in the schema."""
+        gone = {*self.drop, *self.widen}
+        return {self.rename.get(name, name): bits for name, bits in widths.items() if name not in gone}
+
     def _check(self, schema: SchemaWrapper, fixed: Mapping[str, str], uuid: str) -> None:
         where = f"Dataset {uuid!r}"
         changed = [*self.drop, *self.rename, *self.widen]

@@ -3,7 +3,7 @@
 ========================  =====================  ==============================================
 Arrow                     Spark                  remarks
 ========================  =====================  ==============================================
-int8 ... int64            byte ... long          schemas of datasets know int64 only
+int8 ... int64            byte ... long          schemas know int64 only, headers the width in files
 uint8, uint16, uint32     short, int, long       the next wider type
 uint64                    decimal(20, 0)         as in Spark's own Parquet reader
 float, double             float, double          NaN becomes null: datasets tell them not apart
@@ -205,7 +205,11 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray
     try:
         if pat.is_timestamp(source) and source.unit == "ns" and pat.is_timestamp(target):
             return _whole_microseconds(column).cast(target)
-        return column.cast(target)
+        result = column.cast(target)
+        # Arrow rounds without an error
+        if pat.is_float32(target) and pat.is_float64(source) and not result.cast(source).equals(column):
+            raise pa.ArrowInvalid("numbers have more digits")
+        return result
     except pa.ArrowException as error:
         raise ValueError(
             f"Column {field.name!r} of type {source} cannot be given to Spark as {target}: {error}"

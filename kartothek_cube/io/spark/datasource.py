@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.sql import datasource as ds
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
+from kartothek_cube.core.arrow.types import number_bits, with_number_bits
 from kartothek_cube.core.cube.conditions import C, Condition, Disjunction, parse_conditions
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.discover import discover_cube
@@ -231,13 +232,22 @@ def _check_names(expected: StructType, datasets: Mapping[str, DatasetMetadata]) 
 
 
 def _check_types(expected: StructType, plan: PhysicalPlan) -> None:
-    types = {field.name: field.dataType for field in spark_schema(plan.context.output)}
+    output = plan.context.output
+    types = {field.name: field.dataType for field in spark_schema(output)}
     for field in expected:
-        if field.dataType != types[field.name]:
+        # numbers are narrower in the files that are read than in all, or than they were
+        if field.dataType not in _wider_types(output.field(field.name).type, field.name):
             raise ValueError(
                 f"Column {field.name!r} of the cube has type {types[field.name].simpleString()}, but the "
                 f"schema says {field.dataType.simpleString()}: leave the schema out, and cast the column"
             )
+
+
+def _wider_types(dtype: pa.DataType, column: str) -> list[DataType]:
+    """The types of Spark that hold a type of Arrow, and its numbers with more bits."""
+    bits = [bits for bits in (8, 16, 32, 64) if bits > number_bits(dtype) > 0]
+    types = [dtype, *(with_number_bits(dtype, width) for width in bits)]
+    return [field.dataType for field in spark_schema(pa.schema([(column, t) for t in types]))]
 
 
 # -- filters -------------------------------------------------------------------------------------------------

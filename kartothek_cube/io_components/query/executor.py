@@ -333,7 +333,7 @@ def _run_blocks(
         for rows in deferred:
             seed = join(seed, rows)
         batches = [splitter.split(_filter_joined(seed, context.join_filters))]
-    return splitter.concat_groups(batches, blobs)
+    return splitter.concat_groups(batches)
 
 
 @attrs.frozen

@@ -10,26 +10,14 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.arrow.types import Ints, widen
 from kartothek_cube.io_components.kernels.encode import integers
 from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import run_starts_mask, sort_order, strictly_increasing
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, take_values
-from kartothek_cube.io_components.query.physical_plan import DatasetScan, Group, ScanContext
-from kartothek_cube.io_components.query.row_batch import (
-    RowBatch,
-    Widths,
-    bits,
-    fit,
-    take_columns,
-    take_rows,
-    with_bits,
-)
-from kartothek_cube.io_components.read.data_files import concat_tables
-from kartothek_cube.serialization.ranged_read import read_footer
+from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
+from kartothek_cube.io_components.query.row_batch import RowBatch, take_columns, take_rows
+from kartothek_cube.io_components.read.data_files import concat_tables, fit_widths
 
 __all__ = (
     "GroupRows",
@@ -83,8 +71,6 @@ class GroupRows(NamedTuple):
 
     number: int
     table: pa.Table
-    #: bits of the number columns in the files that the rows come from; empty if the schema tells them
-    widths: Widths
     sorted: bool = True
 
 
@@ -112,18 +98,11 @@ class GroupedBatch:
 
 @attrs.frozen
 class GroupSplitter:
-    """
-    Split of the rows of a task into its groups.
-
-    Numbers in groups are as wide as in the schema: so all groups of a query have the same types, whichever of
-    them a task reads. Without groups, they are as wide as in the files that the rows come from.
-    """
+    """Split of the rows of a task into its groups."""
 
     context: ScanContext
     #: for each ``partition_by`` column its value in each group; None for one group with all rows
     values: tuple[pa.Array, ...] | None
-    #: columns whose numbers can be of different width; none with groups
-    columns: tuple[str, ...]
     #: whether rows that are sorted again with those of other blocks stay as they are until then
     defer_sort: bool = False
 
@@ -132,19 +111,17 @@ class GroupSplitter:
         cls, context: ScanContext, groups: Sequence[Group] | None, *, defer_sort: bool = False
     ) -> GroupSplitter:
         """Splitter into the given groups."""
-        keys = context.scans[0].partition_keys  # in no file: they have the type of the schema
-        numbers = tuple(f.name for f in context.output if bits(f.type) and f.name not in keys)
         if groups is None:
-            return cls(context, None, numbers, defer_sort)
-        # not the width in the files: it differs between groups, and a task does not know all files
-        types = [context.output.field(name).type for name in context.partition_by]
+            return cls(context, None, defer_sort)
+        # indices have the widest types
+        types = [widen(context.output.field(name).type) for name in context.partition_by]
         columns = zip(*groups, strict=True)
         values = tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True))
-        return cls(context, values, (), defer_sort)
+        return cls(context, values, defer_sort)
 
     def split(self, rows: RowBatch) -> GroupedBatch:
         """Sort and split the joined rows of a block."""
-        widths, sort_columns = self._max_widths(rows), self.context.sort_columns
+        sort_columns = self.context.sort_columns
         rows = rows.append_partition_keys(sort_columns or self.context.output.names)
         in_order = not sort_columns or (rows.sorted and _partitions_sorted(rows, sort_columns))
         table = rows.table
@@ -154,26 +131,19 @@ class GroupSplitter:
             table, in_order = sort_table(table, sort_columns), True
         table = self._select(table)
         if self.values is None:
-            return GroupedBatch([GroupRows(0, table, np.array(widths, np.int8), in_order)])
+            return GroupedBatch([GroupRows(0, table, in_order)])
         return GroupedBatch(unsplit=table) if stays_whole else GroupedBatch(self._split(table))
 
-    def _max_widths(self, rows: RowBatch) -> list[int]:
-        """Bits of the numbers in the files with rows, by column."""
-        if not rows.widths and len(rows):
-            return [bits(rows.table.schema.field(column).type) for column in self.columns]
-        (files,) = rows.counts.nonzero()
-        return [int(rows.widths_of(column)[files].max(initial=0)) for column in self.columns]
-
     def _select(self, table: pa.Table) -> pa.Table:
-        """The columns of the result and those by which it is sorted."""
-        names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns])
-        return table.select([name for name in names if name in table.column_names])
+        """The columns of the result, in its types, and those by which it is sorted."""
+        output = self.context.output
+        names = dict.fromkeys([*output.names, *self.context.sort_columns])
+        return fit_widths(table.select([name for name in names if name in table.column_names]), output)
 
     def _split(self, table: pa.Table) -> list[GroupRows]:
         """Rows by group."""
         numbers, split = self._arrange(table)
-        widths = np.empty(0, np.int8)
-        return [GroupRows(n, rows, widths) for n, rows in zip(numbers.tolist(), split.tables(), strict=True)]
+        return [GroupRows(n, rows) for n, rows in zip(numbers.tolist(), split.tables(), strict=True)]
 
     def _arrange(self, table: pa.Table) -> tuple[Ints, GroupedTable]:
         """Numbers of the groups that have rows, ascending, and these rows in the order of the groups."""
@@ -201,7 +171,7 @@ class GroupSplitter:
         table = concat_tables(tables, self.context.output, self.context.scans[0].uuid)
         return sort_table(table, self.context.sort_columns)
 
-    def concat_groups(self, batches: list[GroupedBatch], blobs: BlobStore) -> list[GroupedTable]:
+    def concat_groups(self, batches: list[GroupedBatch]) -> list[GroupedTable]:
         """Sorted rows of the groups that have rows; ``batches``, in the order of the blocks, is emptied."""
         # emptied, and with each name deleted after use, so that sorting releases column by column
         unsplit = [rows for batch in batches if (rows := batch.unsplit) is not None and len(rows)]
@@ -211,50 +181,35 @@ class GroupSplitter:
             unsplit.clear()
             _, split = self._arrange(table)
             del table
-            # all groups at once, not one by one
-            finished = fit(split.table.select(self.context.output.names), self.context.output)
+            finished = split.table.select(self.context.output.names)
             return [GroupedTable(finished, split.bounds)] if len(split.bounds) > 1 else []
         if unsplit:
             batches.append(GroupedBatch(self._split(self._concat_unsplit(unsplit))))
             unsplit.clear()
         tables_by_group: dict[int, list[pa.Table]] = {}
-        widths_by_group: dict[int, Widths] = {}
         unsorted: set[int] = set()
         while batches:
-            for number, table, widths, in_order in batches.pop(0).groups:
+            for number, table, in_order in batches.pop(0).groups:
                 if len(table):
                     unsorted.update(() if in_order else (number,))
                     tables_by_group.setdefault(number, []).append(table)
-                    widths_by_group[number] = np.maximum(widths_by_group.get(number, 0), widths)
                 del table
-        schemas: dict[bytes, pa.Schema] = {}
         results = []
         for number in sorted(tables_by_group):
-            key = widths_by_group[number].tobytes()
-            if key not in schemas:
-                schemas[key] = self._group_schema(widths_by_group[number], blobs)
-            tables, is_sorted = tables_by_group.pop(number), number not in unsorted
-            table = self._concat_group(tables, schemas[key], is_sorted)
+            table = self._concat_group(tables_by_group.pop(number), number not in unsorted)
             results.append(GroupedTable(table, np.array([0, len(table)])))
             del table
         return results
 
-    def _group_schema(self, widths: Widths, blobs: BlobStore) -> pa.Schema:
-        schema = self.context.output
-        for column, width in zip(self.columns, widths.tolist(), strict=True):
-            width = width or stored_bits(self.context, blobs, column)
-            position = schema.get_field_index(column)
-            schema = schema.set(position, pa.field(column, with_bits(schema.field(position).type, width)))
-        return schema
-
-    def _concat_group(self, tables: list[pa.Table], schema: pa.Schema, is_sorted: bool) -> pa.Table:
+    def _concat_group(self, tables: list[pa.Table], is_sorted: bool) -> pa.Table:
         """One sorted table of several; their list is emptied."""
+        output = self.context.output
         # the only reference is in a list, so that sort_table can release the columns one by one
-        concatenated = [concat_tables(tables, schema, self.context.scans[0].uuid)]
+        concatenated = [concat_tables(tables, output, self.context.scans[0].uuid)]
         in_order = is_sorted and (len(tables) == 1 or self._tables_in_order(tables, len(concatenated[0])))
         tables.clear()
         table = concatenated.pop() if in_order else sort_table(concatenated.pop(), self.context.sort_columns)
-        return fit(table.select(schema.names), schema)
+        return table.select(output.names)
 
     def _tables_in_order(self, tables: list[pa.Table], length: int) -> bool:
         """Whether each table begins after the end of the one before; False for short ones, unchecked."""
@@ -286,23 +241,3 @@ def _stable_order(numbers: Ints, bound: int) -> Ints | None:
         return None
     narrow = numbers.astype(np.int16) if bound < 1 << 15 else numbers  # NumPy sorts 16 bits by radix
     return np.argsort(narrow, kind="stable")
-
-
-def stored_bits(context: ScanContext, blobs: BlobStore, column: str) -> int:
-    """Width of a column in the first file of its dataset, for groups that hold only nulls of it; else 64."""
-    # The rows of such a group do not tell it, and a type that other groups do not have would be of no use.
-    if column not in context.bits_by_column:
-        scan = next(s for s in context.scans if column in (*s.dimensions, *s.payload))
-        context.bits_by_column[column] = _bits_in_file(scan, blobs, column) or 64
-    return context.bits_by_column[column]
-
-
-def _bits_in_file(scan: DatasetScan, blobs: BlobStore, column: str) -> int:
-    if scan.first_file is None or not scan.first_file.endswith(PARQUET_FILE_SUFFIX):
-        return 0
-    try:
-        footer, _ = read_footer(blobs, scan.first_file)
-    except (MissingFileError, CorruptDatasetError):
-        return 0  # the query needs no rows of this file: it must not fail because of it
-    schema = footer.schema.to_arrow_schema()
-    return bits(schema.field(column).type) if column in schema.names else 0

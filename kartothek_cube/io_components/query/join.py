@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.search import lookup_keys, search_sorted
 from kartothek_cube.io_components.kernels.sort import run_starts_mask
 from kartothek_cube.io_components.kernels.take import Column, repeat, take_values
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import match_partitions
-from kartothek_cube.io_components.query.row_batch import RowBatch, Widths, bits, take_rows
+from kartothek_cube.io_components.query.row_batch import RowBatch, take_rows
 
 __all__ = ("join", "join_by_order")
 
@@ -38,17 +37,12 @@ def join(left: RowBatch, right: RowBatch) -> RowBatch:
     An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """
     joined = join_by_order(left, right)
-    return _with_widths(lookup_join(left, right), left, right) if joined is None else joined
+    return lookup_join(left, right) if joined is None else joined
 
 
 def join_by_order(left: RowBatch, right: RowBatch) -> RowBatch | None:
     """The same, if the order of the rows saves the lookup of each key; else None."""
-    joined = next((rows for strategy in _BY_ORDER if (rows := strategy(left, right)) is not None), None)
-    return None if joined is None else _with_widths(joined, left, right)
-
-
-def _with_widths(joined: RowBatch, left: RowBatch, right: RowBatch) -> RowBatch:
-    return replace_fields(joined, widths={**left.widths, **_payload_widths(left, right)})
+    return next((rows for strategy in _BY_ORDER if (rows := strategy(left, right)) is not None), None)
 
 
 # -- strategies ----------------------------------------------------------------------------------------------
@@ -175,30 +169,3 @@ def _partition_ids(left: RowBatch, right: RowBatch) -> tuple[Ints, Ints]:
         return left.partition_ids, right.partition_ids  # numbered alike
     n_left, n_right = len(left.partition_ids), len(right.partition_ids)
     return match_partitions(left.keys, right.keys, right.scan, n_left, n_right)
-
-
-# -- widths --------------------------------------------------------------------------------------------------
-
-
-def _payload_widths(left: RowBatch, right: RowBatch) -> dict[str, Widths]:
-    """Bits of the payload per file of the seed, where partitions differ or some have no match."""
-    schema = right.table.schema
-    numbers = [c for c in right.scan.payload if bits(schema.field(c).type)]
-    # without files, only partition keys have a type, and that is always the one of the schema
-    if not numbers or not len(right.partition_ids):
-        return {}
-    files = _matching_files(left, right)
-    # an inner join leaves no row without a match
-    if right.scan.role is Role.RESTRICTED or bool((files >= 0).all()):
-        numbers = [column for column in numbers if column in right.widths]
-    return {
-        column: np.where(files >= 0, right.widths_of(column)[files], 0).astype(np.int8) for column in numbers
-    }
-
-
-def _matching_files(left: RowBatch, right: RowBatch) -> Ints:
-    """For each file of the seed one of the other dataset with its partition, or -1."""
-    left_ids, right_ids = _partition_ids(left, right)
-    order = np.argsort(right_ids, kind="stable")
-    position = np.minimum(np.searchsorted(right_ids[order], left_ids), len(right_ids) - 1)
-    return np.where(right_ids[order][position] == left_ids, order[position], -1)

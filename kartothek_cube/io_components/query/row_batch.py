@@ -1,15 +1,13 @@
-"""Intermediate result of a query: rows, the files they come from, and the widths of their numbers."""
+"""Intermediate result of a query: rows, and the files they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import zero_column_table
 from kartothek_cube.core.arrow.types import Ints, Mask
@@ -21,92 +19,13 @@ from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 __all__ = (
     "RowBatch",
-    "Widths",
-    "bits",
     "concat_rows",
-    "fit",
     "take_columns",
     "take_rows",
-    "widths_of_files",
-    "with_bits",
 )
 
-Widths: TypeAlias = npt.NDArray[np.int8]
-_SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-_UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
-_FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
-_BITS = {t.id: width for kind in (_SIGNED, _UNSIGNED, _FLOATS) for width, t in kind.items()}
 #: with fewer values to take, starting threads costs more
 _THREADS_FROM = 1 << 20
-
-
-def bits(dtype: pa.DataType) -> int:
-    """
-    Bits of a number, or of the numbers in a list; 0 for other types.
-
-    >>> bits(pa.int8()), bits(pa.list_(pa.float32())), bits(pa.string())
-    (8, 32, 0)
-    """
-    width = _BITS.get(dtype.id)
-    while width is None and pat.is_list(dtype):
-        dtype = dtype.value_type
-        width = _BITS.get(dtype.id)
-    return width or 0
-
-
-def with_bits(dtype: pa.DataType, width: int) -> pa.DataType:
-    """
-    The type of the same kind whose numbers have so many bits; types without numbers are unchanged.
-
-    >>> with_bits(pa.list_(pa.uint64()), 16)
-    ListType(list<item: uint16>)
-    """
-    if _BITS.get(dtype.id) == width:
-        return dtype
-    if pat.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(with_bits(dtype.value_type, width)))
-    for kind, is_kind in (
-        (_SIGNED, pat.is_signed_integer),
-        (_UNSIGNED, pat.is_unsigned_integer),
-        (_FLOATS, pat.is_floating),
-    ):
-        if is_kind(dtype):
-            return kind[width]
-    return dtype
-
-
-def widths_of_files(schemas: Sequence[pa.Schema], partition_ids: Ints) -> dict[str, Widths]:
-    """
-    Bits per file of the columns that differ between files; those of the widest file of its partition.
-
-    >>> narrow, wide = pa.schema([("v", pa.int8())]), pa.schema([("v", pa.int64())])
-    >>> widths_of_files([narrow, narrow, wide], np.array([0, 1, 1]))
-    {'v': array([ 8, 64, 64], dtype=int8)}
-    """
-    if not schemas or all(schema.equals(schemas[0]) for schema in schemas[1:]):
-        return {}
-    names = schemas[0].names
-    table = np.array([[bits(schema.field(name).type) for name in names] for schema in schemas], np.int8)
-    starts = np.flatnonzero(np.append(True, partition_ids[1:] != partition_ids[:-1]))
-    times = np.diff(np.append(starts, len(partition_ids)))
-    widths = {}
-    for name, column in zip(names, table.T, strict=True):
-        if bool((column != column[0]).any()):
-            widths[name] = np.repeat(np.maximum.reduceat(column, starts), times)
-    return widths
-
-
-def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast numbers to the width in a schema of the same columns; they fit."""
-    for position, (stored, target) in enumerate(zip(table.schema.types, schema.types, strict=True)):
-        if stored == target:
-            continue
-        width = bits(target)
-        if width and bits(stored) != width:
-            # a column of empty lists only may have no item type
-            column = table.column(position).cast(with_bits(stored, width) if bits(stored) else target)
-            table = table.set_column(position, table.schema.names[position], column)
-    return table
 
 
 @attrs.frozen
@@ -124,8 +43,6 @@ class RowBatch:
     partition_ids: Ints
     #: whether cells are known to be sorted and unique within each physical partition
     sorted: bool = False
-    #: bits of the numbers in the physical partition of each file, for columns where that differs
-    widths: dict[str, Widths] = attrs.field(factory=dict)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -145,13 +62,6 @@ class RowBatch:
         ends = np.cumsum(self.counts)[:-1][self.partition_ids[1:] != self.partition_ids[:-1]]
         inner: Ints = np.unique(ends[(ends > 0) & (ends < len(self))])
         return inner
-
-    def widths_of(self, column: str) -> Widths:
-        """Bits of the numbers of a column in the physical partition of each file."""
-        widths = self.widths.get(column)
-        if widths is not None:
-            return widths
-        return np.full(len(self.counts), bits(self.table.schema.field(column).type), np.int8)
 
     def columns(self, names: Sequence[str]) -> list[pa.ChunkedArray]:
         """Columns by name."""
@@ -189,7 +99,6 @@ class RowBatch:
             counts=self.counts[files],
             keys={column: values[files] for column, values in self.keys.items()},
             partition_ids=self.partition_ids[files],
-            widths={column: widths[files] for column, widths in self.widths.items()},
         )
 
     def filter(self, mask: Mask) -> RowBatch:
@@ -237,12 +146,4 @@ def concat_rows(batches: Sequence[RowBatch], schema: pa.Schema) -> RowBatch:
         keys={key: pa.concat_arrays([batch.keys[key] for batch in batches]) for key in first.keys},
         partition_ids=np.concatenate([batch.partition_ids for batch in batches]),
         sorted=all(batch.sorted for batch in batches),
-        widths=_concat_widths(batches),
     )
-
-
-def _concat_widths(batches: Sequence[RowBatch]) -> dict[str, Widths]:
-    schemas = [batch.table.schema for batch in batches]
-    differing = {column for batch in batches for column in batch.widths}
-    differing |= widths_of_files(schemas, np.arange(len(batches))).keys()
-    return {column: np.concatenate([batch.widths_of(column) for batch in batches]) for column in differing}

@@ -29,7 +29,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     ScanTask,
     match_partitions,
 )
-from kartothek_cube.io_components.query.row_batch import RowBatch, widths_of_files
+from kartothek_cube.io_components.query.row_batch import RowBatch
 from kartothek_cube.io_components.read.data_files import (
     Source,
     concat_tables,
@@ -151,7 +151,6 @@ def load_rows(
         keys=files.partition_keys,
         partition_ids=files.partition_ids,
         sorted=not overlapping.any() and all(rows.sorted for rows in file_rows),
-        widths=widths_of_files([table.schema for table in tables], files.partition_ids),
     ).append_partition_keys(scan.columns)
     if not rows.sorted:
         rows = _deduplicate_cells(rows)

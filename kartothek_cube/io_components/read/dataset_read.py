@@ -31,6 +31,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.schema.widths import narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
@@ -38,6 +39,7 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import categorize, group_codes
 from kartothek_cube.io_components.read.data_files import (
     concat_tables,
+    fit_widths,
     read_files,
     read_table_of_file,
     read_threads,
@@ -97,6 +99,8 @@ class ReadContext:
     categories: Mapping[str, pa.Array] = attrs.field(factory=dict, eq=False)
     #: whether the index of the stored frames is read, as an additional column
     row_index: bool = False
+    #: whether numbers are as wide as in `schema`; else as in the files that a task reads
+    has_widths: bool = False
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
@@ -178,6 +182,10 @@ def plan_read(
     result_columns = schema.names if selected is None else selected
     encoded = check_columns("categoricals", categoricals, result_columns, dataset.dataset_uuid) or ()
     bind(predicates, schema)
+    widths = dataset.dataset_metadata.widths
+    if widths:
+        fields = [field.with_type(narrow_type(field, widths)) for field in schema]
+        schema = pa.schema(fields, schema.metadata)
     context = ReadContext(
         store=dataset.store_factory,
         uuid=dataset.dataset_uuid,
@@ -190,6 +198,7 @@ def plan_read(
         dispatch_by=tuple(dispatch_by or ()),
         categoricals=encoded,
         row_index=row_index and dispatch_by is None and not dataset.partition_keys,
+        has_widths=widths is not None,
         mapping=dataset.dataset_metadata.column_mapping,
     )
     return _plan_partitions(context, dataset, table, dispatch_by, encoded if same_categories else ())
@@ -250,6 +259,8 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     tables = [table.select(columns) for table in tables]
     fields = [context.schema.field(column) for column in columns if column in context.schema.names]
     table = concat_tables(tables, pa.schema(fields), context.uuid)
+    if context.has_widths:
+        table = fit_widths(table, context.schema)
     if columns:  # types of pandas, of the first file if there is one
         table = table.replace_schema_metadata((tables[0] if tables else context).schema.metadata)
     return categorize(table, context.categoricals, [len(t) for t in tables], context.categories)

@@ -201,7 +201,8 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
     for column, dtype in context.plan.dataset.context.types.items():
         if column in rows.column_names:
             continue
-        values = pa.chunked_array([pa.nulls(len(rows), dtype)])
+        # without a type, so that they do not widen the numbers of stored rows
+        values = pa.chunked_array([pa.nulls(len(rows))])
         if mapping is not None and column in mapping.columns:
             values = mapping.adapt(nothing, [column], len(rows)).column(column).cast(dtype)
         rows = rows.append_column(column, values)

@@ -75,6 +75,7 @@ def test_layout(io, store_factory):
         "metadata": {"creation_time": TIME_TO_FREEZE_ISO, "m": 1},
         "partitions": files,
         "partition_keys": ["p"],
+        "kartothek_cube_widths": {},
     }
     assert keys(store_factory) == {
         "u.by-dataset-metadata.json",
@@ -327,7 +328,7 @@ def test_schemas_have_to_agree(io, memory, other):
 
 def test_width_does_not_matter(io, memory):
     io.store(memory, [frame(x=np.array([1], "int8")), frame(x=np.array([2], "int32"))])
-    assert [df["x"].dtype for df in io.read(memory)] == ["int8", "int32"]
+    assert [df["x"].dtype for df in io.read(memory)] == ["int32", "int32"]
     assert read_table("u", memory)["x"].tolist() == [1, 2]
 
 

@@ -166,8 +166,8 @@ class GroupSplitter:
 
     def _select(self, table: pa.Table) -> pa.Table:
         """The columns of the result and those by which it is sorted."""
-        names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns])
-        return table.select([name for name in names if name in table.column_names])
+        names, stored = (*self.context.output.names, *self.context.sort_columns), set(table.column_names)
+        return table.select([name for name in dict.fromkeys(names) if name in stored])
 
     def _split(self, table: pa.Table) -> list[GroupRows]:
         """Rows by group."""
@@ -240,12 +240,11 @@ class GroupSplitter:
         return results
 
     def _group_schema(self, widths: Widths, blobs: BlobStore) -> pa.Schema:
-        schema = self.context.output
+        fields = {field.name: field for field in self.context.output}
         for column, width in zip(self.columns, widths.tolist(), strict=True):
             width = width or stored_bits(self.context, blobs, column)
-            position = schema.get_field_index(column)
-            schema = schema.set(position, pa.field(column, with_bits(schema.field(position).type, width)))
-        return schema
+            fields[column] = pa.field(column, with_bits(fields[column].type, width))
+        return pa.schema(fields.values(), self.context.output.metadata)
 
     def _concat_group(self, tables: list[pa.Table], schema: pa.Schema, is_sorted: bool) -> pa.Table:
         """One sorted table of several; their list is emptied."""
@@ -293,16 +292,18 @@ def stored_bits(context: ScanContext, blobs: BlobStore, column: str) -> int:
     # The rows of such a group do not tell it, and a type that other groups do not have would be of no use.
     if column not in context.bits_by_column:
         scan = next(s for s in context.scans if column in (*s.dimensions, *s.payload))
-        context.bits_by_column[column] = _bits_in_file(scan, blobs, column) or 64
+        # of all columns of the dataset, as a footer is slow to parse
+        stored = _bits_in_file(scan, blobs)
+        for name in (*scan.dimensions, *scan.payload):
+            context.bits_by_column.setdefault(name, stored.get(name) or 64)
     return context.bits_by_column[column]
 
 
-def _bits_in_file(scan: DatasetScan, blobs: BlobStore, column: str) -> int:
+def _bits_in_file(scan: DatasetScan, blobs: BlobStore) -> dict[str, int]:
     if scan.first_file is None or not scan.first_file.endswith(PARQUET_FILE_SUFFIX):
-        return 0
+        return {}
     try:
         footer, _ = read_footer(blobs, scan.first_file)
     except (MissingFileError, CorruptDatasetError):
-        return 0  # the query needs no rows of this file: it must not fail because of it
-    schema = footer.schema.to_arrow_schema()
-    return bits(schema.field(column).type) if column in schema.names else 0
+        return {}  # the query needs no rows of this file: it must not fail because of it
+    return {field.name: bits(field.type) for field in footer.schema.to_arrow_schema()}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import zero_column_table
+from kartothek_cube.core.arrow.tables import append_columns, replace_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values
@@ -98,15 +99,16 @@ def widths_of_files(schemas: Sequence[pa.Schema], partition_ids: Ints) -> dict[s
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast numbers to the width in a schema of the same columns; they fit."""
+    columns = {}
     for position, (stored, target) in enumerate(zip(table.schema.types, schema.types, strict=True)):
         if stored == target:
             continue
         width = bits(target)
         if width and bits(stored) != width:
             # a column of empty lists only may have no item type
-            column = table.column(position).cast(with_bits(stored, width) if bits(stored) else target)
-            table = table.set_column(position, table.schema.names[position], column)
-    return table
+            dtype = with_bits(stored, width) if bits(stored) else target
+            columns[position] = table.column(position).cast(dtype)
+    return replace_columns(table, columns)
 
 
 @attrs.frozen
@@ -159,14 +161,12 @@ class RowBatch:
 
     def append_columns(self, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> RowBatch:
         """The rows with more columns."""
-        table = self.table
-        for name, values in columns:
-            table = table.append_column(name, values)
-        return replace_fields(self, table=table)
+        return replace_fields(self, table=append_columns(self.table, columns))
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""
-        names = [c for c in columns if c in self.keys and c not in self.table.column_names]
+        stored = set(self.table.column_names)
+        names = [c for c in columns if c in self.keys and c not in stored]
         return self.append_columns((name, self._repeat_key(name)) for name in names)
 
     def _repeat_key(self, column: str) -> pa.Array:

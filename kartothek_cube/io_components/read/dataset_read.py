@@ -248,7 +248,8 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
         tables = [table.filter(literal_mask(table.column(column), op, value, column)) for table in tables]
     columns = _output_columns(context, tables)
     tables = [table.select(columns) for table in tables]
-    fields = [context.schema.field(column) for column in columns if column in context.schema.names]
+    names = set(context.schema.names)
+    fields = [context.schema.field(column) for column in columns if column in names]
     table = concat_tables(tables, pa.schema(fields), context.uuid)
     if columns:  # types of pandas, of the first file if there is one
         table = table.replace_schema_metadata((tables[0] if tables else context).schema.metadata)

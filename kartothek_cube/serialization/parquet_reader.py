@@ -28,6 +28,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     pandas_metadata,
     to_memory,
 )
+from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import Ints, storage_type
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import (
@@ -376,7 +377,7 @@ class ParquetColumns:
             return self._decode_stored(columns, groups)
         names = self.names if columns is None else columns
         check_columns(names, self.names, self._name)
-        in_file = self._file.schema_arrow.names
+        in_file = set(self._file.schema_arrow.names)
         stored = [name for column in names if (name := mapping.stored_name(column, in_file)) is not None]
         length = self._count_rows(groups)
         table = self._decode_stored(stored, groups) if stored else pa.table({})
@@ -500,13 +501,12 @@ def type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     """Cast columns that are null in a file to their type in a schema."""
     if schema is None:
         return table
-    for position, field in enumerate(table.schema):
-        if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0:
-            dtype = storage_type(schema.field(field.name).type)
-            table = table.set_column(
-                position, pa.field(field.name, dtype), table.column(position).cast(dtype)
-            )
-    return table
+    columns = {
+        position: table.column(position).cast(storage_type(schema.field(field.name).type))
+        for position, field in enumerate(table.schema)
+        if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0
+    }
+    return replace_columns(table, columns)
 
 
 def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str]) -> bool:

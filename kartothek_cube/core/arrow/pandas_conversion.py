@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import convert_layouts
+from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import (
     contains_type,
     convert_objects,
@@ -78,12 +79,13 @@ def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     >>> cast_to_schema(narrow, pa.schema([("AVG_TEMP", pa.int64())])).schema.types
     [DataType(int64)]
     """
+    types = {field.name: field.type for field in schema}
+    columns = {}
     for position, field in enumerate(table.schema):
-        dtype = schema.field(field.name).type if field.name in schema.names else field.type
+        dtype = types.get(field.name, field.type)
         if not (field.type.equals(dtype) or pat.is_null(dtype) or pat.is_dictionary(field.type)):
-            column = table.column(position).cast(dtype)
-            table = table.set_column(position, pa.field(field.name, dtype), column)
-    return table
+            columns[position] = table.column(position).cast(dtype)
+    return replace_columns(table, columns)
 
 
 def to_backend(table: pa.Table, backend: DtypeBackend, *, dates_as_object: bool = False) -> pd.DataFrame:
@@ -98,11 +100,13 @@ def to_backend(table: pa.Table, backend: DtypeBackend, *, dates_as_object: bool 
     if backend == "pyarrow":
         frame: pd.DataFrame = table.to_pandas(types_mapper=_arrow_dtype)
         return frame
-    for position, field in enumerate(table.schema):
-        if pat.is_date(field.type) and not dates_as_object:
-            # seconds hold all dates, and which unit a column has must not depend on its values
-            column = table.column(position).cast(pa.timestamp("s"))
-            table = table.set_column(position, pa.field(field.name, column.type), column)
+    # seconds hold all dates, and which unit a column has must not depend on its values
+    dates = {
+        position: table.column(position).cast(pa.timestamp("s"))
+        for position, dtype in enumerate(table.schema.types)
+        if pat.is_date(dtype) and not dates_as_object
+    }
+    table = replace_columns(table, dates)
     frame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=True)
     for name in inexact_objects(table):
         frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
@@ -288,6 +292,7 @@ def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
     return _pandas_type(t), _numpy_type(t), details
 
 
+@lru_cache(maxsize=256)
 def _pandas_type(t: pa.DataType) -> str:
     if pat.is_timestamp(t):
         return "datetimetz" if t.tz else "datetime"
@@ -300,6 +305,7 @@ def _pandas_type(t: pa.DataType) -> str:
     return _PANDAS_TYPES.get(str(t), str(t))
 
 
+@lru_cache(maxsize=256)
 def _numpy_type(t: pa.DataType) -> str:
     if pat.is_timestamp(t):
         return "datetime64[ns]"
@@ -558,12 +564,12 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     >>> to_memory(pa.table({"DAY": pa.array([0], pa.timestamp("us"))})).schema.types
     [TimestampType(timestamp[ns])]
     """
+    columns = {}
     for position, field in enumerate(table.schema):
         if not memory_type(field.type, dates_as_object=dates_as_object).equals(field.type):
             convert = partial(_convert, table.column(position), name=field.name)
-            column = _with_date_unit(field.type, convert, dates_as_object)
-            table = table.set_column(position, pa.field(field.name, column.type), column)
-    return table
+            columns[position] = _with_date_unit(field.type, convert, dates_as_object)
+    return replace_columns(table, columns)
 
 
 def _with_date_unit(
@@ -608,8 +614,8 @@ def to_pandas(
     encoded = {name: _encode(table.column(name), dates_as_object) for name in categorical}
     table = to_memory(table, dates_as_object=dates_as_object or dtype_backend is not None)
     table = table.replace_schema_metadata(None)
-    for name, column in encoded.items():
-        table = table.set_column(table.column_names.index(name), name, column)
+    encoded_at = {i: encoded[name] for i, name in enumerate(table.column_names) if name in encoded}
+    table = replace_columns(table, encoded_at)
     if dtype_backend is not None:
         result = to_backend(table, dtype_backend, dates_as_object=dates_as_object)
         return _with_typed_categories(result, encoded)

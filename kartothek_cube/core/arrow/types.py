@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pandas.api.types import is_object_dtype
 
+from kartothek_cube.core.arrow.tables import replace_columns
+
 __all__ = (
     "ArrowStream",
     "Frame",
@@ -235,13 +237,14 @@ def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
     >>> restore_types(days, {"DAY": pa.date32(), "AVG_TEMP": pa.int64()}).schema.types
     [DataType(date32[day]), DataType(double)]
     """
+    columns = {}
     for position, field in enumerate(table.schema):
         target = types.get(field.name)
         if target is not None and not same_type(field.type, target):
             column = _restore(table.column(position), target)
             if column is not None:
-                table = table.set_column(position, pa.field(field.name, column.type), column)
-    return table
+                columns[position] = column
+    return replace_columns(table, columns)
 
 
 def _restore(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | None:

@@ -26,6 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pyspark.sql import types as st
 
+from kartothek_cube.core.arrow.tables import replace_columns
+
 __all__ = ("arrow_schema", "check_types", "spark_schema", "to_spark", "to_storage_types")
 
 #: digits that a decimal of Spark can have
@@ -187,7 +189,8 @@ def to_spark(table: pa.Table, target: pa.Schema) -> pa.Table:
     >>> to_spark(table, pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())])).to_pylist()
     [{'CITY': 'Bonn', 'TEMP': None}]
     """
-    missing = [name for name in target.names if name not in table.column_names]
+    names = set(table.column_names)
+    missing = [name for name in target.names if name not in names]
     if missing:
         raise ValueError(f"Column(s) missing in the rows for Spark: {', '.join(missing)}.")
     columns = [_convert_column(table.column(field.name), field) for field in target]
@@ -239,6 +242,7 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
     >>> to_storage_types(tokyo, {}).schema.types
     [TimestampType(timestamp[us, tz=UTC])]
     """
+    columns = {}
     for position, field in enumerate(table.schema):
         target = _storage_target(field.type, stored.get(field.name))
         if not target.equals(field.type):
@@ -251,8 +255,8 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
                 raise ValueError(
                     f"Column {field.name!r} of type {field.type} does not fit the stored {target}: {error}"
                 ) from error
-            table = table.set_column(position, pa.field(field.name, target), column)
-    return table
+            columns[position] = column
+    return replace_columns(table, columns)
 
 
 def _storage_target(dtype: pa.DataType, stored: pa.DataType | None) -> pa.DataType:

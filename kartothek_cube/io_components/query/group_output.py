@@ -136,9 +136,9 @@ class GroupSplitter:
 
     def _select(self, table: pa.Table) -> pa.Table:
         """The columns of the result, in its types, and those by which it is sorted."""
-        output = self.context.output
+        output, stored = self.context.output, set(table.column_names)
         names = dict.fromkeys([*output.names, *self.context.sort_columns])
-        return fit_widths(table.select([name for name in names if name in table.column_names]), output)
+        return fit_widths(table.select([name for name in names if name in stored]), output)
 
     def _split(self, table: pa.Table) -> list[GroupRows]:
         """Rows by group."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import zero_column_table
+from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values
@@ -69,14 +70,12 @@ class RowBatch:
 
     def append_columns(self, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> RowBatch:
         """The rows with more columns."""
-        table = self.table
-        for name, values in columns:
-            table = table.append_column(name, values)
-        return replace_fields(self, table=table)
+        return replace_fields(self, table=append_columns(self.table, columns))
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""
-        names = [c for c in columns if c in self.keys and c not in self.table.column_names]
+        stored = set(self.table.column_names)
+        names = [c for c in columns if c in self.keys and c not in stored]
         return self.append_columns((name, self._repeat_key(name)) for name in names)
 
     def _repeat_key(self, column: str) -> pa.Array:

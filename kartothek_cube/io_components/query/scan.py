@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
@@ -322,8 +323,8 @@ def scan_colocated(
         return None
     for file in colocated:
         payload = [column for column in stored_columns(file.scan) if column not in dimensions]
-        for name, values in zip(payload, file.columns.table(payload, selected).columns, strict=True):
-            table = table.append_column(name, values)
+        columns = file.columns.table(payload, selected).columns
+        table = append_columns(table, zip(payload, columns, strict=True))
     counts = np.array([len(table)])
     rows = RowBatch(scan, table, counts, seed.partition_keys, seed.partition_ids, sorted=True)
     return ColocatedRows(rows.append_partition_keys(scan.columns), remaining)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from kartothek_cube.core.arrow.arrays import convert_layouts, copy_to_arrow_memory, zero_column_table
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_memory
+from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import number_bits, widen, with_number_bits
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.predicate import PredicatesType, filter_mask
@@ -176,11 +177,13 @@ def _read_untyped(
     table = from_pandas(DataFrameSerializer.restore_dataframe(blobs.store, key))
     if mapping is not None:
         table = mapping.adapt_all(table)
+    types = {field.name: field.type for field in schema or ()}
+    typed = {}
     for position, field in enumerate(table.schema):
-        typed = schema is not None and field.name in schema.names
-        dtype = schema.field(field.name).type if schema is not None and typed else field.type
+        dtype = types.get(field.name, field.type)
         if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
-            table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
+            typed[position] = _cast(table.column(position), dtype, key)
+    table = replace_columns(table, typed)
     if predicates is not None:
         table = table.filter(filter_mask(table, predicates))
     return table if columns is None else table.select(list(columns))

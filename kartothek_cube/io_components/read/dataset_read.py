@@ -257,7 +257,8 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
         tables = [table.filter(literal_mask(table.column(column), op, value, column)) for table in tables]
     columns = _output_columns(context, tables)
     tables = [table.select(columns) for table in tables]
-    fields = [context.schema.field(column) for column in columns if column in context.schema.names]
+    names = set(context.schema.names)
+    fields = [context.schema.field(column) for column in columns if column in names]
     table = concat_tables(tables, pa.schema(fields), context.uuid)
     if context.has_widths:
         table = fit_widths(table, context.schema)

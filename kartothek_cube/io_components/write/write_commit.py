@@ -241,7 +241,8 @@ def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
         context = plan.changes[name].context
         origin, keys = f"{context.uuid}/{context.table}", list(context.partition_on)
         schema = make_meta(as_table(table), origin, partition_keys=keys)
-        indices = [column for column in context.index_columns(schema.names) if column in schema.names]
+        names = set(schema.names)
+        indices = [column for column in context.index_columns(schema.names) if column in names]
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
         results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
     existing = discover_datasets_unchecked(plan.cube.uuid_prefix, open_blobs(plan.store))

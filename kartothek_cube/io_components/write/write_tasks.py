@@ -213,11 +213,11 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
         if plan.changes[name].mode is WriteMode.UPDATE:
             # its own schema is compared as a whole
             continue
-        stored, table = plan.changes[name].context.types, tables[name]
+        stored, types = plan.changes[name].context.types, {f.name: f.type for f in tables[name].schema}
         for column in keys:
-            if column not in table.column_names or pa.types.is_null(table.schema.field(column).type):
+            if column not in types or pa.types.is_null(types[column]):
                 continue
-            dtype = widen(table.schema.field(column).type)
+            dtype = widen(types[column])
             known = ("the cube", stored[column]) if column in stored else (f"dataset {name!r}", dtype)
             owner, expected = owners.setdefault(column, known)
             if not (pa.types.is_null(expected) or same_type(expected, dtype)):

@@ -560,9 +560,12 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
     content, token = read_versioned(blobs, base.schema_key)
     if put is None or content != put or base.state is None or base.state.schema is None:
         return
-    version = schema_version_of(base.state.metadata)
+    ours = schema_file_from_bytes(put, base.schema_key)
+    if base.schema is not None and ours.schema == base.state.schema:
+        blobs.put_if(base.schema_key, base.schema, token)
+        return
     # our schema stays in the file, should the write of our header land late
-    file = next_version(base.state.schema, version, schema_file_from_bytes(put, base.schema_key), None)
+    file = next_version(base.state.schema, schema_version_of(base.state.metadata), ours, None)
     blobs.put_if(base.schema_key, schema_to_bytes(file), token)
 
 

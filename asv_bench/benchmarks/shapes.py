@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from storefact import get_store_from_url
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, explain_query, query_cube
 
 X = int(os.environ["BENCH_X"]) * 20
 DAYS = pd.date_range("2020-01-01", periods=200).astype("datetime64[ns]")
@@ -124,3 +125,25 @@ class Shapes:
 
     def peakmem_query(self, urls, name):
         self.query(urls, name)
+
+
+class Columns:
+    """Two rows with many columns: the time is that of the columns."""
+
+    params = (500, 10_000)
+    param_names = ("columns",)
+
+    def setup(self, columns):
+        values = {f"c{number}": [0.5, 1.5] for number in range(columns)}
+        self.data = pd.DataFrame({"x": [1, 2], "y": DAYS[:2], "p": 1} | values)
+        self.store = get_store_from_url("hmemory://")
+        build_cube(self.data, CUBE, self.store)
+
+    def time_build(self, columns):
+        build_cube(self.data, CUBE, self.store, overwrite=True)
+
+    def time_query(self, columns):
+        query_cube(CUBE, self.store)
+
+    def time_explain(self, columns):
+        repr(explain_query(CUBE, self.store))

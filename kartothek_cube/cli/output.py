@@ -26,6 +26,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli.context import usage_error
+from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import format_count
 
@@ -362,20 +363,21 @@ def _format_cells(column: pa.ChunkedArray) -> list[str]:
 
 def _flatten(table: pa.Table) -> pa.Table:
     """Convert nested columns to JSON, bytes to hexadecimal digits, and times to short texts."""
+    columns = {}
     for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if pa.types.is_nested(field.type):
-            texts = pc.if_else(column.is_valid(), pa.array(_json_cells(column), pa.string()), None)
-            table = table.set_column(number, field.name, texts)
+            texts = pa.array(_json_cells(column), pa.string())
+            columns[number] = pc.if_else(column.is_valid(), texts, None)
         elif pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
             digits = [None if v is None else v.hex() for v in column.to_pylist()]
-            table = table.set_column(number, field.name, pa.chunked_array([pa.array(digits, pa.string())]))
+            columns[number] = pa.chunked_array([pa.array(digits, pa.string())])
         elif pa.types.is_interval(field.type):
-            table = table.set_column(number, field.name, pa.chunked_array([_format_intervals(column)]))
+            columns[number] = pa.chunked_array([_format_intervals(column)])
         elif pa.types.is_timestamp(field.type):
-            table = table.set_column(number, field.name, _shorten_timestamps(column))
+            columns[number] = _shorten_timestamps(column)
         elif pa.types.is_null(field.type):
-            table = table.set_column(number, field.name, column.cast(pa.string()))
-    return table
+            columns[number] = column.cast(pa.string())
+    return replace_columns(table, columns)
 
 
 def _format_intervals(column: pa.ChunkedArray) -> pa.Array:

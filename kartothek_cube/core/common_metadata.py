@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -85,7 +85,7 @@ def make_meta(
         raise ValueError(
             f"A schema is made from a DataFrame, pyarrow.Table or pyarrow.Schema, got {type(obj).__name__}."
         )
-    return normalize_column_order(_widen_schema(SchemaWrapper(schema, origin)), partition_keys)
+    return _widen_schema(SchemaWrapper(schema, origin), partition_keys or ())
 
 
 def _has_static_types(df: pd.DataFrame) -> bool:
@@ -93,8 +93,9 @@ def _has_static_types(df: pd.DataFrame) -> bool:
     return all(isinstance(dtype, pd.StringDtype) or dtype.kind in "biufM" for dtype in df.dtypes)
 
 
-def _widen_schema(schema: SchemaWrapper) -> SchemaWrapper:
-    wide = pa.schema([(field.name, widen(field.type)) for field in schema])
+def _widen_schema(schema: SchemaWrapper, partition_keys: Sequence[str]) -> SchemaWrapper:
+    types = {field.name: widen(field.type) for field in schema}
+    wide = pa.schema([(name, types[name]) for name in _order(types, partition_keys)])
     extensions = extension_dtypes(schema.internal())
     kept = {name: dtype for name, dtype in extensions.items() if dtype in _KEPT_DTYPES}
     return SchemaWrapper(with_pandas_metadata(wide, kept), schema.origin)
@@ -155,11 +156,15 @@ def normalize_column_order(
     ['DAY', 'ABC', 'CITY']
     """
     wrapper = schema if isinstance(schema, SchemaWrapper) else SchemaWrapper(schema, "schema")
-    first = [key for key in partition_keys or () if key in wrapper.names]
-    order = first + sorted(set(wrapper.names) - set(first))
     internal = wrapper.internal()
-    fields = [internal.field(name) for name in order]
+    by_name = {field.name: field for field in internal}
+    fields = [by_name[name] for name in _order(by_name, partition_keys or ())]
     return SchemaWrapper(pa.schema(fields, internal.metadata), wrapper.origin)
+
+
+def _order(names: Collection[str], partition_keys: Sequence[str]) -> list[str]:
+    first = [key for key in partition_keys if key in names]
+    return first + sorted(set(names) - set(first))
 
 
 def empty_dataframe_from_schema(

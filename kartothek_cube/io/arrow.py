@@ -239,8 +239,8 @@ def read_dataset_as_record_batches(
     """
     Read a dataset as a stream for other engines (DuckDB, polars, Spark).
 
-    See :func:`kartothek_cube.io.eager.read_table`. Batches come partition by partition, with the types of the
-    schema whatever the width in each file.
+    See :func:`kartothek_cube.io.eager.read_table`. Batches come partition by partition, with the same types
+    in all of them.
     """
     plan = plan_read(
         dataset_uuid,

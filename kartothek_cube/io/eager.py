@@ -134,8 +134,8 @@ def read_dataset_as_dataframes(
         Version or point in time of the state to read, which is kept until a cleanup
         (:func:`~kartothek_cube.io.eager.keep_dataset_history`); by default the current one.
     dtype_backend
-        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, those of the schema, which
-        do not depend on the values (:ref:`types`). By default NumPy types, as narrow as in the files.
+        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values and do not depend on the
+        values (:ref:`types`). By default NumPy types.
 
     Returns
     -------

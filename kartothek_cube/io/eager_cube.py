@@ -616,7 +616,8 @@ def remove_partitions(
         Store, factory or URL.
     conditions
         Conditions on partition columns of the cube, or their text. A condition on a column is ignored in
-        datasets that are not partitioned by it; one that joins several columns by ``|`` is an error if a
+        datasets that are not partitioned by it: they lose rows with all its values, which is a warning unless
+        they are named. One that joins several columns by ``|`` is an error if a
         dataset is partitioned by some of them only. ``"all"`` removes all partitions; without conditions that
         is done as well, with a warning.
     datasets, ktk_cube_dataset_ids
@@ -678,8 +679,8 @@ def query_cube(
         which is kept until a cleanup (:func:`keep_cube_history`). Or a dict of dataset id to version or time,
         for some of the datasets. By default, the cube is read as it is now.
     dtype_backend
-        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They are
-        those of the schema, whatever the values. By default, types are those of NumPy as far as possible.
+        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They do
+        not depend on the values. By default, types are those of NumPy as far as possible.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 

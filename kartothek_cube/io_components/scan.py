@@ -16,17 +16,19 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import zero_column_table
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_memory
-from kartothek_cube.core.arrow.types import Ints, widen
+from kartothek_cube.core.arrow.types import Ints, number_bits, widen, with_number_bits
 from kartothek_cube.core.caching import FOOTERS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.schema.widths import column_widths, widest
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
+    batched,
     ordered_map,
     progress_advance,
 )
@@ -480,3 +482,53 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
             message = f"its files have types that do not fit together: {exc}"
             raise CorruptDatasetError(origin, message) from exc
     return type_null_columns(result, schema)
+
+
+def fit_widths(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast numbers to the width that they have in a schema, into which they fit; other types stay.
+
+    >>> schema = pa.schema([("TEMP", pa.float32()), ("CITY", pa.string())])
+    >>> fit_widths(pa.table({"TEMP": [6.0], "CITY": ["Ulm"]}), schema).schema.types
+    [DataType(float), DataType(string)]
+    """
+    fields, columns = list(table.schema), table.columns
+    changed = False
+    for position, field in enumerate(fields):
+        index = schema.get_field_index(field.name)
+        target = field.type if index < 0 else schema.field(index).type
+        width, stored = number_bits(target), number_bits(field.type)
+        if width and stored != width:
+            # a column of empty lists only may have no item type
+            dtype = with_number_bits(field.type, width) if stored else target
+            fields[position], columns[position] = field.with_type(dtype), columns[position].cast(dtype)
+            changed = True
+    return (
+        pa.Table.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata)) if changed else table
+    )
+
+
+def file_widths(
+    blobs: BlobStore, keys: Sequence[str], schema: pa.Schema, mapping: ColumnMapping | None = None
+) -> dict[str, int]:
+    """Bits of the columns of numbers in a schema, in the widest of some files; read from their footers."""
+    full, widths = column_widths(schema), dict[str, int]()
+    # files of numbers that are as wide as in the schema tell it at once
+    for batch in batched(keys, 1 if blobs.is_local else REMOTE_REQUESTS):
+        read = partial(_widths_of_file, blobs, schema=schema, mapping=mapping)
+        widths = widest([widths, *ordered_map(read, batch, len(batch))])
+        if all(widths.get(name) == bits for name, bits in full.items()):
+            break
+    return {name: bits for name, bits in widths.items() if name in full}
+
+
+def _widths_of_file(
+    blobs: BlobStore, key: str, schema: pa.Schema, mapping: ColumnMapping | None
+) -> dict[str, int]:
+    if not key.endswith(PARQUET_FILE_SUFFIX):
+        return column_widths(schema)
+    try:
+        file_schema = read_footer(blobs, key)[0].schema.to_arrow_schema()
+    except (MissingFileError, CorruptDatasetError):
+        # if a query needs rows of this file, that fails, and says why
+        return {}
+    return column_widths(file_schema if mapping is None else mapping.schema_of(file_schema))

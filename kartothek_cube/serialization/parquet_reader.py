@@ -17,6 +17,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     pandas_metadata,
     to_memory,
 )
+from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import storage_type
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.predicate import (
@@ -126,13 +127,12 @@ def type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     """Cast columns that are null in a file to their type in a schema."""
     if schema is None:
         return table
-    for position, field in enumerate(table.schema):
-        if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0:
-            dtype = storage_type(schema.field(field.name).type)
-            table = table.set_column(
-                position, pa.field(field.name, dtype), table.column(position).cast(dtype)
-            )
-    return table
+    columns = {
+        position: table.column(position).cast(storage_type(schema.field(field.name).type))
+        for position, field in enumerate(table.schema)
+        if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0
+    }
+    return replace_columns(table, columns)
 
 
 def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:

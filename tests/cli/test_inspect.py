@@ -7,7 +7,9 @@ import re
 
 import pandas as pd
 
+from kartothek_cube.core.cube.consistency import cube_metadata
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, collect_stats
 from tests.cli.conftest import CUBE
 
@@ -55,7 +57,15 @@ def test_info_shows_no_internal_columns(tmp_path, ok):
     """A dataset that kartothek wrote from a frame with an index of its own stores it as a column."""
     store = f"hfs://{tmp_path}/store"
     frame = pd.DataFrame({"x": [1, 2], "p": [1, 1], "__index_level_0__": [7, 8]})
-    build_cube(frame, Cube(["x"], ["p"], "indexed"), store)
+    cube = Cube(["x"], ["p"], "indexed")
+    store_dataframes_as_dataset(
+        store,
+        "indexed++seed",
+        [frame],
+        metadata=cube_metadata(cube, "seed"),
+        partition_on=["p"],
+        secondary_indices=["x"],
+    )
     build_cube(
         frame.assign(v=1).drop(columns="__index_level_0__").set_index("v", drop=False).rename_axis(None),
         Cube(["x"], ["p"], "plain"),

@@ -14,7 +14,9 @@ import pytest
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.errors import DatasetExistsError
+from kartothek_cube.core.schema import file as schema_file
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
+from tests.support.concurrent_schemas import SchemaChanges
 from tests.support.interleave import (
     Crash,
     LostAnswer,
@@ -63,6 +65,47 @@ def test_two_operations(kind, start, first, second):
 @pytest.mark.parametrize("first, second", [("append", "cleanup"), ("append", "delete")])
 def test_all_schedules(first, second):
     assert sum(1 for _ in explore(Pair("s3", "cube", (first, second)).play)) > 50
+
+
+#: two changes with a reader
+WITH_READERS = [
+    ("two", "append both", "update both"),
+    ("two", "overwrite both", "append extra"),
+    ("nothing", "copy two", "build two"),
+]
+
+#: three operations of which some change the schema
+SCHEMA_CHANGES = [
+    ("cube", "add s", "merge t", "query"),
+    ("cube", "drop v", "rename v", "query"),
+    ("cube", "add s", "add s", "query"),
+    ("cube", "add s", "add u", "append"),
+    ("evolved", "drop v", "merge t", "compact"),
+    ("evolved", "merge t", "merge w", "query"),
+    ("evolved", "rename v", "compact", "query"),
+    ("evolved", "drop v", "compact", "cleanup"),
+]
+
+
+@pytest.mark.parametrize("start, first, second", WITH_READERS)
+def test_two_operations_with_a_reader(start, first, second):
+    assert sum(1 for _ in explore(Pair("s3", start, (first, second, "query")).play, bound=1)) > 20
+
+
+@pytest.mark.parametrize("start, names", [(start, names) for start, *names in SCHEMA_CHANGES])
+def test_changes_of_the_schema(monkeypatch, start, names):
+    """The schema file holds one other version only, as if there were many more writers."""
+    monkeypatch.setattr(schema_file, "_MAX_VERSIONS", 1)
+    assert sum(1 for _ in explore(SchemaChanges("s3", start, tuple(names)).play, bound=1)) > 20
+
+
+def test_a_reader_that_takes_the_newest_schema_is_found_out(monkeypatch):
+    """The oracle can fail: a header that is older than the schema file has another schema."""
+    monkeypatch.setattr(schema_file, "_MAX_VERSIONS", 1)
+    monkeypatch.setattr(schema_file.VersionedSchema, "has", lambda self, version: True)
+    with pytest.raises(AssertionError, match="add s and merge t and query"):
+        for _ in explore(SchemaChanges("s3", "cube", ("add s", "merge t", "query")).play, bound=1):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import itertools
 
 import pytest
 
+from kartothek_cube.core.schema import file as schema_file
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies
+from tests.support.concurrent_schemas import SchemaChanges
 from tests.support.interleave import KINDS, Crash, LostAnswer, StrangeError, explore
 
 
@@ -35,6 +37,34 @@ def test_one_operation_that_fails(kind, start, name):
     assert (
         sum(1 for _ in explore(Pair(kind, start, (name,)).play, faults=(Crash, LostAnswer, StrangeError))) > 4
     )
+
+
+#: runs of three operations, which are too many for all schedules
+LIMIT = 3000
+
+
+@pytest.mark.parametrize("start, first, second", [row for row in ALL if row[0] in ("two", "nothing", "cube")])
+@pytest.mark.parametrize("faults", [(), (Crash, LostAnswer)], ids=["", "fault"])
+def test_two_operations_with_a_reader(start, first, second, faults):
+    play = Pair("s3", start, (first, second, "query")).play
+    assert sum(1 for _ in explore(play, bound=2, limit=LIMIT, faults=faults)) > 4
+
+
+@pytest.mark.parametrize("versions", [1, 8])
+@pytest.mark.parametrize("start", SchemaChanges.starts)
+@pytest.mark.parametrize("names", itertools.combinations_with_replacement(SchemaChanges.operations, 2))
+def test_changes_of_the_schema(monkeypatch, start, names, versions):
+    monkeypatch.setattr(schema_file, "_MAX_VERSIONS", versions)
+    assert sum(1 for _ in explore(SchemaChanges("s3", start, names).play, faults=(Crash, LostAnswer))) > 1
+
+
+@pytest.mark.parametrize("bound, versions", [(1, 1), (2, 1), (2, 8)])
+@pytest.mark.parametrize("start", SchemaChanges.starts)
+@pytest.mark.parametrize("names", itertools.combinations_with_replacement(SchemaChanges.operations, 3))
+def test_three_changes_of_the_schema(monkeypatch, start, names, bound, versions):
+    monkeypatch.setattr(schema_file, "_MAX_VERSIONS", versions)
+    play = SchemaChanges("s3", start, names).play
+    assert sum(1 for _ in explore(play, bound=bound, limit=LIMIT)) > 1
 
 
 @pytest.mark.parametrize("start, first, second", ALL)

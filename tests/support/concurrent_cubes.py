@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -234,9 +234,11 @@ OPERATIONS |= {
 
 
 def _joined(state: State) -> State:
-    """What a query sees of a state: cells of the seed only."""
+    """What a query sees of a state: cells of the seed only; without any, no columns."""
     if state is None or state[1] is None:
         return state
+    if not state[0]:
+        return state[0], None
     cells = {x for x, _ in state[0]}
     return state[0], frozenset((x, w) for x, w in state[1] if x in cells)
 
@@ -410,8 +412,8 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
     """Names and times that only depend on the schedule; no waiting; requests of an operation one by one."""
     start = datetime.datetime(2030, 1, 1)
     # numbers that do not depend on the other operations
-    ids = {number: itertools.count(first + number * 100_000) for number in (-1, 0, 1)}
-    ticks = {number: itertools.count(first + number * 100_000) for number in (-1, 0, 1)}
+    ids = {number: itertools.count(first + number * 100_000) for number in range(-1, 3)}
+    ticks = {number: itertools.count(first + number * 100_000) for number in range(-1, 3)}
 
     def now() -> datetime.datetime:
         return start + datetime.timedelta(milliseconds=next(ticks[current.operation]))
@@ -450,8 +452,12 @@ def content(store: Any) -> State:
 
 
 def expected(
-    start: State, names: tuple[str, ...], run: Run, certain: Sequence[str] | None = None
-) -> set[State]:
+    start: Any,
+    names: tuple[str, ...],
+    run: Run,
+    certain: Sequence[str] | None = None,
+    operations: Mapping[str, tuple[Operation, Callable[[Any], Any]]] = OPERATIONS,
+) -> set[Any]:
     """The states that some serial order of the acknowledged operations gives; others may have no effect."""
     unknown = [n for n, o in zip(names, run.outcomes, strict=True) if is_open(o.error)]
     if certain is None:
@@ -465,7 +471,7 @@ def expected(
                 state = start
                 try:
                     for name in order:
-                        state = OPERATIONS[name][1](state)
+                        state = operations[name][1](state)
                 except Refused:
                     continue
                 found.add(state)
@@ -547,11 +553,15 @@ def _tracked(store: Any) -> set[str]:
 class Pair:
     """Operations from a start, to be played in any schedule."""
 
+    operations = OPERATIONS
+    starts = STARTS
+    check = staticmethod(check)
+
     def __init__(self, kind: str, start: str, names: tuple[str, ...]) -> None:
         self.kind, self.names = kind, names
         world = World(kind)
         with deterministic():
-            self.start = STARTS[start](ModelStore(world))
+            self.start = self.starts[start](ModelStore(world))
         self.blobs = dict(world.blobs)
         #: ends that were checked: the blobs, and who was acknowledged
         self._checked: set[tuple[Any, ...]] = set()
@@ -560,7 +570,9 @@ class Pair:
         world = World(self.kind, self.blobs)
         world.scheduler = scheduler
         with deterministic(1_000_000):
-            operations = [partial(OPERATIONS[n][0], ModelStore(world, i)) for i, n in enumerate(self.names)]
+            operations = [
+                partial(self.operations[name][0], ModelStore(world, i)) for i, name in enumerate(self.names)
+            ]
             run = scheduler.play(world, operations)
             if not run.merged:
                 self._check(world, run)
@@ -572,7 +584,7 @@ class Pair:
         if end in self._checked:
             return
         try:
-            check(world, self.start, self.names, run)
+            self.check(world, self.start, self.names, run)
         except Exception as error:
             steps = "\n".join(run.steps)
             raise AssertionError(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 
 __all__ = (
@@ -205,12 +206,12 @@ def convert_layout(array: pa.Array) -> pa.Array:
 
 def convert_layouts(table: pa.Table) -> pa.Table:
     """Convert all columns with foreign layouts; the table itself if there are none."""
+    columns = {}
     for position, field in enumerate(table.schema):
         if has_foreign_layout(field.type):
             chunks = table.column(position).chunks or [pa.array([], field.type)]
-            column = pa.chunked_array([convert_layout(chunk) for chunk in chunks])
-            table = table.set_column(position, field.with_type(column.type), column)
-    return table
+            columns[position] = pa.chunked_array([convert_layout(chunk) for chunk in chunks])
+    return replace_columns(table, columns)
 
 
 def _is_list_view(t: pa.DataType) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import convert_layouts
+from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import (
     contains_type,
     convert_objects,
@@ -78,12 +79,13 @@ def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     >>> cast_to_schema(narrow, pa.schema([("AVG_TEMP", pa.int64())])).schema.types
     [DataType(int64)]
     """
+    types = {field.name: field.type for field in schema}
+    columns = {}
     for position, field in enumerate(table.schema):
-        dtype = schema.field(field.name).type if field.name in schema.names else field.type
+        dtype = types.get(field.name, field.type)
         if not (field.type.equals(dtype) or pat.is_null(dtype) or pat.is_dictionary(field.type)):
-            column = table.column(position).cast(dtype)
-            table = table.set_column(position, pa.field(field.name, dtype), column)
-    return table
+            columns[position] = table.column(position).cast(dtype)
+    return replace_columns(table, columns)
 
 
 def to_backend(table: pa.Table, backend: DtypeBackend, *, dates_as_object: bool = False) -> pd.DataFrame:
@@ -98,11 +100,13 @@ def to_backend(table: pa.Table, backend: DtypeBackend, *, dates_as_object: bool 
     if backend == "pyarrow":
         frame: pd.DataFrame = table.to_pandas(types_mapper=_arrow_dtype)
         return frame
-    for position, field in enumerate(table.schema):
-        if pat.is_date(field.type) and not dates_as_object:
-            # seconds hold all dates, and which unit a column has must not depend on its values
-            column = table.column(position).cast(pa.timestamp("s"))
-            table = table.set_column(position, pa.field(field.name, column.type), column)
+    # seconds hold all dates, and which unit a column has must not depend on its values
+    dates = {
+        position: table.column(position).cast(pa.timestamp("s"))
+        for position, dtype in enumerate(table.schema.types)
+        if pat.is_date(dtype) and not dates_as_object
+    }
+    table = replace_columns(table, dates)
     frame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=True)
     for name in inexact_objects(table):
         frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
@@ -288,6 +292,7 @@ def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
     return _pandas_type(t), _numpy_type(t), details
 
 
+@lru_cache(maxsize=256)
 def _pandas_type(t: pa.DataType) -> str:
     if pat.is_timestamp(t):
         return "datetimetz" if t.tz else "datetime"
@@ -300,6 +305,7 @@ def _pandas_type(t: pa.DataType) -> str:
     return _PANDAS_TYPES.get(str(t), str(t))
 
 
+@lru_cache(maxsize=256)
 def _numpy_type(t: pa.DataType) -> str:
     if pat.is_timestamp(t):
         return "datetime64[ns]"
@@ -354,8 +360,10 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         columns = [converted[name] if name in converted else table.column(name) for name in names]
         table = pa.Table.from_arrays(columns, names=names)
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
-        if pd.api.types.is_object_dtype(dtype):
-            _check_times(name, table.schema.field(position).type, df.iloc[:, position].to_numpy())
+        column = df.iloc[:, position]
+        values = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column
+        if pd.api.types.is_object_dtype(values.dtype):
+            _check_times(name, _decoded_type(table.schema.field(position).type), values.to_numpy())
     table = restore_types(table, types or {})
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)
@@ -392,12 +400,16 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
     if pat.is_struct(dtype):
         records = [value for value in values if isinstance(value, Mapping)]
         for field in dtype if contains_type(dtype, _is_time) else ():
-            _check_times(f"{name}.{field.name}", field.type, [record.get(field.name) for record in records])
+            # Arrow takes bytes for names as well
+            fields = [record.get(field.name, record.get(field.name.encode())) for record in records]
+            _check_times(f"{name}.{field.name}", field.type, fields)
+    elif pat.is_map(dtype) and contains_type(dtype, _is_time):
+        maps = (value.items() if isinstance(value, Mapping) else value for value in _collections(values))
+        pairs = list(chain.from_iterable(maps))
+        _check_times(f"{name}.key", dtype.key_type, [key for key, _ in pairs])
+        _check_times(f"{name}.value", dtype.item_type, [item for _, item in pairs])
     elif pat.is_list(dtype) and contains_type(dtype, _is_time):
-        lists = (value for value in values if isinstance(value, list | tuple | np.ndarray))
-        # elements of other arrays are of one type
-        objects = (value for value in lists if not isinstance(value, np.ndarray) or value.dtype == object)
-        _check_times(name, dtype.value_type, list(chain.from_iterable(objects)))
+        _check_times(name, dtype.value_type, list(chain.from_iterable(_collections(values))))
     elif pat.is_timestamp(dtype):
         _check_one_zone(name, values)
     # Arrow drops the time of day and the zone of what follows a date
@@ -408,6 +420,20 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
                 f"Column {name!r} mixes dates with timestamps that have a time of day or a zone; make all of "
                 "them dates, or timestamps"
             )
+
+
+def _collections(values: Iterable[Any]) -> Iterator[Any]:
+    """Lists, sets and other collections of Python objects; elements of other arrays are of one type."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            if value.dtype == object:
+                yield value
+        elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+            yield value
+
+
+def _decoded_type(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pat.is_dictionary(dtype) else dtype
 
 
 def _is_time(dtype: pa.DataType) -> bool:
@@ -538,12 +564,12 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     >>> to_memory(pa.table({"DAY": pa.array([0], pa.timestamp("us"))})).schema.types
     [TimestampType(timestamp[ns])]
     """
+    columns = {}
     for position, field in enumerate(table.schema):
         if not memory_type(field.type, dates_as_object=dates_as_object).equals(field.type):
             convert = partial(_convert, table.column(position), name=field.name)
-            column = _with_date_unit(field.type, convert, dates_as_object)
-            table = table.set_column(position, pa.field(field.name, column.type), column)
-    return table
+            columns[position] = _with_date_unit(field.type, convert, dates_as_object)
+    return replace_columns(table, columns)
 
 
 def _with_date_unit(
@@ -588,8 +614,8 @@ def to_pandas(
     encoded = {name: _encode(table.column(name), dates_as_object) for name in categorical}
     table = to_memory(table, dates_as_object=dates_as_object or dtype_backend is not None)
     table = table.replace_schema_metadata(None)
-    for name, column in encoded.items():
-        table = table.set_column(table.column_names.index(name), name, column)
+    encoded_at = {i: encoded[name] for i, name in enumerate(table.column_names) if name in encoded}
+    table = replace_columns(table, encoded_at)
     if dtype_backend is not None:
         result = to_backend(table, dtype_backend, dates_as_object=dates_as_object)
         return _with_typed_categories(result, encoded)

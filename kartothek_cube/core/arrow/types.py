@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pandas.api.types import is_object_dtype
 
+from kartothek_cube.core.arrow.tables import replace_columns
+
 __all__ = (
     "ArrowStream",
     "Frame",
@@ -23,12 +25,18 @@ __all__ = (
     "is_long",
     "is_nested",
     "memory_type",
+    "number_bits",
     "restore_types",
     "same_type",
     "storage_type",
     "widen",
+    "with_number_bits",
 )
 
+_SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+_UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
+_FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
+_BITS = {t.id: width for kind in (_SIGNED, _UNSIGNED, _FLOATS) for width, t in kind.items()}
 _STRINGS = {pa.large_string(), pa.string_view()}
 _BINARIES = {pa.large_binary(), pa.binary_view()}
 
@@ -92,6 +100,41 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
         return memory_type(child, dates_as_object=dates_as_object, date_unit=date_unit)
 
     return storage_type(t) if not is_nested(t) else _rebuild(t, inner)
+
+
+def number_bits(t: pa.DataType) -> int:
+    """
+    Bits of a number, or of the numbers in a list; 0 for other types.
+
+    >>> number_bits(pa.int8()), number_bits(pa.list_(pa.float32())), number_bits(pa.string())
+    (8, 32, 0)
+    """
+    width = _BITS.get(t.id)
+    while width is None and pat.is_list(t):
+        t = t.value_type
+        width = _BITS.get(t.id)
+    return width or 0
+
+
+def with_number_bits(t: pa.DataType, width: int) -> pa.DataType:
+    """
+    The type of the same kind whose numbers have so many bits; types without numbers are unchanged.
+
+    >>> with_number_bits(pa.list_(pa.uint64()), 16)
+    ListType(list<item: uint16>)
+    """
+    if _BITS.get(t.id) == width:
+        return t
+    if pat.is_list(t):
+        return pa.list_(t.value_field.with_type(with_number_bits(t.value_type, width)))
+    for kind, is_kind in (
+        (_SIGNED, pat.is_signed_integer),
+        (_UNSIGNED, pat.is_unsigned_integer),
+        (_FLOATS, pat.is_floating),
+    ):
+        if is_kind(t):
+            return kind[width]
+    return t
 
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
@@ -194,13 +237,14 @@ def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
     >>> restore_types(days, {"DAY": pa.date32(), "AVG_TEMP": pa.int64()}).schema.types
     [DataType(date32[day]), DataType(double)]
     """
+    columns = {}
     for position, field in enumerate(table.schema):
         target = types.get(field.name)
         if target is not None and not same_type(field.type, target):
             column = _restore(table.column(position), target)
             if column is not None:
-                table = table.set_column(position, pa.field(field.name, column.type), column)
-    return table
+                columns[position] = column
+    return replace_columns(table, columns)
 
 
 def _restore(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | None:

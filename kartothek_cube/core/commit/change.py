@@ -22,6 +22,7 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema.evolution import EVOLUTION, SchemaUpdate, merge_evolution, unite_schemas
+from kartothek_cube.core.schema.widths import Widths, column_widths, widest, with_widths
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = (
@@ -106,6 +107,8 @@ class ChangeSet:
     replaces_at: pa.StringArray | None = None
     #: schema of the added partitions
     schema: SchemaWrapper | None = None
+    #: bits of the columns of numbers in the added files; None if that is not known
+    widths: Widths | None = None
     #: partition keys of a new dataset; an existing one must have the same, unless None
     partition_keys: tuple[str, ...] | None = None
     #: whether the added partitions may have other columns than the state; files then lack some. Also where
@@ -324,6 +327,8 @@ def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata
         partition_keys=list(change.partition_keys or ()),
         schema=change.schema,
         table_name=change.table,
+        # a listing may find other files than this commit added
+        extra=with_widths({}, change.schema, _added_widths(change) if change.explicit else None),
     )
 
 
@@ -351,7 +356,26 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
         indices=_update_indices(state, change, removed_labels, partitions),
         schema=schema,
         explicit_partitions=True,
+        extra=with_widths(state.extra, schema, _widths(state, change, bool(removed.all()))),
     )
+
+
+def _added_widths(change: ChangeSet) -> Widths | None:
+    return change.widths if len(change.added) else {}
+
+
+def _widths(state: DatasetMetadata, change: ChangeSet, is_emptied: bool) -> Widths | None:
+    """The bits of the columns of numbers after an update; None if that is not known of all files."""
+    widths = {} if is_emptied else state.widths
+    added = _added_widths(change)
+    if widths is None or added is None or state.schema is None:
+        return None
+    if len(change.added) and not is_emptied:
+        # columns without an entry are as wide as in the schema
+        widths = {**column_widths(state.schema.internal()), **widths}
+    if change.schema_update is not None:
+        widths = change.schema_update.apply_to_widths(widths)
+    return widest([widths, added])
 
 
 def _list_fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:

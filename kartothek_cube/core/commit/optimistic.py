@@ -538,13 +538,20 @@ def put_schema(
     version = schema_version_of(new.metadata)
     # a first commit always writes the file: a collection may be about to delete the stored one
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
-    if same and old is not None and old.of(version).equals(new.schema):
+    # a file of another version may be that of a commit which is about to fail and to restore the one before
+    if same and old is not None and old.has(version) and old.of(version).equals(new.schema):
         return None
-    replaced = None if base.state is None else schema_version_of(base.state.metadata)
+    replaced = None
+    if base.state is not None and base.state.schema is not None:
+        replaced = schema_version_of(base.state.metadata), base.state.schema
     if content is None or base.state is not None:
         # old and new schema in one file: until the header follows, each header finds its own in it
         content = schema_to_bytes(next_version(new.schema, version, old, replaced))
-    blobs.put_if(base.schema_key, content, base.schema_token)
+    try:
+        compare_and_swap_header(blobs, base.uuid, base.schema_key, content, base.schema, base.schema_token)
+    except UnknownOutcomeError as error:
+        # nothing is unknown: the header is not put yet
+        raise error.__cause__ or error from None
     return content
 
 
@@ -553,9 +560,12 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
     content, token = read_versioned(blobs, base.schema_key)
     if put is None or content != put or base.state is None or base.state.schema is None:
         return
-    version = schema_version_of(base.state.metadata)
+    ours = schema_file_from_bytes(put, base.schema_key)
+    if base.schema is not None and ours.schema == base.state.schema:
+        blobs.put_if(base.schema_key, base.schema, token)
+        return
     # our schema stays in the file, should the write of our header land late
-    file = next_version(base.state.schema, version, schema_file_from_bytes(put, base.schema_key), version)
+    file = next_version(base.state.schema, schema_version_of(base.state.metadata), ours, None)
     blobs.put_if(base.schema_key, schema_to_bytes(file), token)
 
 

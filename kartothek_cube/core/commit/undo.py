@@ -31,6 +31,9 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import evolution_metadata
+from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.schema.widths import Widths, with_widths
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 __all__ = ("finish_operation", "invert", "rollback", "undo_all")
@@ -43,8 +46,9 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     if receipt.header == receipt.base.header:
         return None
     base = receipt.base
-    # False if the header is no longer that of the commit
-    if retry_request(
+    # A header of an aborted operation is not put back: nothing tells any more that it was aborted, and what
+    # the state before was. Else False if the header is no longer that of the commit.
+    if base.aborted is None and retry_request(
         lambda: restore_if_ours(blobs, base.header_key, receipt.header, base.header, delete=True)
     ):
         retry_request(lambda: restore_if_ours(blobs, base.schema_key, receipt.schema, base.schema))
@@ -134,11 +138,17 @@ def invert(
     removed = _without(before, new.partition_table)
     later = _without(_without(state.partition_table, added), before)
     metadata = _invert_metadata(state, old, new)
-    if old is not None and state.partition_table == new.partition_table:
+    same_schema = schema_version_of(state.metadata) == schema_version_of(new.metadata)
+    if not same_schema:
+        # a later update of the schema stays, with the columns that were added or dropped
+        metadata = {**metadata, **evolution_metadata(state.metadata)}
+    if old is not None and same_schema and state.partition_table == new.partition_table:
         unloaded = {
             c: index.unload() for c, index in old.secondary_indices.items() if index.index_storage_key
         }
-        return old.copy(metadata=metadata, indices=unloaded, extra=state.extra)
+        return old.copy(
+            metadata=metadata, indices=unloaded, extra=with_widths(state.extra, old.schema, old.widths)
+        )
     if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
         raise ConcurrentWriteError(
             state.uuid,
@@ -153,7 +163,17 @@ def invert(
     table = before.take(kept)
     table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
     indices = _invert_indices(state, old, added, removed, blobs)
-    return state.copy(partitions=table, metadata=metadata, indices=indices)
+    schema = old.schema if old is not None and state.schema == new.schema else state.schema
+    extra = with_widths(state.extra, schema, _widest_of_both(state, state if old is None else old))
+    return state.copy(partitions=table, metadata=metadata, indices=indices, schema=schema, extra=extra)
+
+
+def _widest_of_both(state: DatasetMetadata, old: DatasetMetadata) -> Widths | None:
+    """The bits of the columns that are narrow in the files of both states; None if that is not known."""
+    widths, others = state.widths, old.widths
+    if widths is None or others is None:
+        return None
+    return {name: max(bits, others[name]) for name, bits in widths.items() if name in others}
 
 
 def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:

@@ -37,6 +37,7 @@ __all__ = (
     "get_cube_payload",
     "get_dataset_columns",
     "get_payload_subset",
+    "is_internal",
 )
 
 
@@ -60,11 +61,16 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
     """
     if dataset.schema is None:
         return set()
-    return {
-        str(name)
-        for name in dataset.schema.names
-        if not name.startswith("__") and name != KLEE_TIMESTAMP_COLUMN
-    }
+    return {str(name) for name in dataset.schema.names if not is_internal(name)}
+
+
+def is_internal(column: str) -> bool:
+    """Whether queries never show a column of this name.
+
+    >>> [is_internal(name) for name in ("_DAY", "__DAY", "KLEE_TS")]
+    [False, True, True]
+    """
+    return column.startswith("__") or column == KLEE_TIMESTAMP_COLUMN
 
 
 def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:

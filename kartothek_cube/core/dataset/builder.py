@@ -21,6 +21,7 @@ from kartothek_cube.core.naming import (
     metadata_key_from_uuid,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
+from kartothek_cube.core.schema.widths import WIDTHS_KEY
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = ("DatasetMetadataBuilder",)
@@ -95,6 +96,8 @@ class DatasetMetadataBuilder(CopyMixin):
     @property
     def partitions(self) -> dict[str, Partition]:
         """Label to partition, in the order of commit; may be changed."""
+        # files may be added of which the record knows nothing
+        self.extra.pop(WIDTHS_KEY, None)
         if self._table is not None:
             self._partitions = copy.deepcopy(self._table.to_partitions())
             self._table = None

@@ -154,21 +154,24 @@ def read_schemas(
     partitions: PartitionTable,
     table_name: str | None,
     schema_version: str | None = None,
+    *,
+    exact: bool = False,
 ) -> TableSchema:
-    """Table of a dataset and its schema, out of the schema file."""
+    """Table of a dataset and its schema, out of the schema file; if `exact`, a version without substitute."""
     # Without a table name, several tables have no common schema; the first one types the partition keys.
     tables = sorted(partitions.files)
     if table_name is not None and tables and table_name not in tables:
         raise ValueError(f"Dataset {uuid!r}: {unknown_names('table', [table_name], tables)}")
     if table_name is None and not tables:
-        return _find_table(uuid, blobs, schema_version)
+        return _find_table(uuid, blobs, schema_version, exact)
     if table_name is None and len(tables) > 1:
         return TableSchema(
             SINGLE_TABLE,
             key_schema=read_schema_metadata(uuid, blobs, tables[0], schema_version=schema_version),
         )
     name = table_name or tables[0]
-    return TableSchema(name, read_schema_metadata(uuid, blobs, name, schema_version=schema_version))
+    schema = read_schema_metadata(uuid, blobs, name, schema_version=schema_version, exact=exact)
+    return TableSchema(name, schema)
 
 
 def embedded_schemas(
@@ -182,12 +185,11 @@ def embedded_schemas(
     return TableSchema(name, record.embedded_schema(schema_key(header["dataset_uuid"], name)))
 
 
-def _find_table(uuid: str, blobs: BlobStore, schema_version: str | None) -> TableSchema:
+def _find_table(uuid: str, blobs: BlobStore, schema_version: str | None, exact: bool) -> TableSchema:
     """Table of a dataset without partitions, by its schema files."""
     try:
-        return TableSchema(
-            SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE, schema_version=schema_version)
-        )
+        schema = read_schema_metadata(uuid, blobs, SINGLE_TABLE, schema_version=schema_version, exact=exact)
+        return TableSchema(SINGLE_TABLE, schema)
     except KeyError:
         tables = tables_with_schema(uuid, blobs)
         if not tables:

@@ -46,6 +46,7 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_mapping
 from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
+from kartothek_cube.core.schema.widths import Widths, parse_widths
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -219,6 +220,11 @@ class DatasetMetadataBase(CopyMixin):
     def column_mapping(self) -> ColumnMapping | None:
         """How to read files that were written before a change of the schema; None if there was none."""
         return column_mapping(self.metadata, self.schema, self.uuid)
+
+    @property
+    def widths(self) -> Widths | None:
+        """Bits of the columns whose numbers are narrower in all files than in the schema; None if unknown."""
+        return parse_widths(self.extra)
 
     def key_columns(self) -> dict[str, pa.Array]:
         """Typed values of the partition keys by column; raises ValueError without schema."""
@@ -809,6 +815,9 @@ class DatasetMetadata(DatasetMetadataBase):
                 if shared is None or shared[0] is not file:
                     version = schema_version_of(parsed.header.get("metadata"))
                     schemas = TableSchema(tables[0], file.of(version))
+                    if parsed.partitions is not None and not file.has(version):
+                        # as in `_load`
+                        schemas = embedded_schemas(parsed.header, parsed.partitions, tables[0]) or schemas
                     parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
                 dataset: DatasetMetadata = shared[1]
                 return dataset
@@ -860,15 +869,15 @@ def _load(
     elif partition_keys is None:
         partition_keys = partition_keys_of(partitions.labels)
     if schemas is None and load_schema:
+        version = schema_version_of(header.get("metadata"))
         try:
-            schemas = read_schemas(
-                uuid, blobs, partitions, table_name, schema_version_of(header.get("metadata"))
-            )
+            schemas = read_schemas(uuid, blobs, partitions, table_name, version, exact=True)
         except KeyError:
-            # the key is fixed: a late deletion of an earlier dataset of that name may have removed the file
+            # The key is fixed: a late deletion of an earlier dataset of that name may have removed the file,
+            # or several other commits have replaced it since the header was read.
             schemas = embedded_schemas(header, partitions, table_name)
             if schemas is None:
-                raise
+                schemas = read_schemas(uuid, blobs, partitions, table_name, version)
     schemas = schemas or TableSchema(table_name or SINGLE_TABLE)
     return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
 

@@ -7,6 +7,7 @@ again for another column: older files still hold the values of the first one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import time
 from functools import cached_property
@@ -150,15 +151,15 @@ class ColumnMapping:
     def schema_of(self, schema: pa.Schema) -> pa.Schema:
         """Schema of the columns that a file with this schema gives."""
         empty = schema.empty_table()
-        names = self.names_in(schema)
-        stored = [s for name in names if (s := self.stored_name(name, schema.names)) is not None]
+        names, in_file = self.names_in(schema), set(schema.names)
+        stored = [s for name in names if (s := self.stored_name(name, in_file)) is not None]
         return self.adapt(empty.select(stored), names, 0).schema
 
     def adapt(self, stored: pa.Table, columns: Sequence[str], length: int) -> pa.Table:
         """Columns of the dataset out of those of a file, which may lack added ones."""
-        arrays = []
+        arrays, in_file = [], set(stored.column_names)
         for column in columns:
-            name = self.stored_name(column, stored.column_names)
+            name = self.stored_name(column, in_file)
             arrays.append(
                 self._default(column, length) if name is None else self._widen(column, stored.column(name))
             )
@@ -196,7 +197,8 @@ def column_mapping(
     if EVOLUTION not in metadata or schema is None:
         return None
     evolution = _Evolution.of(metadata, uuid)
-    columns = {name: column for name, column in evolution.columns.items() if name in schema.names}
+    stored = set(schema.names)
+    columns = {name: column for name, column in evolution.columns.items() if name in stored}
     types = {name: schema.field(name).type for name in columns}
     texts = {name: column.default for name, column in columns.items() if column.default is not None}
     try:
@@ -291,11 +293,16 @@ class SchemaUpdate:
         new_schema = _make_schema(schema, types, extensions, partition_keys)
         return new_schema, {**metadata, **current.to_metadata()}
 
+    def apply_to_widths(self, widths: Mapping[str, int]) -> dict[str, int]:
+        """Bits of the numbers in files; added and widened columns are as wide as in the schema."""
+        gone = {*self.drop, *self.widen}
+        return {self.rename.get(name, name): bits for name, bits in widths.items() if name not in gone}
+
     def _check(self, schema: SchemaWrapper, fixed: Mapping[str, str], uuid: str) -> None:
         where = f"Dataset {uuid!r}"
         changed = [*self.drop, *self.rename, *self.widen]
         check_names(f"{where}: ", "column", changed, schema.names)
-        twice = sorted({name for name in changed if changed.count(name) > 1})
+        twice = sorted(name for name, count in Counter(changed).items() if count > 1)
         if twice:
             raise ValueError(f"{where}: several changes of column {', '.join(twice)}; make one at a time")
         for name in changed:
@@ -303,7 +310,8 @@ class SchemaUpdate:
                 raise ValueError(f"{where}: column {name} is {fixed[name]} and cannot be changed")
         targets = [*self.add, *self.rename.values()]
         # a name that becomes free only now is that of another column in older files
-        existing = sorted({name for name in targets if name in schema.names or targets.count(name) > 1})
+        names, counts = set(schema.names), Counter(targets)
+        existing = sorted(name for name, count in counts.items() if name in names or count > 1)
         if existing:
             raise ValueError(f"{where}: column {existing[0]} exists already")
         strange = sorted(set(self.defaults) - set(self.add))
@@ -360,7 +368,8 @@ def _merge_schemas(
     stored: SchemaWrapper, given: SchemaWrapper, partition_keys: Sequence[str]
 ) -> SchemaWrapper:
     """All columns of two schemas, whose common columns have to agree; raises SchemaConflictError."""
-    common = [name for name in stored.names if name in given.names]
+    names = set(given.names)
+    common = [name for name in stored.names if name in names]
     united = validate_compatible([_select(stored, common), _select(given, common)])
     assert united is not None
     types = {field.name: field.type for schema in (stored, given, united) for field in schema}
@@ -376,7 +385,8 @@ def _select(schema: SchemaWrapper, columns: Sequence[str]) -> SchemaWrapper:
     internal = schema.internal()
     selected = pa.schema([internal.field(name) for name in columns])
     if internal.metadata is not None:
-        extensions = {n: e for n, e in extension_dtypes(internal).items() if n in columns}
+        names = set(columns)
+        extensions = {n: e for n, e in extension_dtypes(internal).items() if n in names}
         selected = with_pandas_metadata(selected, extensions)
     return SchemaWrapper(selected, schema.origin)
 

@@ -40,7 +40,8 @@ __all__ = (
 # The format keeps the schema in a file at a fixed key, so that replacing a dataset by one with another schema
 # takes two puts. A writer that is killed in between would leave the old header with the new schema. Therefore
 # a schema file says for which headers it was written (all with one ``creation_time``, which updates keep: the
-# schema version) and holds the schemas of the versions it replaces. Other readers ignore this metadata.
+# schema version) and holds the schemas of the versions it replaces. Other readers ignore this metadata. Only
+# the last few are kept: readers of an older header take the schema in its commit record.
 
 #: key in the metadata of the Parquet file
 VERSIONS_KEY = b"kartothek_cube"
@@ -60,6 +61,10 @@ class VersionedSchema(NamedTuple):
         """Schema of a version; the current one if the version is unknown."""
         return self.schema if version is None else self.others.get(version, self.schema)
 
+    def has(self, version: str | None) -> bool:
+        """Whether it holds the schema of a version, as far as it is known."""
+        return None in (version, self.version) or version == self.version or version in self.others
+
 
 def schema_version_of(metadata: Any) -> str | None:
     """Schema version of a header, by its metadata."""
@@ -72,17 +77,18 @@ def schema_version_of(metadata: Any) -> str | None:
 
 
 def next_version(
-    schema: SchemaWrapper, version: str | None, old: VersionedSchema | None, replaced: str | None
+    schema: SchemaWrapper,
+    version: str | None,
+    old: VersionedSchema | None,
+    replaced: tuple[str | None, SchemaWrapper] | None,
 ) -> VersionedSchema:
-    """Schema file to write over another one."""
+    """Schema file to write over another one; `replaced`: version and schema of the stored header."""
     # It keeps the schemas of the stored header and of headers that other writers are about to put.
-    schemas: dict[str, SchemaWrapper] = {}
-    if old is not None:
-        schemas = dict(old.others)
-        for present in (old.version, replaced):
-            if present is not None:
-                schemas.pop(present, None)  # the version of the stored header comes last and is never cut off
-                schemas[present] = old.of(present)
+    schemas = {} if old is None else dict(old.others)
+    for present in ((old.version, old.schema) if old is not None else None, replaced):
+        if present is not None and present[0] is not None:
+            schemas.pop(present[0], None)  # the version of the stored header comes last and is never cut off
+            schemas[present[0]] = present[1]
     others = {key: other for key, other in schemas.items() if key != version}
     return VersionedSchema(schema, version, dict(list(others.items())[-_MAX_VERSIONS:]))
 
@@ -194,6 +200,7 @@ def read_schema_metadata(
     table: str = SINGLE_TABLE,
     *,
     schema_version: str | None = None,
+    exact: bool = False,
 ) -> SchemaWrapper:
     """Load the schema of a table.
 
@@ -205,6 +212,8 @@ def read_schema_metadata(
         The store, its factory or URL.
     schema_version
         As in :func:`schema_from_bytes`.
+    exact
+        Require that version.
 
     Returns
     -------
@@ -214,7 +223,7 @@ def read_schema_metadata(
     Raises
     ------
     KeyError
-        There is no schema file.
+        There is no schema file, or it does not hold the required version.
     CorruptDatasetError
         The file is no schema.
 
@@ -229,7 +238,10 @@ def read_schema_metadata(
     ['CITY']
     """
     key = schema_key(dataset_uuid, table)
-    return schema_from_bytes(get_required(open_blobs(store), key), key, schema_version)
+    file = schema_file_from_bytes(get_required(open_blobs(store), key), key)
+    if exact and not file.has(schema_version):
+        raise KeyError(key)
+    return file.of(schema_version)
 
 
 def long_types(

@@ -236,7 +236,7 @@ def _origins(origin: str | Iterable[str]) -> frozenset[str]:
 
 def _normalise(schema: pa.Schema) -> pa.Schema:
     check_single_index(schema)
-    index = index_columns(schema)
+    index = set(index_columns(schema))
     fields = [pa.field(field.name, storage_type(field.type)) for field in schema if field.name not in index]
     if schema.metadata is None or b"pandas" not in schema.metadata:
         return pa.schema(fields)
@@ -420,7 +420,7 @@ def _conflicts(
     stored: pa.Schema, given: pa.Schema, for_missing: str, for_additional: str
 ) -> Iterator[tuple[str, str, str, str]]:
     """Column, stored type, given type and remedy, of each column that does not fit."""
-    types = {field.name: field.type for field in given}
+    types, names = {field.name: field.type for field in given}, set(stored.names)
     for field in stored:
         if field.name not in types:
             yield field.name, str(field.type), "-", for_missing
@@ -428,9 +428,9 @@ def _conflicts(
             dtype = types[field.name]
             yield field.name, str(field.type), str(dtype), _find_remedy(field.name, field.type, dtype)
     for field in given:
-        if field.name not in stored.names:
+        if field.name not in names:
             yield field.name, "-", str(field.type), for_additional
-    if set(stored.names) == set(types) and stored.names != given.names:
+    if names == set(types) and stored.names != given.names:
         yield "(order)", ", ".join(stored.names), ", ".join(given.names), "reorder the columns"
 
 

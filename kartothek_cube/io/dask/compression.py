@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.errors import unknown_names
 
 __all__ = (
@@ -64,8 +65,7 @@ def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str])
     by_first = {rows[0]: rows for rows in groups.values()}
     nested = _nested_columns(partition)
     table = _wide_codes(pa.Table.from_pandas(partition.drop(columns=nested), preserve_index=True))
-    for name in nested:
-        table = table.append_column(name, pa.array(partition[name]))
+    table = append_columns(table, ((name, pa.array(partition[name])) for name in nested))
     packed = partition[keys].iloc[first].reset_index(drop=True)
     payload = [_compress(table.take(pa.array(by_first[row]))) for row in first]
     return packed.assign(**{PAYLOAD: pd.Series(payload, index=packed.index, dtype=_BINARY)})

@@ -505,8 +505,8 @@ def read_dataset_as_ddf(
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
     built, and only columns that dask needs are read, by default in the order of
     :func:`kartothek_cube.io.eager.read_table`. ``dask_index_on`` is an indexed column that becomes the index:
-    one partition per value, with known divisions. Types are those of the schema, files may have narrower
-    ones; dates outside of ``datetime64[ns]`` are objects if there are several partitions.
+    one partition per value, with known divisions. Partitions may have narrower types if the header does not
+    tell; dates outside of ``datetime64[ns]`` are objects if there are several partitions.
     """
     index = _check_index(dask_index_on, normalize_arg("dispatch_by", dispatch_by))
     plan = plan_read(

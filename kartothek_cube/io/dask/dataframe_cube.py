@@ -282,9 +282,8 @@ def query_cube_dataframe(
 
     See :func:`kartothek_cube.io.eager_cube.query_cube`. The query is planned when the graph is built: headers
     and indices are read then, files in tasks. There is one partition per group, in the order of
-    ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read. Types
-    are those of the schema; without ``partition_by`` and ``dtype_backend``, the partition may have narrower
-    ones, or others where values are missing.
+    ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read.
+    Without ``dtype_backend``, partitions may have other types where values are missing.
     """
     store = as_factory(store)
     plan = plan_frames(

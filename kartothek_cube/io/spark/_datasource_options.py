@@ -1,4 +1,4 @@
-"""Options of the data source, its save modes, and its errors: Spark shows their text alone."""
+"""Options of the data source, and its errors: Spark shows their text alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 import attrs
 from pyspark.sql.types import StructField, StructType
@@ -17,16 +17,13 @@ from kartothek_cube.core.history import AsOf
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrameWriter
-
 __all__ = (
     "FORMAT",
+    "SESSION_OVERWRITE",
     "ReadOptions",
     "StreamOptions",
     "WriteOptions",
     "concise_errors",
-    "install",
     "keep_options",
     "table_options",
 )
@@ -34,11 +31,11 @@ __all__ = (
 #: name of the format
 FORMAT = "kartothek_cube"
 #: the overwrite mode, as an option of a write and as one of a session; the former takes precedence
-_OVERWRITE, _SESSION_OVERWRITE = "partitionOverwriteMode", "spark.sql.sources.partitionOverwriteMode"
+_OVERWRITE, SESSION_OVERWRITE = "partitionOverwriteMode", "spark.sql.sources.partitionOverwriteMode"
 #: options that Spark adds to those of users, also when it asks for the columns of a table of its catalog
 _OF_SPARK = frozenset(
     {"path", "checkpointlocation", "queryname", "provider", "owner", "location", "external"}
-    | {_SESSION_OVERWRITE.lower()}
+    | {SESSION_OVERWRITE.lower()}
 )
 #: what Spark calls the points in time of a read
 _VERSION, _TIMESTAMP = "versionAsOf", "timestampAsOf"
@@ -228,7 +225,7 @@ class WriteOptions:
         ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: ...
         """
         texts = {str(name).lower(): value for name, value in options.items()}
-        mode = texts.get(_OVERWRITE.lower(), texts.get(_SESSION_OVERWRITE.lower(), "static")).lower()
+        mode = texts.get(_OVERWRITE.lower(), texts.get(SESSION_OVERWRITE.lower(), "static")).lower()
         if mode not in ("static", "dynamic"):
             raise ValueError(f"Format {FORMAT}: option {_OVERWRITE!r} is static or dynamic, got {mode!r}")
         return attrs.evolve(_parse(cls, options), overwrites_partitions=mode == "dynamic")
@@ -349,60 +346,6 @@ def table_options(options: Mapping[str, str], schema: StructType) -> dict[str, s
     kept = [field.metadata[_TABLE] for field in schema if _TABLE in (field.metadata or {})]
     named = {name.lower(): value for name, value in options.items() if not _is_of_catalog(name)}
     return named if not kept or {"store", "cube", "path"} & set(named) else {**kept[0], **named}
-
-
-# -- save modes ----------------------------------------------------------------------------------------------
-
-_MODES = {"error": "error", "errorifexists": "error", "default": "error", "ignore": "ignore"}
-_CHOSEN = "_kartothek_cube_chosen"
-_MARK = "_kartothek_cube_wraps"
-
-
-def install() -> None:
-    """Install the save modes in the writers of all imported kinds of sessions; repeatable."""
-    for module in ("pyspark.sql.readwriter", "pyspark.sql.connect.readwriter"):
-        if module in sys.modules:
-            writer = sys.modules[module].DataFrameWriter
-            if not hasattr(writer.save, _MARK):
-                writer.format = _wrap_setter("format", writer.format)
-                writer.mode = _wrap_setter("mode", writer.mode)
-                writer.save = _wrap_save(writer.save)
-
-
-def _wrap_setter(
-    what: str, method: Callable[[DataFrameWriter, str], DataFrameWriter]
-) -> Callable[[DataFrameWriter, str], DataFrameWriter]:
-    @wraps(method)
-    def remember(self: DataFrameWriter, value: str) -> DataFrameWriter:
-        if value is not None:
-            self.__dict__.setdefault(_CHOSEN, {})[what] = value
-        return method(self, value)
-
-    return remember
-
-
-def _wrap_save(method: Callable[..., None]) -> Callable[..., None]:
-    @wraps(method)
-    def save(
-        self: DataFrameWriter,
-        path: str | None = None,
-        format: str | None = None,
-        mode: str | None = None,
-        partitionBy: str | list[str] | None = None,
-        **options: object,
-    ) -> None:
-        chosen = self.__dict__.get(_CHOSEN, {})
-        if str(format or chosen.get("format", "")).lower() == FORMAT:
-            save_mode = str(mode or chosen.get("mode", "error")).lower()
-            if save_mode in _MODES:
-                options["if_exists"], mode = _MODES[save_mode], "append"
-            elif save_mode == "overwrite":
-                # a data source does not see the options of the session
-                options[_SESSION_OVERWRITE] = self._spark.conf.get(_SESSION_OVERWRITE, "static")
-        method(self, path, format, mode, partitionBy, **options)
-
-    setattr(save, _MARK, True)
-    return save
 
 
 # -- errors --------------------------------------------------------------------------------------------------

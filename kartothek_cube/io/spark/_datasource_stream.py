@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import StateNotFoundError
@@ -290,10 +291,10 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         context, task = unpickle(partition.task)
         rows = run_read(context, task)
         target = arrow_schema(self._schema)
-        for field in target:
-            # added to the dataset after these rows
-            if field.name not in rows.column_names:
-                rows = rows.append_column(field.name, pa.nulls(len(rows), field.type))
+        # added to the dataset after these rows
+        names = set(rows.column_names)
+        added = [(f.name, pa.nulls(len(rows), f.type)) for f in target if f.name not in names]
+        rows = append_columns(rows, added)
         yield from batches_of(rows, target)
 
     def __getstate__(self) -> dict[str, Any]:

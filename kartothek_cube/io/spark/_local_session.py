@@ -138,7 +138,7 @@ def register(spark: SparkSession | None = None) -> SparkSession:
     [Row(CITY='Bath')]
     """
     session = active_session(spark)
-    from kartothek_cube.io.spark._datasource_options import install
+    from kartothek_cube.io.spark._patches import install
     from kartothek_cube.io.spark.datasource import data_source
 
     session.dataSource.register(data_source(workers(session)))

@@ -3,7 +3,7 @@
 ========================  =====================  ==============================================
 Arrow                     Spark                  remarks
 ========================  =====================  ==============================================
-int8 ... int64            byte ... long          schemas of datasets know int64 only
+int8 ... int64            byte ... long          schemas know int64 only, headers the width in files
 uint8, uint16, uint32     short, int, long       the next wider type
 uint64                    decimal(20, 0)         as in Spark's own Parquet reader
 float, double             float, double          NaN becomes null: datasets tell them not apart
@@ -25,6 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 from pyspark.sql import types as st
+
+from kartothek_cube.core.arrow.tables import replace_columns
 
 __all__ = ("arrow_schema", "check_types", "spark_schema", "to_spark", "to_storage_types")
 
@@ -187,7 +189,8 @@ def to_spark(table: pa.Table, target: pa.Schema) -> pa.Table:
     >>> to_spark(table, pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())])).to_pylist()
     [{'CITY': 'Bonn', 'TEMP': None}]
     """
-    missing = [name for name in target.names if name not in table.column_names]
+    names = set(table.column_names)
+    missing = [name for name in target.names if name not in names]
     if missing:
         raise ValueError(f"Column(s) missing in the rows for Spark: {', '.join(missing)}.")
     columns = [_convert_column(table.column(field.name), field) for field in target]
@@ -205,7 +208,11 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray
     try:
         if pat.is_timestamp(source) and source.unit == "ns" and pat.is_timestamp(target):
             return _whole_microseconds(column).cast(target)
-        return column.cast(target)
+        result = column.cast(target)
+        # Arrow rounds without an error
+        if pat.is_float32(target) and pat.is_float64(source) and not result.cast(source).equals(column):
+            raise pa.ArrowInvalid("numbers have more digits")
+        return result
     except pa.ArrowException as error:
         raise ValueError(
             f"Column {field.name!r} of type {source} cannot be given to Spark as {target}: {error}"
@@ -235,6 +242,7 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
     >>> to_storage_types(tokyo, {}).schema.types
     [TimestampType(timestamp[us, tz=UTC])]
     """
+    columns = {}
     for position, field in enumerate(table.schema):
         target = _storage_target(field.type, stored.get(field.name))
         if not target.equals(field.type):
@@ -247,8 +255,8 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
                 raise ValueError(
                     f"Column {field.name!r} of type {field.type} does not fit the stored {target}: {error}"
                 ) from error
-            table = table.set_column(position, pa.field(field.name, target), column)
-    return table
+            columns[position] = column
+    return replace_columns(table, columns)
 
 
 def _storage_target(dtype: pa.DataType, stored: pa.DataType | None) -> pa.DataType:

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.sql import datasource as ds
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
+from kartothek_cube.core.arrow.types import number_bits, with_number_bits
 from kartothek_cube.core.cube.conditions import C, Condition, Disjunction, parse_conditions
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.discover import discover_cube
@@ -66,6 +67,11 @@ class CubeReader(DataSourceReader):
         self._plan: PhysicalPlan | None = None
         self._context: ScanContext | None = None
 
+    @property
+    def takes_filters(self) -> bool:
+        """Whether filters of Spark become part of the plan."""
+        return _SCANS_ARE_SEPARATE or self._options.push_filters
+
     @concise_errors
     def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:
         """
@@ -73,17 +79,17 @@ class CubeReader(DataSourceReader):
 
         Only if ``push_filters`` says that no other scan shares them: Spark mixes up those of several scans.
         """
-        if not (_SCANS_ARE_SEPARATE or self._options.push_filters):
+        if not self.takes_filters:
             return filters
         self._conditions, remaining_filters = to_conditions(
-            filters, _plan_query(self._options).context.output
+            filters, _plan_query(self._options, schema=self._schema).context.output
         )
         return remaining_filters
 
     @concise_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the query into tasks."""
-        tasks = split_into_tasks(self._plan_query(), self._workers, _TASKS_PER_WORKER)
+        tasks = split_into_tasks(self.plan_query(), self._workers, _TASKS_PER_WORKER)
         return [CubePartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -92,7 +98,7 @@ class CubeReader(DataSourceReader):
             for table in run_task(self._context, unpickle(partition.task)):
                 yield from batches_of(table, arrow_schema(self._schema))
 
-    def _plan_query(self) -> PhysicalPlan:
+    def plan_query(self) -> PhysicalPlan:
         """The query, planned once filters are known."""
         if self._plan is None:
             self._plan = _plan_query(self._options, self._conditions, self._schema)
@@ -101,7 +107,7 @@ class CubeReader(DataSourceReader):
 
     def __getstate__(self) -> dict[str, object]:
         # Spark pickles the reader for tasks before it asks for partitions; they need no more than this
-        self._plan_query()
+        self.plan_query()
         return {**self.__dict__, "_plan": None}
 
 
@@ -125,7 +131,11 @@ class KartothekCubeDataSource(DataSource):
     @concise_errors
     def reader(self, schema: StructType) -> CubeReader:
         """The reader of a cube."""
-        return CubeReader(ReadOptions.of(table_options(self.options, schema)), schema, self.workers)
+        reader = CubeReader(ReadOptions.of(table_options(self.options, schema)), schema, self.workers)
+        if not reader.takes_filters:
+            # an error while Spark pickles the reader would be less clear
+            reader.plan_query()
+        return reader
 
     def streamReader(self, schema: StructType) -> CubeStreamReader | FailedStreamReader:
         """The reader of what is appended to a dataset."""
@@ -186,6 +196,8 @@ def _plan_query(
     store = picklable_store(options.store)
     cube, datasets = discover_cube(options.cube, store, options.datasets)
     columns = options.columns if schema is None else schema.names
+    if schema is not None and options.as_of is None:
+        _check_names(schema, datasets)
     plan = plan_query(
         cube,
         store,
@@ -196,7 +208,7 @@ def _plan_query(
         as_of=options.as_of,
     )
     if schema is not None:
-        _check_schema(schema, plan)
+        _check_types(schema, plan)
     return plan
 
 
@@ -210,14 +222,32 @@ def _parse_given(
     return parse_conditions(text, types).conditions
 
 
-def _check_schema(expected: StructType, plan: PhysicalPlan) -> None:
-    types = {field.name: field.dataType for field in spark_schema(plan.context.output)}
+def _check_names(expected: StructType, datasets: Mapping[str, DatasetMetadata]) -> None:
+    missing = set(expected.names).difference(*map(get_dataset_columns, datasets.values()))
+    if missing:
+        raise ValueError(
+            f"Format {FORMAT}: the cube has no column(s) {', '.join(sorted(missing))} of this table or "
+            "schema. A table does not follow changes of the cube: drop and create it"
+        )
+
+
+def _check_types(expected: StructType, plan: PhysicalPlan) -> None:
+    output = plan.context.output
+    types = {field.name: field.dataType for field in spark_schema(output)}
     for field in expected:
-        if field.dataType != types[field.name]:
+        # numbers are narrower in the files that are read than in all, or than they were
+        if field.dataType not in _wider_types(output.field(field.name).type, field.name):
             raise ValueError(
                 f"Column {field.name!r} of the cube has type {types[field.name].simpleString()}, but the "
                 f"schema says {field.dataType.simpleString()}: leave the schema out, and cast the column"
             )
+
+
+def _wider_types(dtype: pa.DataType, column: str) -> list[DataType]:
+    """The types of Spark that hold a type of Arrow, and its numbers with more bits."""
+    bits = [bits for bits in (8, 16, 32, 64) if bits > number_bits(dtype) > 0]
+    types = [dtype, *(with_number_bits(dtype, width) for width in bits)]
+    return [field.dataType for field in spark_schema(pa.schema([(column, t) for t in types]))]
 
 
 # -- filters -------------------------------------------------------------------------------------------------

@@ -86,7 +86,8 @@ class CubeTable:
         """The DataFrame, planned now, which reads what its expressions and conditions leave."""
         df = self._query(self._needed_columns(), self._pushed_conditions())
         # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
-        irrelevant = [field for field in self._schema if field.name not in df.columns]
+        names = set(df.columns)
+        irrelevant = [field for field in self._schema if field.name not in names]
         lit = column_functions(df).lit
         nulls = {field.name: lit(None).cast(field.dataType) for field in irrelevant}
         return self._apply(df.withColumns(nulls) if nulls else df)

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
 
@@ -196,13 +197,12 @@ def categorize(
     >>> categorize(table, ["CITY"], [1, 3]).column("CITY").chunk(0).dictionary.to_pylist()
     ['Ulm', 'Bonn', 'Kiel']
     """
-    for column in columns:
-        position = table.column_names.index(column)
-        categories = (dictionaries or {}).get(column)
-        table = table.set_column(
-            position, column, _encode_column(table.column(position), lengths, categories)
-        )
-    return table
+    positions = {name: position for position, name in enumerate(table.column_names)}
+    encoded = {
+        positions[column]: _encode_column(table.column(column), lengths, (dictionaries or {}).get(column))
+        for column in columns
+    }
+    return replace_columns(table, encoded)
 
 
 def _encode_column(

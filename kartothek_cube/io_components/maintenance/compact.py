@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -160,7 +161,7 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     files = PartitionTable(task.labels, {write.table: task.keys}) if task.keys else None
     files = files or PartitionTable.from_labels(write.uuid, write.table, task.labels)
     keys = files.files[write.table].to_pylist()
-    before = {"files": len(keys), "bytes": sum(map(blobs.size, keys))}
+    before = {"files": len(keys), "bytes": sum(_size(blobs, key) for key in keys)}
     tables = list(read_files(blobs, keys, schema=compaction.schema, mapping=compaction.mapping))
     rows = visible_rows(compaction, concat_files(compaction, files, tables))
     total = sum(map(len, tables))
@@ -170,8 +171,15 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
         return CompactResult(task.name, task.labels, None, stats)
     written = write_table(write, rows)
     new = written.partitions().files[write.table].to_pylist()
-    after = {"files": len(new), "bytes": sum(map(blobs.size, new))}
+    after = {"files": len(new), "bytes": sum(_size(blobs, key) for key in new)}
     return CompactResult(task.name, task.labels, written, _stats(before, total, after, len(rows)))
+
+
+def _size(blobs: BlobStore, key: str) -> int:
+    # a cleanup has deleted the file: the read or the commit that follows says so
+    with suppress(KeyError):
+        return blobs.size(key)
+    return 0
 
 
 def _is_outdated(compaction: CompactionContext, blobs: BlobStore, key: str) -> bool:

@@ -226,7 +226,8 @@ def _cell_columns(state: DatasetMetadata) -> tuple[str, ...] | None:
     columns = _names(state, KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     if columns is None or state.schema is None:
         return None
-    return tuple(column for column in columns if column in state.schema.names)
+    stored = set(state.schema.names)
+    return tuple(column for column in columns if column in stored)
 
 
 def _names(state: DatasetMetadata, key: str) -> list[str] | None:
@@ -348,14 +349,14 @@ def _read_facts(blobs: BlobStore, table: _Table, key: str) -> FileFacts:
     footer, size = read_footer(blobs, key)
     stored = file_schema(footer)
     where = f"Dataset {table.uuid!r} cannot be published: in {key}"
-    fields = []
+    fields, types = [], {field.name: field.type for field in stored}
     for field in table.schema:
         if field.name in table.partition_keys:
             continue
         if table.mapping is not None:
-            _check_evolution(where, table.mapping, field.name, stored)
-        if field.name in stored.names:
-            dtype = stored.field(field.name).type
+            _check_evolution(where, table.mapping, field.name, types)
+        if field.name in types:
+            dtype = types[field.name]
             try:
                 fields.append((field.name, table_type(dtype)))
             except NoDeltaTypeError as error:
@@ -366,18 +367,20 @@ def _read_facts(blobs: BlobStore, table: _Table, key: str) -> FileFacts:
     )
 
 
-def _check_evolution(where: str, mapping: ColumnMapping, column: str, stored: pa.Schema) -> None:
+def _check_evolution(
+    where: str, mapping: ColumnMapping, column: str, stored: Mapping[str, pa.DataType]
+) -> None:
     """Raise ValueError for a file that other readers cannot read like the newest files."""
     evolved = mapping.columns.get(column)
     if evolved is None:
         return
-    name = mapping.stored_name(column, stored.names)
+    name = mapping.stored_name(column, stored)
     problem = None
     if name is None:
         problem = "is missing, and its default is not null" if evolved.default is not None else None
     elif name != column:
         problem = f"has its former name {name}"
-    elif evolved.widened and pat.is_integer(stored.field(name).type):
+    elif evolved.widened and pat.is_integer(stored[name]):
         problem = "has integers"
     if problem is not None:
         raise ValueError(
@@ -520,11 +523,14 @@ def _metadata(
     shown = _schema_of_log(state, log)
     where = f"Dataset {state.uuid!r} cannot be published"
     files, columns = [], []
+    stored: dict[str, list[pa.DataType]] = {}
+    for schema in (*([] if shown is None else [shown]), *(fact.schema for fact in facts)):
+        for field in schema:
+            stored.setdefault(field.name, []).append(field.type)
     for field in table.schema:
         dtype = _table_type(where, field.name, field.type)
         if field.name not in table.partition_keys:
-            schemas = [*([] if shown is None else [shown]), *(fact.schema for fact in facts)]
-            types = [schema.field(field.name).type for schema in schemas if field.name in schema.names]
+            types = stored.get(field.name, [])
             try:
                 # the types of files are narrower than that of the schema, which is also that of other files
                 united = unite_types(types or [dtype])

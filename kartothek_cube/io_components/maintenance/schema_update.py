@@ -15,7 +15,7 @@ from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.types import widen as widen_type
 from kartothek_cube.core.commit.change import ChangeSet, apply
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.cube.consistency import check_cube
+from kartothek_cube.core.cube.consistency import check_cube, is_internal
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -170,6 +170,10 @@ def update_cube_schema(
         **dict.fromkeys(cube.partition_columns, "a partition column of the cube"),
     }
     for new in (*update.add, *update.rename.values()):
+        if is_internal(new):
+            raise ValueError(
+                f"Column {new} of dataset {name!r} would be shown by no query: the name is reserved"
+            )
         if new in fixed:
             raise ValueError(
                 f"Column {new} is {fixed[new]} and cannot be added to dataset {name!r} that exists"

@@ -368,7 +368,7 @@ def _estimate_bytes(files: AlignedFiles, blobs: BlobStore) -> tuple[int, int | N
 
 def _column_share(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str]) -> float:
     """Share of the needed columns, and of what is no column (footers), in the bytes of files."""
-    total = needed = 0
+    total, needed, stored = 0, 0, set(columns)
     for key in keys:
         footer, size = read_footer(blobs, key)
         for group in range(footer.num_row_groups):
@@ -376,7 +376,7 @@ def _column_share(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str])
             needed -= sum(
                 chunk.total_compressed_size
                 for chunk in chunks
-                if {chunk.path_in_schema, chunk.path_in_schema.partition(".")[0]}.isdisjoint(columns)
+                if stored.isdisjoint((chunk.path_in_schema, chunk.path_in_schema.partition(".")[0]))
             )
         total += size
         needed += size

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import cast_to_schema
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
 from kartothek_cube.io_components.query.row_batch import take_columns
-from kartothek_cube.io_components.scan import concat_tables
+from kartothek_cube.io_components.scan import concat_tables, fit_widths
 
 __all__ = ("GroupedTable", "group_rows", "sort_table")
 
@@ -51,7 +50,7 @@ def group_rows(
         schema, columns = table.schema, table.columns
         del table  # so that each column is released when it has been sorted
         table = pa.Table.from_arrays(take_columns(columns, order), schema=schema)
-    return GroupedTable(cast_to_schema(table, context.output) if groups is not None else table, bounds)
+    return GroupedTable(fit_widths(table, context.output), bounds)
 
 
 def _order_by_group(

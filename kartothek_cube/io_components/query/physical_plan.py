@@ -84,11 +84,11 @@ class ScanContext:
     scans: tuple[DatasetScan, ...]
     sort_columns: tuple[str, ...]
     partition_by: tuple[str, ...]
-    #: types of the schemas; numbers in rows are as narrow as in their files
+    #: types of the result: those of the schemas, with numbers as wide as in the widest file
     output: pa.Schema
     #: what the joined rows have to meet
     join_filters: tuple[Node, ...] = ()
-    #: with a backend, the types of DataFrames are those of the schema
+    #: with a backend, the types of DataFrames do not depend on their values
     dtype_backend: DtypeBackend | None = None
     #: the open store, for tasks run by the process that planned them
     cached_blobs: BlobStore | None = attrs.field(default=None, eq=False, repr=False)

@@ -22,6 +22,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import columns_of, disjunctive_form, filter_mask, imply
 from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.schema.widths import Widths, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.kernels.encode import group_codes, is_dense, make_dense
@@ -39,7 +40,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     match_partitions,
 )
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map, store_factory
-from kartothek_cube.io_components.scan import read_files
+from kartothek_cube.io_components.scan import file_widths, read_files
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ def plan_query(
         cached_blobs=blobs,
     )
     plan = _align_partitions(context, selections, logical_plan, snapshot, blobs)
+    plan = _with_widths_of_files(plan, blobs)
     _log_plan(cube, plan)
     return plan
 
@@ -138,7 +140,8 @@ def _make_scans(cube: Cube, snapshot: CubeSnapshot, logical_plan: LogicalPlan) -
 
     def make() -> _Scans:
         scans = tuple(_make_scan(name, datasets[name], cube, logical_plan) for name in logical_plan.roles)
-        return _Scans(scans, _output_schema(logical_plan, scans))
+        widths = [datasets[scan.name].widths or {} for scan in scans]
+        return _Scans(scans, _output_schema(logical_plan, scans, widths))
 
     if logical_plan.shape is None:
         return make()
@@ -189,13 +192,36 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
     )
 
 
-def _output_schema(logical_plan: LogicalPlan, scans: Sequence[DatasetScan]) -> pa.Schema:
+def _output_schema(
+    logical_plan: LogicalPlan, scans: Sequence[DatasetScan], widths: Sequence[Widths]
+) -> pa.Schema:
     types: dict[str, pa.DataType] = {}
-    for scan in scans:
+    for scan, scan_widths in zip(scans, widths, strict=True):
         for field in scan.schema:
             if pa.types.is_null(types.get(field.name, pa.null())):
-                types[field.name] = field.type
+                types[field.name] = narrow_type(field, scan_widths)
     return pa.schema([(c, types[c]) for c in logical_plan.output_columns])
+
+
+def _with_widths_of_files(plan: PhysicalPlan, blobs: BlobStore) -> PhysicalPlan:
+    """The plan with the types of datasets without a record of widths: those of the widest files it reads."""
+    output, widths = plan.context.output, dict[str, int]()
+    seen: set[str] = set()
+    for files in plan.files:
+        scan, selection = files.selection.scan, files.selection
+        columns = {*scan.dimensions, *scan.payload}.intersection(output.names).difference(seen)
+        seen |= columns
+        if selection.dataset.widths is None:
+            schema = pa.schema([output.field(c) for c in sorted(columns.difference(scan.partition_keys))])
+            # where no file is read, all values are null
+            files_of_dataset = np.arange(len(selection.dataset.partition_table))
+            first = replace_fields(selection, positions=files_of_dataset[:1]).storage_keys()
+            if column_widths(schema):
+                widths |= file_widths(blobs, selection.storage_keys() or first, schema, scan.mapping)
+    if not widths:
+        return plan
+    output = pa.schema([(field.name, narrow_type(field, widths)) for field in output])
+    return replace_fields(plan, context=replace_fields(plan.context, output=output))
 
 
 def _prune_partitions(

@@ -78,7 +78,8 @@ def plan_table(
     # the rows are sorted by dimensions, then partition columns
     keys = [name for name in plan.context.sort_columns if name not in (requested or ())]
     ordered = dict.fromkeys([*keys, *(requested or output.names)])
-    schema = pa.schema([output.field(name) for name in ordered if name in output.names])
+    fields = {field.name: field for field in output}
+    schema = pa.schema([fields[name] for name in ordered if name in fields])
     return attrs.evolve(plan, context=attrs.evolve(plan.context, output=schema))
 
 

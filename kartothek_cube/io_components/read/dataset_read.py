@@ -31,6 +31,7 @@ from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.schema.widths import narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
@@ -41,6 +42,7 @@ from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_in
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.io_components.scan import (
     FileRows,
+    fit_widths,
     read_file,
     scan_files,
 )
@@ -99,6 +101,8 @@ class ReadContext:
     row_index: bool = False
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+    #: whether numbers are as wide as in `schema`; else as in the files that a task reads
+    has_widths: bool = False
 
 
 @attrs.frozen
@@ -178,6 +182,10 @@ def plan_read(
     result_columns = schema.names if selected is None else selected
     encoded = check_columns("categoricals", categoricals, result_columns, dataset.dataset_uuid) or ()
     bind(predicates, schema)
+    widths = dataset.dataset_metadata.widths
+    if widths:
+        fields = [field.with_type(narrow_type(field, widths)) for field in schema]
+        schema = pa.schema(fields, schema.metadata)
     context = ReadContext(
         store=dataset.store_factory,
         uuid=dataset.dataset_uuid,
@@ -191,6 +199,7 @@ def plan_read(
         categoricals=encoded,
         row_index=row_index and dispatch_by is None and not dataset.partition_keys,
         mapping=dataset.dataset_metadata.column_mapping,
+        has_widths=widths is not None,
     )
     return _plan_partitions(context, dataset, table, dispatch_by, encoded if same_categories else ())
 
@@ -248,6 +257,8 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     for column, op, value in deferred:
         table = table.filter(literal_mask(table.column(column), op, value, column))
     table = table.select(_output_columns(context, table))
+    if context.has_widths:
+        table = fit_widths(table, context.schema)
     return categorize(table, context.categoricals, rows.lengths.tolist(), context.categories)
 
 

@@ -161,10 +161,9 @@ def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Ite
     if extra:
         text = f"columns are not in the schema of the dataset: {', '.join(extra)}"
         yield _problem(context, "file-schema", key, text, extra[0])
-    for name in expected:
-        if name not in file_schema.names:
-            continue
-        stored, expected_type = file_schema.field(name).type, context.schema.field(name).type
+    types = {field.name: field.type for field in file_schema}
+    for name in (name for name in expected if name in types):
+        stored, expected_type = types[name], context.schema.field(name).type
         if not _is_readable_as(stored, expected_type):
             text = f"column {name} has type {stored}, but the dataset says {expected_type}"
             yield _problem(context, "file-schema", key, text, name)
@@ -184,8 +183,9 @@ def _place_problems(
     context: VerifyContext, key: str, table: pa.Table, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Partition keys that a file has although they are in its path, with other values than there."""
+    names = set(table.column_names)
     for column, value in values.items():
-        if column not in table.column_names:
+        if column not in names:
             continue
         stored = table.column(column)
         try:

@@ -227,7 +227,7 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
     except KeyError:
         yield Problem(dataset.uuid, "missing-schema", key, "the schema file does not exist")
         return
-    if not file.schema.equals(file.of(schema_version_of(dataset.metadata))):
+    if not file.schema.equals(dataset.schema):
         text = (
             "the schema is that of a write that has not finished (yet); this library knows the right one, "
             "other readers of the format do not"
@@ -335,7 +335,8 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
     if merged is None:
         return None
     file_schema = merged.internal()
-    fields = [(name, dtype) for name, dtype in types.items() if name not in file_schema.names]
+    in_files = set(file_schema.names)
+    fields = [(name, dtype) for name, dtype in types.items() if name not in in_files]
     schema = pa.schema([*fields, *((field.name, field.type) for field in file_schema)], file_schema.metadata)
     return make_meta(schema, key, partition_keys=dataset.partition_keys)
 

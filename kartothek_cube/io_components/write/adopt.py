@@ -17,6 +17,7 @@ from kartothek_cube.core.arrow.pandas_conversion import index_columns
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.schema.widths import column_widths
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -259,7 +260,8 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{gen_uuid()[len(write.write_id) :]}"])
     schema = make_meta(context.table.schema.empty_table(), context.table.description, partition_keys=keys)
     entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
-    return WriteResult(write.uuid, write.table, schema, labels, entries, len(rows))
+    widths = column_widths(parquet.schema_arrow)
+    return WriteResult(write.uuid, write.table, schema, labels, entries, len(rows), widths=widths)
 
 
 def _has_stored_form(

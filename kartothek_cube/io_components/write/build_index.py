@@ -81,17 +81,20 @@ def plan_index_build(
             f"Column(s) to index could not be found in dataset {current.uuid!r}: "
             + unknown_names("column", unknown, stored)
         )
-    types = {c: schema.field(c).type for schema in schemas.values() for c in columns if c in schema.names}
+    by_table = {table: set(schema.names) for table, schema in schemas.items()}
+    types = {
+        c: schemas[table].field(c).type for table, names in by_table.items() for c in columns if c in names
+    }
     for column, dtype in types.items():
-        if is_nested(dtype):
+        if is_nested(dtype) or pa.types.is_null(dtype):
+            reason = "nested values have no order" if is_nested(dtype) else "all values are null"
             raise NotImplementedError(
-                f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: "
-                "nested values have no order"
+                f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: {reason}"
             )
     context = IndexContext(
         dataset.store_factory,
         current.uuid,
-        {table: tuple(c for c in columns if c in schema.names) for table, schema in schemas.items()},
+        {table: tuple(c for c in columns if c in names) for table, names in by_table.items()},
         types,
         _file_types(current, columns, open_blobs(dataset.store_factory)),
         current.column_mapping,

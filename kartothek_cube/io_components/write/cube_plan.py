@@ -14,6 +14,7 @@ from kartothek_cube.core.arguments import (
     converter_str_set_optional,
     converter_str_tupleset,
 )
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction, parse_conditions
 from kartothek_cube.core.cube.consistency import (
@@ -27,13 +28,19 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, existing_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import DatasetExistsError, unknown_names
+from kartothek_cube.core.errors import (
+    DatasetExistsError,
+    KartothekCubeError,
+    format_count,
+    unknown_names,
+)
 from kartothek_cube.core.expressions.predicate import ConjunctionType, expand
 from kartothek_cube.core.history import retention_metadata, snapshot_retention
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.scan import count_rows
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_plan import (
@@ -395,6 +402,8 @@ def _plan_removal(
             selected = select_partitions(existing[name], remove_where or None)
             labels = existing[name].partition_table.take(selected).labels
             changes[name] = attrs.evolve(change, remove_where=remove_where, assumed_labels=labels)
+            if names is None and len(labels):
+                _warn_of_other_keys(caller, conjunction, existing[name], selected, store)
     return attrs.evolve(plan, changes=changes, commit_all=True, caller=caller)
 
 
@@ -475,6 +484,25 @@ def removal_conditions(
             f"({', '.join(cube.partition_columns)}), but got conditions on: {', '.join(sorted(wrong))}"
         )
     return conjunction
+
+
+def _warn_of_other_keys(
+    caller: CallerLine, conjunction: Conjunction, dataset: DatasetMetadata, selected: Ints, store: StoreInput
+) -> None:
+    """Warn of a removal from a dataset that was not named and lacks partition keys of the conditions."""
+    foreign = ", ".join(sorted(conjunction.columns - set(dataset.partition_keys or ())))
+    if not foreign:
+        return
+    keys = dataset.partition_table.take(selected).files[dataset.table_name].to_pylist()
+    try:
+        extent = format_count(count_rows(open_blobs(store), keys), "row")
+    except (KartothekCubeError, OSError, ValueError):
+        # of files that cannot be read, or have no footers, a removal is possible all the same
+        extent = format_count(len(keys), "file")
+    caller.warn(
+        f"Removed from dataset {dataset.uuid!r}, which is not partitioned by {foreign}: {extent}, whatever "
+        f"their {foreign}. Name the datasets to remove partitions from in ktk_cube_dataset_ids"
+    )
 
 
 def _is_all(conditions: object) -> bool:

@@ -279,20 +279,17 @@ def _open_directory(
     schemas = list(ordered_map(partial(_read_schema, filesystem), [f.info.path for f in listed], threads))
     schema = _unite_schemas([f.info.path for f in listed], schemas)
     parsed: dict[str, pa.Array] = {}
+    stored = {field.name: field.type for field in schema}
     for key in keys:
-        stored = schema.field(key).type if key in schema.names else known.get(key)
-        parsed[key] = _parse_directories(key, [f.texts[key] for f in listed], types.get(key, stored))
-        if key not in schema.names:
-            schema = schema.append(pa.field(key, parsed[key].type))
-    files = [
-        ForeignFile(
-            f.info.path,
-            f.info.size,
-            f.info.path if is_local else None,
-            {key: parsed[key].slice(i, 1) for key in keys if key not in schemas[i].names},
-        )
-        for i, f in enumerate(listed)
-    ]
+        dtype = types.get(key, stored.get(key, known.get(key)))
+        parsed[key] = _parse_directories(key, [f.texts[key] for f in listed], dtype)
+    added = [pa.field(key, parsed[key].type) for key in keys if key not in stored]
+    schema = pa.schema([*schema, *added])
+    files = []
+    for i, (file, names) in enumerate(zip(listed, (set(schema.names) for schema in schemas), strict=True)):
+        values = {key: parsed[key].slice(i, 1) for key in keys if key not in names}
+        path = file.info.path
+        files.append(ForeignFile(path, file.info.size, path if is_local else None, values))
     table = _Directory(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
     return table, files
 

@@ -112,8 +112,7 @@ def _bounds(column: str, values: pa.ChunkedArray) -> ConjunctionType:
 
 def _differs(values: pa.ChunkedArray, default: pa.Scalar | None) -> Mask:
     """Mask of values that are neither null nor the default."""
-    valid = to_numpy(values.is_valid())
-    if default is None:
-        return valid
-    differs: Mask = valid & ~to_numpy(pc.fill_null(pc.equal(values, default), False))
-    return differs
+    valid: Mask = to_numpy(values.is_valid())
+    if default is not None:
+        valid = valid & ~to_numpy(pc.fill_null(pc.equal(values, default), False))
+    return valid

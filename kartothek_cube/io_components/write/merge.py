@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, extension_dtypes, with_pandas_metadata
+from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.arrow.types import Frame, Ints, Mask
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube.consistency import arrow_schema
@@ -197,15 +198,14 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
     """Rows with all stored columns: those that the input lacks have the default of inserted rows."""
     if context.delete_column is not None:
         rows = rows.drop_columns(context.delete_column)
-    nothing = rows.select([])
-    for column, dtype in context.plan.dataset.context.types.items():
-        if column in rows.column_names:
-            continue
-        values = pa.chunked_array([pa.nulls(len(rows), dtype)])
-        if mapping is not None and column in mapping.columns:
-            values = mapping.adapt(nothing, [column], len(rows)).column(column).cast(dtype)
-        rows = rows.append_column(column, values)
-    return rows
+    types, names = context.plan.dataset.context.types, set(rows.column_names)
+    # without a type, so that they do not widen the numbers of stored rows
+    missing = {column: pa.nulls(len(rows)) for column in types if column not in names}
+    if mapping is not None:
+        columns = [column for column in missing if column in mapping.columns]
+        defaults = mapping.adapt(rows.select([]), columns, len(rows)).columns
+        missing |= {c: values.cast(types[c]) for c, values in zip(columns, defaults, strict=True)}
+    return append_columns(rows, missing.items())
 
 
 # -- run -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Ints, is_nested, widen
+from kartothek_cube.core.arrow.types import Ints, is_nested, storage_type, widen
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -33,6 +33,7 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.schema.evolution import unite_schemas
+from kartothek_cube.core.schema.widths import Widths, column_widths, widest
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens
@@ -270,6 +271,8 @@ class WriteResult:
     rows: int = 0
     #: files of the partitions, unless these follow from the labels
     keys: pa.StringArray | None = attrs.field(default=None, repr=False)
+    #: bits of the columns of numbers in the files
+    widths: Widths = attrs.field(factory=dict, repr=False)
 
     def partitions(self) -> PartitionTable:
         """The written partitions."""
@@ -284,6 +287,7 @@ class WriteResult:
             table=self.table,
             added=self.partitions(),
             schema=self.schema,
+            widths=self.widths,
             indices=dict(self.indices),
             **updates,
         )
@@ -315,6 +319,7 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         indices={c: IndexUpdate.merge([p.indices[c] for p in parts if c in p.indices]) for c in columns},
         rows=sum(p.rows for p in parts),
         keys=_merge_keys(parts),
+        widths=widest([p.widths for p in parts]),
     )
 
 
@@ -361,7 +366,21 @@ def write_table(context: WriteContext, table: pa.Table, *, threads: int | None =
     keys = write_files(open_blobs(context.store), context.serializer, rows, starts, derived, threads)
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
     own = None if keys.equals(derived) else keys
-    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), own)
+    widths = _widths_of_rows(context, rows)
+    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), own, widths)
+
+
+def _widths_of_rows(context: WriteContext, rows: pa.Table) -> Widths:
+    """Bits of the columns of numbers in the files of a table."""
+    # files of other formats have no types: they are read with those of the schema
+    file_type = storage_type if isinstance(context.serializer, ParquetSerializer) else widen
+    # nulls that got the type of the schema fit into every width
+    named = [f for f in rows.schema if not _is_wide_null(f.type, rows.column(f.name))]
+    return column_widths(pa.schema([(f.name, file_type(f.type)) for f in named]))
+
+
+def _is_wide_null(dtype: pa.DataType, column: pa.ChunkedArray) -> bool:
+    return bool(column.null_count == len(column) and dtype.equals(widen(dtype)))
 
 
 def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexUpdate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -127,7 +128,7 @@ def prepare_table(constraints: DatasetConstraints, frames: Sequence[Any], *, uni
 def _check_table(constraints: DatasetConstraints, frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
         names = [_text(c) for c in frame.columns]
-        duplicates = sorted({c for c in names if names.count(c) > 1})
+        duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
         if duplicates:
             raise ValueError(f"Duplicate columns in dataset {constraints.name!r}: {', '.join(duplicates)}")
         _check_index(constraints, frame, names)

@@ -220,7 +220,9 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
         check_same_store(plan.store, error.dataset_uuid)
         raise
     except ValueError:
-        delete_uncommitted(plan.store, results.values())
+        # a commit of files that a user has written leaves them to the user
+        if isinstance(plan, CubeWritePlan):
+            delete_uncommitted(plan.store, results.values())
         raise
     return DatasetsById({**others, **written})
 
@@ -239,7 +241,8 @@ def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
         context = plan.changes[name].context
         origin, keys = f"{context.uuid}/{context.table}", list(context.partition_on)
         schema = make_meta(as_table(table), origin, partition_keys=keys)
-        indices = [column for column in context.index_columns(schema.names) if column in schema.names]
+        names = set(schema.names)
+        indices = [column for column in context.index_columns(schema.names) if column in names]
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
         results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
     existing = discover_datasets_unchecked(plan.cube.uuid_prefix, open_blobs(plan.store))
@@ -412,7 +415,16 @@ def _check_dataset_write(plan: DatasetWritePlan, results: Written) -> None:
     duplicates = extract_duplicates(result.labels.to_pylist()) if result else []
     if duplicates:
         raise ValueError(f"Duplicate partition labels for dataset {uuid!r}: {', '.join(sorted(duplicates))}")
-    if plan.mode is WriteMode.UPDATE or (result is not None and result.schema is not None):
+    if plan.mode is WriteMode.UPDATE:
+        return
+    if result is not None and result.schema is not None:
+        untyped = [c for c in plan.context.indices if pa.types.is_null(result.schema.field(c).type)]
+        if untyped:
+            delete_uncommitted(plan.context.store, [result])
+            raise NotImplementedError(
+                f"Cannot index dataset {uuid} by {', '.join(untyped)}: all values are null. Give the "
+                "column(s) a dtype, or index them later"
+            )
         return
     if result is None or plan.context.partition_on or plan.mode is WriteMode.UPSERT:
         raise ValueError(

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.types import same_type, widen
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.common_metadata import make_meta
-from kartothek_cube.core.cube.consistency import get_payload_subset
+from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
+from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.kernels.sort import sort_rows
@@ -171,11 +172,24 @@ def prepare(
         for name in sorted(frames)
         if frames[name]
     }
+    _check_names(plan, tables)
     _check_new_payload(plan, tables)
     _check_key_types(plan, tables)
     for name, table in tables.items():
         plan.changes[name].context.check_schema(table)
     return {name: table for name, table in tables.items() if len(table)}
+
+
+def _check_names(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+    """Refuse columns that no query would show, unless they are stored already."""
+    for name, table in tables.items():
+        stored = plan.changes[name].context.types
+        hidden = sorted(c for c in table.column_names if is_internal(c) and c not in stored)
+        if hidden:
+            raise ValueError(
+                f"Reserved names of columns in dataset {name!r}: {', '.join(hidden)}. No query shows columns "
+                f"that begin with two underscores, and {KLEE_TIMESTAMP_COLUMN}: rename or drop them"
+            )
 
 
 def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
@@ -199,11 +213,11 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
         if plan.changes[name].mode is WriteMode.UPDATE:
             # its own schema is compared as a whole
             continue
-        stored, table = plan.changes[name].context.types, tables[name]
+        stored, types = plan.changes[name].context.types, {f.name: f.type for f in tables[name].schema}
         for column in keys:
-            if column not in table.column_names or pa.types.is_null(table.schema.field(column).type):
+            if column not in types or pa.types.is_null(types[column]):
                 continue
-            dtype = widen(table.schema.field(column).type)
+            dtype = widen(types[column])
             known = ("the cube", stored[column]) if column in stored else (f"dataset {name!r}", dtype)
             owner, expected = owners.setdefault(column, known)
             if not (pa.types.is_null(expected) or same_type(expected, dtype)):

@@ -94,18 +94,18 @@ def test_strange_marks(marks):
 def test_what_a_writer_knows_of_others():
     first = next_version(A, "1", None, None)
     assert (first.version, dict(first.others)) == ("1", {})
-    assert dict(next_version(A, "1", first, "1").others) == {}
-    second = next_version(B, "2", first, "1")
+    assert dict(next_version(A, "1", first, ("1", A)).others) == {}
+    second = next_version(B, "2", first, ("1", A))
     assert dict(second.others) == {"1": A}
     # the header is still the first one, and both others may come
-    third = next_version(C, "3", second, "1")
+    third = next_version(C, "3", second, ("1", A))
     assert dict(third.others) == {"1": A, "2": B}
     # a writer that goes on with the first header
-    assert dict(next_version(A, "1", third, "1").others) == {"2": B, "3": C}
+    assert dict(next_version(A, "1", third, ("1", A)).others) == {"2": B, "3": C}
     # schemas that are equal now need not be so for the next writer
-    assert dict(next_version(B, "4", third, "1").others) == {"1": A, "2": B, "3": C}
+    assert dict(next_version(B, "4", third, ("1", A)).others) == {"1": A, "2": B, "3": C}
     for number in range(20):
-        third = next_version([A, B][number % 2], f"n{number}", third, "1")
+        third = next_version([A, B][number % 2], f"n{number}", third, ("1", A))
     assert len(third.others) == 8
     assert third.of("1") == A
 

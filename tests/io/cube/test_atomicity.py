@@ -15,7 +15,7 @@ from kartothek_cube.core import caching, clock
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.discover import discover_cube
-from kartothek_cube.core.errors import ConcurrentWriteError, StateNotFoundError
+from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted, StateNotFoundError
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.eager_cube import (
@@ -39,7 +39,7 @@ from kartothek_cube.io.eager_cube import (
 )
 from kartothek_cube.io.iter_cube import query_cube__iterator
 from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
-from tests.support.stores import CountingStore, FaultyStore
+from tests.support.stores import CountingStore, FaultyStore, InjectedError
 
 NAMES = ["first", "second", "seed"]
 
@@ -138,6 +138,27 @@ def test_a_write_that_dies_on_top_of_a_commit_of_other_software_is_invisible(sto
     before = answer(store)
     assert die(store, WRITES["append"], after)
     pd.testing.assert_frame_equal(answer(store), before)
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+@pytest.mark.parametrize("at", range(1, 9))
+def test_a_write_that_fails_on_top_of_one_that_died_leaves_the_state_before_both(store, write, at):
+    """It undoes what it has committed, but does not restore headers of the other one, which is forgotten."""
+    before = answer(store)
+    assert die(store, write, 2)
+    store.fail("put", key=HEADER, at=at)
+    try:
+        write(store)
+    except (InjectedError, MultiTableCommitAborted):
+        assert store.happened[1:]
+        caching.clear()
+        pd.testing.assert_frame_equal(answer(store), before)
+    problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
+    assert problems <= {"unfinished-operation"}
+    store = store._dstore
+    append_to_cube(data(3), CUBE, store)
+    cleanup_cube(CUBE, store)
+    assert verify_cube(CUBE, store).ok
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())

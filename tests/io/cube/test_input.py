@@ -15,7 +15,7 @@ from kartothek_cube.io import eager_cube
 from kartothek_cube.io.arrow import read_table_arrow
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager import store_dataframes_as_dataset
-from tests.support.cubes import CUBE
+from tests.support.cubes import CUBE, frame, refuses
 
 DATE = datetime.date(2020, 1, 1)
 FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
@@ -39,6 +39,17 @@ FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
             "'v1.a' mixes dates with",
         ),
         (
+            FRAME.assign(v1=[{"a": {"b": DATE}}, {b"a": {b"b": datetime.datetime(2020, 1, 2, 5)}}]),
+            ValueError,
+            "'v1.a.b' mixes dates with",
+        ),
+        (FRAME.assign(v1=[{DATE}, {datetime.datetime(2020, 1, 2, 5)}]), ValueError, "'v1' mixes dates with"),
+        (
+            FRAME.assign(v1=pd.Categorical([DATE, datetime.datetime(2020, 1, 2, 5)])),
+            ValueError,
+            "'v1' mixes dates with",
+        ),
+        (
             FRAME.assign(v1=[[pd.Timestamp(DATE, tz="UTC")], [pd.Timestamp(DATE)]]),
             ValueError,
             "'v1' mixes timestamps with and without time zone",
@@ -59,6 +70,9 @@ FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
         "date and time",
         "date and zone",
         "date and time in record",
+        "date and time by bytes",
+        "date and time in set",
+        "date and time in categories",
         "zones in list",
         "both signs",
         "large in list",
@@ -133,3 +147,31 @@ def test_a_view_is_no_key(store_factory):
     with pytest.raises(TypeError, match='dimension column "x"'):
         eager_cube.build_cube(data, CUBE, store_factory)
     assert open_blobs(store_factory).list("") == []
+
+
+def test_zones_in_maps_are_not_mixed(store_factory):
+    times = pa.map_(pa.string(), pa.timestamp("us", "UTC"))
+    stamp = pd.Timestamp(DATE)
+    table = pa.table({"x": [0], "p": [0], "v1": pa.array([[("a", stamp)]], times)})
+    eager_cube.build_cube(table, CUBE, store_factory)
+    mixed = FRAME.assign(v1=[[("a", stamp.tz_localize("UTC"))], {"a": stamp}])
+    with pytest.raises(ValueError, match=r"'v1\.value' mixes timestamps with and without time zone"):
+        eager_cube.append_to_cube(mixed, CUBE, store_factory)
+
+
+@pytest.mark.parametrize("name", ["__v", "__", "KLEE_TS"])
+def test_columns_that_no_query_shows_are_refused(driver, store_factory, name):
+    seed, other = frame(x=[0], p=[0], v1=[1]), frame(x=[0], p=[0], v2=[1])
+    arguments, hidden = {"cube": CUBE, "store": store_factory}, {name: [1]}
+    expected = f"dataset '{{}}': {name}. No query shows columns that begin with two underscores, and KLEE_TS"
+    with refuses(store_factory, ValueError, expected.format("seed")):
+        driver.build_cube(data=seed.assign(**hidden), **arguments)
+    driver.build_cube(data=seed, **arguments)
+    with refuses(store_factory, ValueError, expected.format("other")):
+        driver.extend_cube(data={"other": other.assign(**hidden)}, **arguments)
+    with refuses(store_factory, ValueError, expected.format("seed")):
+        driver.append_to_cube(data=seed.assign(**hidden), schema_mode="merge", **arguments)
+    with refuses(store_factory, ValueError, expected.format("seed")):
+        driver.update_cube(
+            data=seed.assign(**hidden), remove_conditions=None, ktk_cube_dataset_ids=["seed"], **arguments
+        )

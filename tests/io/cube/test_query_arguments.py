@@ -10,6 +10,7 @@ import pytest
 
 from kartothek_cube.api.discover import discover_datasets
 from kartothek_cube.core.cube.conditions import C, Conjunction
+from kartothek_cube.io import eager
 from tests.support.cubes import CUBE, frame, groups, refuses, rows
 
 XY = CUBE.copy(dimension_columns=["x", "y"], index_columns=["i1"])
@@ -189,8 +190,23 @@ def test_no_cube(driver, store_factory):
 
 def test_technical_columns_are_invisible(driver, store_factory):
     seed = pd.DataFrame({"x": [0], "p": [0], "KLEE_TS": [pd.Timestamp("2020")], "__a": [1], "_b": [2]})
-    driver.build_cube(data=seed, cube=CUBE, store=store_factory)
+    with refuses(store_factory, ValueError, "'seed': KLEE_TS, __a. No query shows"):
+        driver.build_cube(data=seed, cube=CUBE, store=store_factory)
+    eager.store_dataframes_as_dataset(
+        store_factory,
+        "cube++seed",
+        [seed],
+        partition_on=["p"],
+        secondary_indices=["x"],
+        metadata={
+            "ktk_cube_is_seed": True,
+            "ktk_cube_dimension_columns": ["x"],
+            "ktk_cube_partition_columns": ["p"],
+        },
+    )
     assert rows(driver.query_cube(cube=CUBE, store=store_factory)) == {"_b": [2], "p": [0], "x": [0]}
+    # those that kartothek stored stay
+    driver.append_to_cube(data=seed.assign(x=1), cube=CUBE, store=store_factory)
     for arguments in (
         {"payload_columns": ["__a"]},
         {"conditions": C("__a") == 1},

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import SchemaConflictError
@@ -123,7 +124,7 @@ def test_integers_in_lists_and_times_in_structs_keep_their_values(store_factory)
 
 
 @pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
-def test_types_of_reads_are_those_of_the_schema(store_factory, backend):
+def test_types_of_reads_do_not_depend_on_values(store_factory, backend):
     narrow = frame(v=np.array([1], "int8"), d=[DATE(2020, 1, 1)], c=["a"])
     gap = frame(v=pd.array([None], "Int8"), d=[FAR], c=["b"])
     store_dataframes_as_dataset(store_factory, "ds", [narrow, gap])
@@ -131,6 +132,7 @@ def test_types_of_reads_are_those_of_the_schema(store_factory, backend):
     frames = [*read_dataset_as_dataframes(**args), read_table(**args)]
     frames.append(read_table(**args, predicates=[[("c", "==", "z")]]))
     expected = {name: SCHEMA_TYPES[backend][like] for name, like in {"v": "n", "d": "d", "c": "s"}.items()}
+    expected["v"] = {"numpy_nullable": "Int8", "pyarrow": "int8[pyarrow]"}[backend]
     assert types_of(frames) == [{name: expected[name] for name in df} for df in frames]
     assert read_table(**args, categoricals=["c"])["c"].dtype == "category"
 
@@ -144,6 +146,12 @@ def test_unknown_backend(driver, store_factory, gaps, backend):
 
 
 # round trips -------------------------------------------------------------------------------------
+
+
+def widest(table):
+    """Give the schema of a table with the widest numbers."""
+    return pa.schema([(field.name, widen(field.type)) for field in table.schema])
+
 
 DAYS = st.dates(DATE(1, 1, 1), DATE(9999, 12, 31))
 STAMPS = st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1))
@@ -197,7 +205,8 @@ def test_what_comes_out_goes_back_in(kind, backend, data):
     before = query_cube_table(cube, store)
     (result,) = eager_cube.query_cube(cube, store, dtype_backend=backend)
     eager_cube.append_to_cube(result, cube, store)
-    assert query_cube_table(cube, store).equals(before)
+    # integers next to missing values are floats in pandas, which do not tell their width
+    assert query_cube_table(cube, store).cast(widest(before)).equals(before.cast(widest(before)))
     (again,) = eager_cube.query_cube(cube, store, dtype_backend=backend)
     assert len(again) == len(column)
 
@@ -253,7 +262,8 @@ def test_groups_and_empty_frames_go_back_in(sparse, backend):
     ]
     for df in frames:
         eager_cube.append_to_cube({"enrich": df}, cube, store)
-    assert query_cube_table(cube, store).equals(before)
+    # integers next to missing values are floats in pandas, which do not tell their width
+    assert query_cube_table(cube, store).cast(widest(before)).equals(before.cast(widest(before)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

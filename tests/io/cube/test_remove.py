@@ -51,7 +51,7 @@ def directories(store, id_):
     return [label.rpartition("/")[0] for label in file_keys(store, f"cube++{id_}")]
 
 
-@pytest.mark.filterwarnings("ignore:No conditions")
+@pytest.mark.filterwarnings("ignore:No conditions", "ignore:Removed from dataset")
 @pytest.mark.parametrize(
     "conditions, seed, only_q, whole, extra",
     [
@@ -128,8 +128,42 @@ def test_data_files_stay(driver, built):
     assert {key for key in before if key.endswith(".parquet") and "/table/" in key} <= keys(built)
 
 
+@pytest.mark.parametrize(
+    "conditions, expected",
+    [
+        (C("p") == 0, {"only_q": "by p: 2 rows,", "whole": "by p: 2 rows,"}),
+        (C("q") == "a", {"whole": "by q: 2 rows,"}),
+        ((C("p") == 0) & (C("q") == "a"), {"only_q": "by p: 1 row,", "whole": "by p, q: 2 rows,"}),
+        (C("q") == "z", {"whole": "by q: 2 rows,"}),
+    ],
+)
+def test_rows_of_datasets_with_other_keys_are_removed_with_a_warning(driver, built, conditions, expected):
+    with pytest.warns(UserWarning, match="ktk_cube_dataset_ids") as caught:
+        driver.remove_partitions(cube=PQ, store=built, conditions=conditions)
+    assert len(caught) == len(expected)
+    texts = sorted(str(warning.message) for warning in caught)
+    for text, (name, part) in zip(texts, sorted(expected.items()), strict=True):
+        assert text.startswith(f"Removed from dataset 'cube++{name}', which is not partitioned {part}")
+
+
+def test_datasets_that_are_named_are_emptied_without_a_warning(driver, built):
+    driver.remove_partitions(
+        cube=PQ, store=built, conditions=C("p") == 0, ktk_cube_dataset_ids=["only_q", "whole"]
+    )
+    assert directories(built, "only_q") == directories(built, "whole") == []
+
+
+def test_datasets_with_other_keys_are_emptied_without_their_files(driver, built):
+    for key in keys(built):
+        if key.startswith("cube++whole/table/") and key.endswith(".parquet"):
+            built().delete(key)
+    with pytest.warns(UserWarning, match=r"'cube\+\+whole', which is not partitioned by q: 1 file,"):
+        driver.remove_partitions(cube=PQ, store=built, conditions=C("q") == "a")
+    assert directories(built, "whole") == []
+
+
 def test_secondary_index_forgets_removed_partitions(driver, built):
-    driver.remove_partitions(cube=PQ, store=built, conditions=C("p") == 0)
+    driver.remove_partitions(cube=PQ, store=built, conditions=C("p") == 0, ktk_cube_dataset_ids="seed")
     assert sorted(index(built, "cube++seed", "x")) == [2, 3]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,15 @@ import pyarrow as pa
 import pytest
 from storefact import get_store_from_url
 
+from kartothek_cube.core.commit.change import ChangeSet
+from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.commit.undo import rollback
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
+from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, SchemaConflictError
 from kartothek_cube.core.schema.evolution import EVOLUTION
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import arrow_cube, eager, eager_cube
 from kartothek_cube.io_components.write.cube_plan import plan_append
 from kartothek_cube.io_components.write.write_commit import finish_write
@@ -23,6 +28,7 @@ from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import edit_header, groups, memory, refuses, rows, unchanged
 from tests.support.factories import STORES
+from tests.support.stores import FaultyStore
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i"])
 OLD = pd.DataFrame({"x": [1, 2, 3], "p": ["a", "a", "b"], "i": [7, 8, 9], "q": [10, 20, 30]})
@@ -378,6 +384,8 @@ def test_large_files_with_late_materialisation():
         ({"add": ["n"]}, "add is a dict of column to type, got list"),
         ({"rename": ["q"]}, "rename is a dict of old to new names, got list"),
         ({"add": {"__n": "int64"}}, "'__n' is no name of a column"),
+        ({"add": {"KLEE_TS": "int64"}}, "Column KLEE_TS .* the name is reserved"),
+        ({"rename": {"q": "__q"}}, "Column __q .* the name is reserved"),
         ({"widen": {"q": "string"}}, "column q is int64 and cannot be widened to string"),
         ({"drop": "q", "rename": {"q": "r"}}, "several changes of column q"),
         ({"dataset": "nope", "drop": "q"}, "unknown dataset nope"),
@@ -659,4 +667,53 @@ def test_every_facade_reads_files_of_all_schemas(tmp_path, name):
     assert eager_cube.verify_cube(CUBE, target).ok
     eager_cube.rollback_cube(CUBE, store, state)
     assert rows(query()) == rows(original)
+    assert eager_cube.verify_cube(CUBE, store).ok
+
+
+# -- concurrent changes ---------------------------------------------------------------------------
+
+
+def change_often(store):
+    """More updates than a schema file holds versions of."""
+    for number in range(10):
+        eager_cube.update_schema(CUBE, store, add={f"s{number}": "int64"})
+    eager_cube.update_schema(CUBE, store, drop="q")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda store: eager_cube.query_cube(CUBE, store),
+        lambda store: eager_cube.discover_datasets(CUBE, store)["seed"].schema,
+        lambda store: eager_cube.collect_stats(CUBE, store),
+        lambda store: eager_cube.append_to_cube(NEW.drop(columns="q"), CUBE, store, schema_mode="merge"),
+        lambda store: eager_cube.compact_cube(CUBE, store, min_files=1),
+        lambda store: eager_cube.update_schema(CUBE, store, add={"t": "int64"}),
+    ],
+    ids=["query", "discover", "stats", "append", "compact", "update"],
+)
+@pytest.mark.parametrize("at", range(1, 5))
+def test_a_schema_changes_often_between_the_reads_of_a_header_and_its_schema(store, operation, at):
+    eager_cube.append_to_cube(OLD.assign(x=[5, 6, 7]), CUBE, store)
+    other = FaultyStore(store).fail("get", at=at, key="_common_metadata", error=lambda: change_often(store))
+    with suppress(ConcurrentWriteError):
+        operation(other)
+    if other.happened:
+        assert "q" not in query(store)
+    assert eager_cube.verify_cube(CUBE, store).ok
+
+
+def test_an_older_header_has_its_own_schema(store):
+    other = FaultyStore(store).fail("get", key="_common_metadata", error=lambda: change_often(store))
+    assert rows(eager_cube.query_cube(CUBE, other))["q"] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("columns", [["v"], []])
+def test_an_undone_commit_does_not_undo_a_later_change_of_the_schema(store, columns):
+    blobs = open_blobs(store)
+    _, receipt = commit(blobs, ChangeSet("cube++seed", metadata={"note": 1}))
+    eager_cube.update_schema(CUBE, store, drop="q", add=dict.fromkeys(columns, "int64"))
+    rollback(blobs, receipt)
+    assert query(store).keys() == {"i", "p", "x", *columns}
+    assert "note" not in DatasetMetadata.load_from_store("cube++seed", store).metadata
     assert eager_cube.verify_cube(CUBE, store).ok

@@ -19,7 +19,7 @@ from kartothek_cube.core.testing import (
     TIME_TO_FREEZE_ISO_QUOTED,
     cm_frozen_time,
 )
-from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
+from kartothek_cube.io.eager import build_dataset_indices, read_table, store_dataframes_as_dataset
 from kartothek_cube.io.iter import store_dataframes_as_dataset__iter
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
 from tests.support.stored_files import (
@@ -75,6 +75,7 @@ def test_layout(io, store_factory):
         "metadata": {"creation_time": TIME_TO_FREEZE_ISO, "m": 1},
         "partitions": files,
         "partition_keys": ["p"],
+        "kartothek_cube_widths": {},
     }
     assert keys(store_factory) == {
         "u.by-dataset-metadata.json",
@@ -327,7 +328,7 @@ def test_schemas_have_to_agree(io, memory, other):
 
 def test_width_does_not_matter(io, memory):
     io.store(memory, [frame(x=np.array([1], "int8")), frame(x=np.array([2], "int32"))])
-    assert [df["x"].dtype for df in io.read(memory)] == ["int8", "int32"]
+    assert [df["x"].dtype for df in io.read(memory)] == ["int32", "int32"]
     assert read_table("u", memory)["x"].tolist() == [1, 2]
 
 
@@ -495,3 +496,21 @@ def test_failing_iterator_leaves_no_dataset(memory):
     with pytest.raises(RuntimeError, match="no more"):
         store_dataframes_as_dataset__iter(inputs(), memory, "u")
     assert not DatasetMetadata.exists("u", memory)
+
+
+@pytest.mark.parametrize("method", ["store", "update"])
+def test_an_index_on_nulls_is_refused_and_leaves_nothing(io, memory, method):
+    nulls = XY.assign(n=[None] * len(XY))
+    with pytest.raises(NotImplementedError, match="Cannot index dataset u by n: all values are null"):
+        getattr(io, method)(memory, [nulls, nulls], secondary_indices=["n"])
+    assert keys(memory) == set()
+    io.store(memory, [nulls, XY.assign(n=1.5)], secondary_indices=["n"])
+    check_integrity(memory)
+
+
+def test_no_index_is_built_on_nulls(memory):
+    store_dataframes_as_dataset(memory, "u", [XY.assign(n=[None] * len(XY))])
+    before = keys(memory)
+    with pytest.raises(NotImplementedError, match="by column n of type null: all values are null"):
+        build_dataset_indices(memory, "u", ["n"])
+    assert keys(memory) == before

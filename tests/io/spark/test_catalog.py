@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
@@ -16,6 +18,7 @@ from kartothek_cube.io.eager_cube import (
     keep_cube_history,
     list_cube_history,
     remove_partitions,
+    update_schema,
 )
 from kartothek_cube.io.spark import create_frame
 
@@ -186,3 +189,79 @@ def test_one_table_per_dataset(spark, url, catalog):
     name = catalog("more_cells", VIEW, dataset="more", columns="w")
     spark.sql(f"INSERT INTO {name} BY NAME SELECT 2L AS x, 0L AS p, 7L AS w")
     assert xs(spark.sql(f"SELECT x FROM {name} WHERE w >= 6")) == [1, 2]
+
+
+TABLES_WITHOUT_OPTIONS = {
+    "saveAsTable": lambda df, options: df.write.format("kartothek_cube").options(**options).saveAsTable("t"),
+    "append": lambda df, options: df.write.saveAsTable("t", "kartothek_cube", "append", **options),
+    "overwrite": lambda df, options: df.write.saveAsTable("t", "KARTOTHEK_CUBE", mode="overwrite", **options),
+    "writeTo": lambda df, options: df.writeTo("t").using("kartothek_cube").options(**options).create(),
+    "columns": lambda df, options: df.sparkSession.sql(
+        "/* new */ CREATE TABLE IF NOT EXISTS `t` (x BIGINT)\n  USING kartothek_cube OPTIONS "
+        f"(store '{options['store']}', cube 'cube')"
+    ),
+    "createTable": lambda df, options: df.sparkSession.catalog.createTable(
+        "t", source="kartothek_cube", schema=df.schema, **options
+    ),
+}
+
+
+@pytest.mark.parametrize("create", TABLES_WITHOUT_OPTIONS.values(), ids=TABLES_WITHOUT_OPTIONS)
+def test_tables_that_could_not_be_read_are_not_created(spark, url, create):
+    df = create_frame(cells([1]), spark)
+    with pytest.raises(
+        AnalysisException, match=r"CREATE TABLE .* without columns; to write rows, use save\(\)"
+    ):
+        create(df, {"store": url, "cube": "cube", **NEW})
+    assert not spark.catalog.tableExists("t")
+    assert not list(Path(url.removeprefix("hfs://")).iterdir())
+
+
+def test_tables_of_other_formats_are_created_as_before(spark):
+    df = create_frame(cells([1]), spark)
+    try:
+        df.write.format("parquet").saveAsTable("t")
+        df.writeTo("t2").using("parquet").create()
+        spark.sql("ALTER TABLE t ADD COLUMN w INT")
+        spark.sql("CREATE TABLE t3 (x BIGINT) USING parquet")
+        assert spark.table("t").columns == ["x", "p", "v", "w"]
+    finally:
+        for name in ("t", "t2", "t3"):
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.mark.parametrize(
+    "table, change",
+    [
+        ("sales", "ADD COLUMN w INT"),
+        ("default.sales", "ADD COLUMNS (w INT, w2 INT)"),
+        ("`sales`", "DROP COLUMN v"),
+        ("sales", "RENAME COLUMN v TO w"),
+        ("spark_catalog.default.`sales`", "ALTER COLUMN v TYPE DOUBLE"),
+        ("sales", "CHANGE COLUMN v TYPE DOUBLE"),
+        ("sales", "REPLACE COLUMNS (x BIGINT)"),
+    ],
+)
+def test_columns_of_a_table_are_not_altered(spark, url, catalog, table, change):
+    build_cube(cells(range(4)), CUBE, url)
+    name = catalog()
+    with pytest.raises(AnalysisException, match=f"Use update_schema, then drop and create {table}"):
+        spark.sql(f"-- a comment\nALTER TABLE {table} {change}")
+    assert spark.table(name).columns == ["p", "v", "x"] and xs(spark.table(name)) == [0, 1, 2, 3]
+
+
+def test_a_table_may_have_properties_and_comments(spark, url, catalog):
+    build_cube(cells(range(4)), CUBE, url)
+    name = catalog()
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('a' = 'b')")
+    spark.sql(f"ALTER TABLE {name} ALTER COLUMN p COMMENT 'parity'")
+    assert xs(spark.table(name)) == [0, 1, 2, 3]
+
+
+def test_columns_that_the_cube_has_no_more_are_named(spark, url, catalog):
+    build_cube(cells(range(4)), CUBE, url)
+    name = catalog()
+    update_schema(CUBE, url, rename={"v": "w"})
+    with pytest.raises(AnalysisException, match=r"no column\(s\) v of this .*: drop and create") as caught:
+        spark.table(name).collect()
+    assert "Traceback" not in str(caught.value)

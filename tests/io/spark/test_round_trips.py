@@ -108,7 +108,7 @@ def test_columns_survive_in_cubes(spark, frame, url, write):
     result = query_cube_spark(CUBE, url).orderBy("x")
     source = spark.read.format("kartothek_cube").load(url, cube="cube").orderBy("x")
     for df in (result, source):
-        assert dict(df.dtypes) == stored_types(frame)
+        assert dict(df.dtypes) == dict(frame.dtypes)
         assert df.select(frame.columns).collect() == frame.orderBy("x").collect()
 
 
@@ -145,19 +145,8 @@ def test_columns_survive_in_datasets(frame, url):
     store_dataset_from_spark(frame, url, "uuid", partition_on="p")
     assert values(pa.concat_tables(read_dataset_as_arrow("uuid", url))) == EXPECTED
     df = read_dataset_as_spark("uuid", url).orderBy("x")
-    assert dict(df.dtypes) == stored_types(frame)
+    assert dict(df.dtypes) == dict(frame.dtypes)
     assert df.select(frame.columns).collect() == frame.orderBy("x").collect()
-
-
-def stored_types(frame) -> dict[str, str]:
-    """Types as schemas of datasets know them."""
-    wide = {
-        "tinyint": "bigint",
-        "smallint": "bigint",
-        "int": "bigint",
-        "float": "double",
-    }
-    return {name: wide.get(kind, kind) for name, kind in frame.dtypes}
 
 
 KEYS = {

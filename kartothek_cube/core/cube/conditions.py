@@ -497,14 +497,18 @@ def _check_operands(*operands: object) -> None:
 
 
 def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
-    """Conditions of no condition, one, an iterable of them, or a conjunction."""
+    """Conditions of no condition, one, an iterable of them, or a conjunction, also as an element."""
     if isinstance(conditions, Conjunction):
         return conditions.conditions
-    elements = converter_tuple(conditions)
-    for element in elements:
-        if not isinstance(element, Condition | Disjunction):
+    result: list[Condition | Disjunction] = []
+    for element in converter_tuple(conditions):
+        if isinstance(element, Conjunction):
+            result += element.conditions
+        elif isinstance(element, Condition | Disjunction):
+            result.append(element)
+        else:
             raise TypeError(f"A conjunction is made of conditions, not {type(element).__name__}: {element!r}")
-    return elements  # type: ignore[return-value]
+    return tuple(result)
 
 
 @attrs.frozen

@@ -351,10 +351,11 @@ def _repeat_value(value: pa.Scalar, length: int) -> pa.Array:
 
 
 def _output_columns(context: ReadContext, tables: Sequence[pa.Table]) -> list[str]:
-    if context.columns is None:
-        return list(tables[0].column_names) if tables else list(context.schema.names)
-    extra = set(tables[0].column_names) - set(context.schema.names) if tables and context.row_index else set()
-    return [*context.columns, *extra]
+    # files may have columns that are null throughout and absent in others, and so not in the schema
+    in_schema = set(context.schema.names)
+    stored = tables[0].column_names if tables else context.schema.names
+    columns = [name for name in stored if name in in_schema] if context.columns is None else context.columns
+    return [*columns, *(name for name in stored if context.row_index and name not in in_schema)]
 
 
 def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:

@@ -24,6 +24,7 @@ __all__ = (
     "SchemaConflictError",
     "StateNotFoundError",
     "UnknownOutcomeError",
+    "abbreviate_text",
     "check_names",
     "format_count",
     "nearest_names",
@@ -412,6 +413,20 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
         if self.left:
             message += f" Could not be rolled back, look at them: {', '.join(self.left)}."
         super().__init__(message)
+
+
+#: characters of a value in a message or display: enough for some comparisons, and for the first of a list
+_MAX_TEXT = 200
+
+
+def abbreviate_text(text: str, limit: int = _MAX_TEXT) -> str:
+    """
+    The beginning of a long text, and how long it is.
+
+    >>> abbreviate_text("STORE_ID in [1, 2, 3, 4, 5]", limit=16)
+    'STORE_ID in [1, … (27 characters)'
+    """
+    return text if len(text) <= limit else f"{text[:limit].rstrip()} … ({len(text):,} characters)"
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:

@@ -319,7 +319,8 @@ def _archive(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name:
         "table": state.table_name,
     }
     key = history_folder(state.uuid) + name
-    blobs.put(key, packb(content), durable=True)
+    # the commit flushes it with its other files, before its header
+    blobs.put(key, packb(content))
     return key
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 
 from kartothek_cube.core.urlencode import quote
@@ -15,6 +16,7 @@ __all__ = (
     "EXTERNAL_INDEX_SUFFIX",
     "HISTORY_DIRECTORY",
     "INDICES_DIRECTORY",
+    "MAX_FILE_NAME",
     "MAX_METADATA_VERSION",
     "METADATA_BASE_SUFFIX",
     "METADATA_FORMAT_JSON",
@@ -25,6 +27,7 @@ __all__ = (
     "SINGLE_TABLE",
     "TABLE_METADATA_FILE",
     "UUID_KEY",
+    "check_column_names",
     "check_metadata_version",
     "check_table_name",
     "check_uuid",
@@ -35,6 +38,7 @@ __all__ = (
     "is_header_key",
     "legacy_index_key",
     "metadata_key_from_uuid",
+    "name_too_long",
     "schema_key",
     "validate_uuid",
 )
@@ -56,6 +60,8 @@ HISTORY_DIRECTORY = "_history"
 DELTA_LOG_DIRECTORY = "_delta_log"
 TABLE_METADATA_FILE = "_common_metadata"
 SINGLE_TABLE = "table"
+#: bytes of a component of a path, in all usual file systems
+MAX_FILE_NAME = 255
 
 METADATA_VERSION_KEY = "dataset_metadata_version"
 UUID_KEY = "dataset_uuid"
@@ -64,6 +70,8 @@ TOMBSTONES_KEY = "kartothek_cube_going"
 
 _UUID = re.compile(r"[A-Za-z0-9+\-_]+")
 _TABLE = re.compile(rf"(?!(\.|\.\.|{INDICES_DIRECTORY})$)[^/\\]+")
+#: columns that pyarrow.dataset adds to those of files
+_VIRTUAL_COLUMNS = {"__filename", "__fragment_index", "__batch_index", "__last_in_fragment"}
 _FORMAT_SUFFIXES = {"json": METADATA_FORMAT_JSON, "msgpack": METADATA_FORMAT_MSGPACK}
 
 
@@ -82,6 +90,30 @@ def check_table_name(table: object) -> None:
     """Raise ValueError unless a table name is one legal component of a storage key."""
     if not isinstance(table, str) or _TABLE.fullmatch(table) is None or not table.isprintable():
         raise ValueError(f"{table!r} cannot be the name of a table: it is no component of a storage key")
+
+
+def check_column_names(names: Iterable[str]) -> None:
+    """Raise ValueError for columns that other engines could not read.
+
+    >>> check_column_names(["CITY", "__filename"])
+    Traceback (most recent call last):
+    ValueError: Column '__filename' has a name that pyarrow.dataset reserves for a virtual column; rename it
+    """
+    for name in names:
+        if name in _VIRTUAL_COLUMNS:
+            raise ValueError(
+                f"Column {name!r} has a name that pyarrow.dataset reserves for a virtual column; rename it"
+            )
+        if "\0" in name:
+            raise ValueError(f"Column {name!r} has a NUL in its name, where other engines end it; rename it")
+
+
+def name_too_long(name: str) -> ValueError:
+    """Error about a component of a key that is too long for a file or directory."""
+    return ValueError(
+        f"{name[:60]}… has {len(name)} bytes, too many for the name of a file or directory "
+        f"({MAX_FILE_NAME}): shorten the name of the column or dataset, or the value of the partition"
+    )
 
 
 def check_metadata_version(version: int) -> None:

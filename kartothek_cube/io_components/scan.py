@@ -125,11 +125,13 @@ def _scan_filtered(
 ) -> FileRows:
     """The same with one filter for all files."""
     if mapping is None and columns != [] and can_use_polars(keys):
-        rows = _scan_with_polars(blobs, keys, columns, predicates)
+        rows = _scan_with_polars(blobs, keys, columns, predicates, schema)
         if rows is not None:
             return FileRows(type_null_columns(to_memory(rows.table), schema), rows.lengths)
     tables = list(read_files(blobs, keys, columns, predicates, schema=schema, mapping=mapping))
     metadata, names = tables[0].schema.metadata, tables[0].column_names
+    if columns is None:
+        names = [name for name in names if name in schema.names]
     # without columns, the number of rows would be lost
     table = concat_tables([table.select(names) if names else table for table in tables], schema, keys[0])
     table = table.replace_schema_metadata(metadata) if names else table
@@ -150,14 +152,18 @@ def can_use_polars(keys: Sequence[str]) -> bool:
 
 
 def _scan_with_polars(
-    blobs: BlobStore, keys: Sequence[str], columns: Sequence[str] | None, predicates: PredicatesType
+    blobs: BlobStore,
+    keys: Sequence[str],
+    columns: Sequence[str] | None,
+    predicates: PredicatesType,
+    schema: pa.Schema,
 ) -> FileRows | None:
     """The same by Polars; None for types that it does not have."""
     errors = _import_polars().exceptions
     sources, options = _locate(blobs, keys)
     first = sources[0]
     stored = _schema_of_content(first, keys[0]) if isinstance(first, bytes) else read_schema(blobs, keys[0])
-    columns = stored.names if columns is None else columns
+    columns = [name for name in stored.names if name in schema.names] if columns is None else columns
     names = list(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))
     types = _select_types(stored, names)
     if types is None or not columns:

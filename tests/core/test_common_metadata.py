@@ -230,7 +230,7 @@ def test_compatible_nothing():
         {"x": pa.float64(), "y": pa.string()},
         {"x": pa.string(), "y": pa.string()},
         {"x": pa.int64()},
-        {"x": pa.int64(), "y": pa.string(), "z": pa.null()},
+        {"x": pa.int64(), "y": pa.string(), "z": pa.int64()},
         {"x": pa.int64(), "y": pa.binary()},
     ],
 )
@@ -276,6 +276,12 @@ def test_conflict_with_a_stored_schema_says_what_to_do(stored, given, remedy, fi
     assert head.split() == ["column", "stored", "given", "what", "to", "do"]
     assert row.startswith(f"x       {stored}")
     assert row.endswith(f"  {given}  {remedy}".replace('"x"', "'x'"))
+
+
+def test_a_column_of_nulls_may_be_absent_in_others():
+    reference, other = schema("left", x=pa.int64()), schema("right", x=pa.int64(), z=pa.null())
+    for schemas in ([reference, other], [other, reference]):
+        assert common_metadata.validate_compatible(schemas).names == ["x"]
 
 
 def test_incompatible_order():

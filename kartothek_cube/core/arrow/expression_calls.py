@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any, TypeAlias
 
 import attrs
@@ -52,27 +51,41 @@ def decode_expression(expression: pc.Expression) -> Expression | None:
         return None
 
 
+#: nested calls are one with all arguments: a chain of comparisons is as deep as it is long
+_ASSOCIATIVE = {"and", "and_kleene", "or", "or_kleene"}
+
+
 def _decode(parts: Iterator[tuple[str, str]], scalars: pa.RecordBatch) -> Expression:
-    kind, value = next(parts)
-    if kind == "literal":
-        return scalars.column(int(value))[0]
-    if kind == "field_ref":
-        return Field((value,))
-    if kind == "nested_field_ref":
-        return Field(tuple(next(parts)[1] for _ in range(int(value))))
-    if kind != "call":
-        raise ValueError(f"unknown part of an expression: {kind}")
-    arguments: list[Expression] = []
-    options: Mapping[str, Any] = {}
+    # not recursive, as the depth of an expression is that of a query that another engine accepts
+    calls: list[tuple[str, list[Expression], dict[str, Any]]] = []
     while True:
-        kind, inner = next(parts)
-        if kind == "end":
-            return Call(value, tuple(arguments), options)
+        kind, value = next(parts)
+        part: Expression
+        if kind == "call":
+            calls.append((value, [], {}))
+            continue
         if kind == "options":
-            fields = scalars.column(int(inner))
-            options = {field.name: fields.field(i)[0] for i, field in enumerate(fields.type)}
+            fields = scalars.column(int(value))
+            calls[-1][2].update({field.name: fields.field(i)[0] for i, field in enumerate(fields.type)})
+            continue
+        if kind == "end":
+            function, arguments, options = calls.pop()
+            part = Call(function, tuple(arguments), options)
+        elif kind == "literal":
+            part = scalars.column(int(value))[0]
+        elif kind == "field_ref":
+            part = Field((value,))
+        elif kind == "nested_field_ref":
+            part = Field(tuple(next(parts)[1] for _ in range(int(value))))
         else:
-            arguments.append(_decode(chain([(kind, inner)], parts), scalars))
+            raise ValueError(f"unknown part of an expression: {kind}")
+        if not calls:
+            return part
+        function, arguments, _ = calls[-1]
+        if isinstance(part, Call) and part.function == function and function in _ASSOCIATIVE:
+            arguments += part.arguments
+        else:
+            arguments.append(part)
 
 
 class _ArrowSchema(ctypes.Structure):
@@ -115,8 +128,11 @@ def fields_of(expression: Expression) -> set[str]:
     >>> fields_of(decode_expression(pc.field("STORE_ID") == pc.field("DAY"))) == {"STORE_ID", "DAY"}
     True
     """
-    if isinstance(expression, Field):
-        return {expression.path[0]}
-    if isinstance(expression, Call):
-        return set().union(*map(fields_of, expression.arguments))
-    return set()
+    fields, parts = set(), [expression]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Field):
+            fields.add(part.path[0])
+        elif isinstance(part, Call):
+            parts += part.arguments
+    return fields

@@ -303,7 +303,8 @@ def commit_state(
             metadata=inherit_tombstones(new.metadata, collections),
             extra={**new.extra, COMMIT_RECORD: record.to_field()},
         )
-        receipt = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, mode)
+        header = render(new, base.header_key)
+        receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot=snapshot)
     except (PreconditionFailed, ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(Exception):
@@ -399,7 +400,9 @@ def commit_copy(
         new = new.copy(metadata=inherit_tombstones(new.metadata, collections), extra=extra)
         header = render(new, base.header_key)
     try:
-        receipt = _put_state(blobs, base, new, header, files, collections, WriteMode.REPLACE, schema)
+        receipt = _put_state(
+            blobs, base, new, header, files, collections, WriteMode.REPLACE, schema, snapshot=before
+        )
     except (PreconditionFailed, ConcurrentWriteError):
         delete_before(blobs, before)
         raise
@@ -433,6 +436,8 @@ def _put_state(
     collections: dict[str, Any],
     mode: WriteMode,
     schema: bytes | None = None,
+    *,
+    snapshot: str | None,
 ) -> CommitReceipt:
     """Put schema file and header of a state, and confirm a first header."""
     replace = mode is WriteMode.REPLACE
@@ -448,7 +453,7 @@ def _put_state(
         names = list_tombstoned_files({TOMBSTONES_KEY: collections})
         names -= {tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
-        blobs.flush(files)
+        blobs.flush(files if snapshot is None else [*files, snapshot])
         check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
         token = compare_and_swap_header(
             blobs, base.uuid, base.header_key, header, base.header_at_key, base.token

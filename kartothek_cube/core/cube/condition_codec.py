@@ -19,7 +19,7 @@ from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_con
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.arrow.types import is_text
-from kartothek_cube.core.errors import check_names, unknown_names
+from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
 from kartothek_cube.core.expressions.predicate import Node, tree_mask
 
 __all__ = (
@@ -50,6 +50,8 @@ _WORD_JOIN = re.compile(
 _AMBIGUOUS_DATE = re.compile(r"\s*\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*", re.DOTALL)
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*", re.ASCII)
 _JSON_SCALARS = (str, bool, int, float)
+#: levels of conditions within each other, for each of which a copy needs about ten of Python's 1,000 frames
+MAX_DEPTH = 50
 # fast path: values of these types are neither null nor unhashable
 _NEVER_NULL = frozenset({str, bytes, bool, int, date, datetime, pd.Timestamp})
 
@@ -60,6 +62,22 @@ class Incomparable:
     __slots__ = ()
 
     _noun: ClassVar[str] = "a condition"
+
+
+def check_depth(conditions: Sequence[Any]) -> None:
+    """Raise ValueError for conditions that are nested too deep to be copied, compared or shown."""
+    level, depth = conditions, 1
+    while level := [inner for outer in level if hasattr(outer, "conditions") for inner in outer.conditions]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(
+        f"Conditions are nested more than {MAX_DEPTH} deep; join them with fewer changes between & and |, or "
+        "compare with many values by isin()"
+    )
 
 
 def to_python_scalar(value: Any) -> Any:
@@ -97,13 +115,15 @@ def check_value(column: str, value: Any) -> None:
         raise TypeError(f"Column {column!r} cannot be compared with a {kind}; use isin() for several values")
     if pd.isna(value):
         raise ValueError(
-            f"Column {column!r} cannot be compared with {value!r}: "
+            f"Column {column!r} cannot be compared with {abbreviate_text(repr(value))}: "
             "conditions never match nulls; use is_null()"
         )
     try:
         hash(value)
     except TypeError as error:
-        raise TypeError(f"Column {column!r} cannot be compared with {value!r}: {error}") from None
+        raise TypeError(
+            f"Column {column!r} cannot be compared with {abbreviate_text(repr(value))}: {error}"
+        ) from None
 
 
 def split_conditions(s: str) -> list[str]:
@@ -126,14 +146,14 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
     match = _CONDITION.fullmatch(s)
     if match is None:
         raise ValueError(
-            f"Cannot parse condition {s!r}; expected: column operator value (text with & = or ) in quotes, "
-            "'' for an empty text)"
+            f"Cannot parse condition {abbreviate_text(repr(s))}; expected: column operator value "
+            "(text with & = or ) in quotes, '' for an empty text)"
         )
     column, operator, quoted, text = match.group("column", "op", "quoted", "value")
     if quoted is None and (text[:1] in _QUOTES or text[-1:] in _QUOTES):
         raise ValueError(
-            f"Cannot parse condition {s!r}: unbalanced quote; expected: column operator 'value', "
-            "with '' for a quote in the value"
+            f"Cannot parse condition {abbreviate_text(repr(s))}: unbalanced quote; expected: "
+            "column operator 'value', with '' for a quote in the value"
         )
     check_column(s, column, all_types)
     operator = "==" if operator == "=" else operator
@@ -142,7 +162,7 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
 
 def check_column(s: str, column: str, all_types: Mapping[str, pa.DataType]) -> None:
     """Raise for the text of a condition on an unknown column."""
-    check_names(f"Condition {s!r}: ", "column", [column], all_types)
+    check_names(f"Condition {abbreviate_text(repr(s))}: ", "column", [column], all_types)
 
 
 def parse_value(s: str, column: str, text: str, all_types: Mapping[str, pa.DataType]) -> Any:
@@ -162,7 +182,10 @@ def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: C
         return convert(text)
     except ValueError as error:
         expected = f"column {column!r} has type {dtype}"
-        raise ValueError(f"Condition {s!r}: {text!r} does not fit, {expected} ({error})") from error
+        raise ValueError(
+            f"Condition {abbreviate_text(repr(s))}: {abbreviate_text(repr(text))} does not fit, "
+            f"{expected} ({error})"
+        ) from error
 
 
 def check_words(text: str, types: Mapping[str, pa.DataType]) -> None:
@@ -170,8 +193,8 @@ def check_words(text: str, types: Mapping[str, pa.DataType]) -> None:
     for match in _WORD_JOIN.finditer(_QUOTED.sub("''", text)):
         if match["sign"] or match["column"] in types:
             raise ValueError(
-                f"Cannot parse condition {text!r}; join conditions by & | ~ instead of and, or, not; "
-                "text with these words and a comparison needs quotes"
+                f"Cannot parse condition {abbreviate_text(repr(text))}; join conditions by & | ~ instead of "
+                "and, or, not; text with these words and a comparison needs quotes"
             )
 
 
@@ -240,25 +263,34 @@ def next_prefix(prefix: str) -> str | None:
     return None
 
 
-def from_json(element: dict[str, Any], classes: Mapping[str, type], inner: Mapping[str, type]) -> Any:
+def from_json(
+    element: dict[str, Any], classes: Mapping[str, type], inner: Mapping[str, type], depth: int = 1
+) -> Any:
     """Make a condition from its JSON form; raises TypeError or ValueError.
 
     ``classes`` are those of a condition, ``inner`` those of conditions within a disjunction or conjunction.
     """
     if not isinstance(element, dict):
-        raise TypeError(f"A condition in JSON is an object, not a {type(element).__name__}: {element!r}")
+        raise TypeError(
+            f"A condition in JSON is an object, not a {type(element).__name__}: "
+            f"{abbreviate_text(repr(element))}"
+        )
     if "type" not in element:
-        raise ValueError(f"A condition in JSON has a 'type', which is missing in {element!r}")
+        raise ValueError(
+            f"A condition in JSON has a 'type', which is missing in {abbreviate_text(repr(element))}"
+        )
     cls = classes.get(element["type"]) if isinstance(element["type"], str) else None
     if cls is None:
         raise TypeError(f"A condition in JSON: {unknown_names('type', [element['type']], classes)}")
     fields = {name: value for name, value in element.items() if name != "type"}
     if isinstance(fields.get("conditions"), list):
-        fields["conditions"] = [from_json(single, inner, inner) for single in fields["conditions"]]
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+        fields["conditions"] = [from_json(c, inner, inner, depth + 1) for c in fields["conditions"]]
     try:
         return cls(**fields)
     except TypeError as error:
-        raise TypeError(f"A condition in JSON, {element!r}: {error}") from error
+        raise TypeError(f"A condition in JSON, {abbreviate_text(repr(element))}: {error}") from error
 
 
 def to_json(condition: Any) -> dict[str, Any]:
@@ -274,8 +306,8 @@ def to_json(condition: Any) -> dict[str, Any]:
             if single is not None and not isinstance(single, _JSON_SCALARS):
                 kind = type(single).__name__
                 raise TypeError(
-                    f"The {name} of condition {condition} has no form in JSON, being a {kind}; "
-                    "str, bool, int and float have one"
+                    f"The {name} of condition {abbreviate_text(str(condition))} has no form in JSON, "
+                    f"being a {kind}; str, bool, int and float have one"
                 )
     return fields
 
@@ -366,13 +398,14 @@ def parse_joined(text: str) -> JoinedTexts | ConditionText:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.text, self.position = text, 0
+        self.text, self.position, self.depth = text, 0, 0
 
     def error(self) -> ConditionSyntaxError:
         place = self.text[self.position :].strip()
         return ConditionSyntaxError(
-            f"Cannot parse condition {self.text!r} at {place!r}; write: column operator value, joined by "
-            "& | ~ and parentheses; text with one of these needs quotes, with '' for a quote in the value"
+            f"Cannot parse condition {abbreviate_text(repr(self.text))} at {abbreviate_text(repr(place))}; "
+            "write: column operator value, joined by & | ~ and parentheses; "
+            "text with one of these needs quotes, with '' for a quote in the value"
         )
 
     def next_character(self) -> str:
@@ -400,15 +433,17 @@ class _Parser:
         return parts[0] if len(parts) == 1 else JoinedTexts(operator, parts)
 
     def single(self) -> JoinedTexts | ConditionText:
-        if self.accept("~"):
-            return JoinedTexts("~", [self.single()])
-        if self.accept("("):
-            inner = self.alternatives()
-            if not self.accept(")"):
-                raise self.error()
-            return inner
-        self.next_character()
-        return self.condition()
+        is_negated = self.accept("~")
+        if not is_negated and not self.accept("("):
+            return self.condition()
+        self.depth += 1
+        if self.depth > 2 * MAX_DEPTH:  # parentheses around each single condition as well
+            raise _too_deep()
+        inner = JoinedTexts("~", [self.single()]) if is_negated else self.alternatives()
+        if not is_negated and not self.accept(")"):
+            raise self.error()
+        self.depth -= 1
+        return inner
 
     def condition(self) -> ConditionText:
         for operator, form in _FORMS:

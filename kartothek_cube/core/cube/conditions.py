@@ -21,6 +21,7 @@ from kartothek_cube.core.cube.condition_codec import (
     Incomparable,
     JoinedTexts,
     check_column,
+    check_depth,
     check_value,
     check_values,
     check_words,
@@ -39,6 +40,7 @@ from kartothek_cube.core.cube.condition_codec import (
     to_python_scalar_keep_int,
     to_value_tuple,
 )
+from kartothek_cube.core.errors import abbreviate_text
 from kartothek_cube.core.expressions.literal import LiteralType, exact_literal
 from kartothek_cube.core.expressions.predicate import AllOf, AnyOf, Node
 
@@ -185,8 +187,9 @@ class Condition(_Operand, ABC):
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"The condition {self} is neither true nor false. Join conditions by '&', '|' and '~' instead of "
-            "'and', 'or' and 'not', and write C(...).in_interval(a, b), or two conditions, instead of "
+            f"The condition {abbreviate_text(str(self))} is neither true nor false. "
+            "Join conditions by '&', '|' and '~' instead of 'and', 'or' and 'not', and "
+            "write C(...).in_interval(a, b), or two conditions, instead of "
             "'a <= C(...) < b'."
         )
 
@@ -493,18 +496,28 @@ class NotNullCondition(Condition):
 def _check_operands(*operands: object) -> None:
     for operand in operands:
         if not isinstance(operand, Condition | Conjunction | Disjunction):
-            raise TypeError(f"Only conditions can be joined, not {type(operand).__name__}: {operand!r}")
+            raise TypeError(
+                f"Only conditions can be joined, not {type(operand).__name__}: "
+                f"{abbreviate_text(repr(operand))}"
+            )
 
 
 def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
-    """Conditions of no condition, one, an iterable of them, or a conjunction."""
+    """Conditions of no condition, one, an iterable of them, or a conjunction, also as an element."""
     if isinstance(conditions, Conjunction):
         return conditions.conditions
-    elements = converter_tuple(conditions)
-    for element in elements:
-        if not isinstance(element, Condition | Disjunction):
-            raise TypeError(f"A conjunction is made of conditions, not {type(element).__name__}: {element!r}")
-    return elements  # type: ignore[return-value]
+    result: list[Condition | Disjunction] = []
+    for element in converter_tuple(conditions):
+        if isinstance(element, Conjunction):
+            result += element.conditions
+        elif isinstance(element, Condition | Disjunction):
+            result.append(element)
+        else:
+            raise TypeError(
+                f"A conjunction is made of conditions, not {type(element).__name__}: "
+                f"{abbreviate_text(repr(element))}"
+            )
+    return tuple(result)
 
 
 @attrs.frozen
@@ -521,6 +534,8 @@ class Conjunction(_Operand):
     ------
     TypeError
         Something else is passed.
+    ValueError
+        The conditions are nested more than 50 deep.
 
     Examples
     --------
@@ -529,6 +544,9 @@ class Conjunction(_Operand):
     """
 
     conditions: tuple[Condition | Disjunction, ...] = attrs.field(converter=_to_conditions)
+
+    def __attrs_post_init__(self) -> None:
+        check_depth(self.conditions)
 
     @classmethod
     def from_two(cls, left: ConditionTree, right: ConditionTree) -> Conjunction:
@@ -654,7 +672,9 @@ class Conjunction(_Operand):
         literals: list[LiteralType] = []
         for condition in self.conditions:
             if isinstance(condition, Disjunction):
-                raise ValueError(f"Conditions joined by '|' are no single conjunction: {condition}")
+                raise ValueError(
+                    f"Conditions joined by '|' are no single conjunction: {abbreviate_text(str(condition))}"
+                )
             literals += condition.predicate_part
         return literals or None
 
@@ -677,7 +697,10 @@ class Conjunction(_Operand):
                 continue
             columns = _columns(condition)
             if len(columns) > 1:
-                raise ValueError(f"The columns of conditions joined by '|' cannot be split: {condition}")
+                raise ValueError(
+                    f"The columns of conditions joined by '|' cannot be split: "
+                    f"{abbreviate_text(str(condition))}"
+                )
             groups.setdefault(columns.pop(), []).append(condition)
         return {name: Conjunction(conditions) for name, conditions in groups.items()}
 
@@ -759,7 +782,7 @@ class Disjunction(_Operand):
     TypeError
         Something else is passed.
     ValueError
-        Nothing is passed.
+        Nothing is passed, or conditions that are nested more than 50 deep.
 
     Examples
     --------
@@ -770,6 +793,9 @@ class Disjunction(_Operand):
     """
 
     conditions: tuple[Condition | Conjunction, ...] = attrs.field(converter=_to_alternatives)
+
+    def __attrs_post_init__(self) -> None:
+        check_depth(self.conditions)
 
     @property
     def active(self) -> bool:
@@ -796,8 +822,8 @@ class Disjunction(_Operand):
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"The condition {self} is neither true nor false. Join conditions by '&', '|' and '~' instead of "
-            "'and', 'or' and 'not'."
+            f"The condition {abbreviate_text(str(self))} is neither true nor false. "
+            "Join conditions by '&', '|' and '~' instead of 'and', 'or' and 'not'."
         )
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.expression_calls import Call, Expression, Field, decode_expression
 from kartothek_cube.core.arrow.types import is_text
+from kartothek_cube.core.cube.condition_codec import MAX_DEPTH
 from kartothek_cube.core.cube.conditions import COMPARISONS, C, Condition, Conjunction, Disjunction
 
 __all__ = ("ImpliedCondition", "imply_condition")
@@ -27,6 +28,8 @@ _OPERATORS = {
     "greater_equal": ">=",
 }
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+#: levels of an expression, each of which may be two of a condition
+_MAX_DEPTH = MAX_DEPTH // 2 - 1
 #: ``null_matching_behavior`` of ``is_in`` by which a null in the list equals a null in the column
 _MATCH = 0
 
@@ -52,10 +55,13 @@ class _Translator:
     # what a *false* part implies.
 
     def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
+        self.types = {field.name: field.type for field in schema}
 
-    def implied(self, part: Expression, outcome: bool) -> ImpliedCondition | None:
+    def implied(self, part: Expression, outcome: bool, depth: int = 0) -> ImpliedCondition | None:
         """What the outcome of a part implies."""
+        if depth > _MAX_DEPTH:
+            return None
+        imply = partial(self.implied, depth=depth + 1)
         if isinstance(part, Field):
             dtype = self._type(part)
             return C(part.path[0]) == outcome if dtype is not None and pat.is_boolean(dtype) else None
@@ -63,16 +69,14 @@ class _Translator:
             return None if part.as_py() is outcome else self._never()
         arguments = part.arguments
         if part.function in ("and_kleene", "and", "or_kleene", "or"):
-            parts = [self.implied(argument, outcome) for argument in arguments]
+            parts = [imply(argument, outcome) for argument in arguments]
             return _all_of(parts) if part.function.startswith("and") == outcome else _any_of(parts)
         if part.function == "invert":
-            return self.implied(arguments[0], not outcome)
+            return imply(arguments[0], not outcome)
         if part.function == "if_else":
             test, then, other = arguments
             chosen = ((True, then), (False, other))
-            return _any_of(
-                [_all_of([self.implied(test, is_met), self.implied(p, outcome)]) for is_met, p in chosen]
-            )
+            return _any_of([_all_of([imply(test, is_met), imply(p, outcome)]) for is_met, p in chosen])
         if part.function in ("is_null", "is_valid"):
             return self._null_test(arguments[0], is_null=(part.function == "is_null") == outcome)
         if part.function == "is_in":
@@ -85,12 +89,10 @@ class _Translator:
 
     def _type(self, part: Expression) -> pa.DataType | None:
         """Type of a column; None for fields in a column, and unknown columns."""
-        if not isinstance(part, Field) or len(part.path) > 1 or part.path[0] not in self.schema.names:
-            return None
-        return self.schema.field(part.path[0]).type
+        return self.types.get(part.path[0]) if isinstance(part, Field) and len(part.path) == 1 else None
 
     def _never(self) -> Condition:
-        return C(self.schema.names[0]).isin([])
+        return C(next(iter(self.types))).isin([])
 
     def _null_test(self, operand: Expression, *, is_null: bool) -> Condition | None:
         dtype = self._type(operand)
@@ -148,7 +150,9 @@ class _Translator:
 
 def _all_of(parts: Sequence[ImpliedCondition | None]) -> ImpliedCondition | None:
     implied = [part for part in parts if part is not None]
-    return reduce(Conjunction.from_two, implied[1:], implied[0]) if implied else None
+    if len(implied) < 2:
+        return implied[0] if implied else None
+    return Conjunction([c for p in implied for c in (p.conditions if isinstance(p, Conjunction) else (p,))])
 
 
 def _any_of(parts: Sequence[ImpliedCondition | None]) -> ImpliedCondition | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -53,11 +54,17 @@ class HeaderBlob(NamedTuple):
 
 
 class TableSchema(NamedTuple):
-    """Table of a dataset and its schema, or the schema of the partition keys if no table was chosen."""
+    """Table of a dataset and its schema; the schemas of several tables if none of them was chosen."""
 
     table_name: str
     schema: SchemaWrapper | None = None
-    key_schema: SchemaWrapper | None = None
+    #: by table, sorted
+    table_schemas: Mapping[str, SchemaWrapper] | None = None
+
+    @property
+    def key_schema(self) -> SchemaWrapper | None:
+        """A schema that types the partition keys, which all tables have."""
+        return self.schema or next(iter((self.table_schemas or {}).values()), None)
 
 
 def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> HeaderBlob:
@@ -158,17 +165,15 @@ def read_schemas(
     exact: bool = False,
 ) -> TableSchema:
     """Table of a dataset and its schema, out of the schema file; if `exact`, a version without substitute."""
-    # Without a table name, several tables have no common schema; the first one types the partition keys.
+    # without a table name, several tables have no common schema
     tables = sorted(partitions.files)
     if table_name is not None and tables and table_name not in tables:
         raise ValueError(f"Dataset {uuid!r}: {unknown_names('table', [table_name], tables)}")
     if table_name is None and not tables:
         return _find_table(uuid, blobs, schema_version, exact)
     if table_name is None and len(tables) > 1:
-        return TableSchema(
-            SINGLE_TABLE,
-            key_schema=read_schema_metadata(uuid, blobs, tables[0], schema_version=schema_version),
-        )
+        read = partial(read_schema_metadata, uuid, blobs, schema_version=schema_version)
+        return TableSchema(SINGLE_TABLE, table_schemas={table: read(table) for table in tables})
     name = table_name or tables[0]
     schema = read_schema_metadata(uuid, blobs, name, schema_version=schema_version, exact=exact)
     return TableSchema(name, schema)
@@ -195,7 +200,9 @@ def _find_table(uuid: str, blobs: BlobStore, schema_version: str | None, exact: 
         if not tables:
             raise
     first = read_schema_metadata(uuid, blobs, tables[0], schema_version=schema_version)
-    return TableSchema(tables[0], first) if len(tables) == 1 else TableSchema(SINGLE_TABLE, key_schema=first)
+    if len(tables) == 1:
+        return TableSchema(tables[0], first)
+    return TableSchema(SINGLE_TABLE, table_schemas={tables[0]: first})
 
 
 @dataclass(eq=False)

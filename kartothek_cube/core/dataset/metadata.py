@@ -85,8 +85,8 @@ class DatasetMetadataBase(CopyMixin):
         Name of the table.
     extra
         Unknown fields of the header, written back unchanged.
-    key_schema
-        Types of the partition keys where there is no ``schema``, as in a dataset with several tables.
+    table_schemas
+        Schemas by table where there is no ``schema``, as in a dataset with several tables.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class DatasetMetadataBase(CopyMixin):
         table_name: str = SINGLE_TABLE,
         *,
         extra: Mapping[str, Any] | None = None,
-        key_schema: SchemaWrapper | None = None,
+        table_schemas: Mapping[str, SchemaWrapper] | None = None,
     ) -> None:
         check_uuid(uuid)
         self.uuid = uuid
@@ -138,7 +138,7 @@ class DatasetMetadataBase(CopyMixin):
         tables = list(self.partition_table.files)
         self.table_name = tables[0] if table_name == SINGLE_TABLE and len(tables) == 1 else table_name
         self.extra: dict[str, Any] = dict(extra or {})
-        self.key_schema = key_schema
+        self.table_schemas: dict[str, SchemaWrapper] = dict(table_schemas or {})
 
     def copy(self, **kwargs: Any) -> Self:
         """Rebuild the object through its constructor, with some arguments changed.
@@ -184,9 +184,9 @@ class DatasetMetadataBase(CopyMixin):
 
     @property
     def table_meta(self) -> dict[str, SchemaWrapper]:
-        """Table to schema, as kartothek 5.3 has it; deprecated, as there is one table: use ``schema``.
+        """Table to schema, as kartothek 5.3 has it; deprecated, as new datasets have one: use ``schema``.
 
-        Empty if the schema is not loaded.
+        Empty if schemas are not loaded.
 
         Examples
         --------
@@ -199,7 +199,7 @@ class DatasetMetadataBase(CopyMixin):
         ['table']
         """
         warnings.warn("table_meta is deprecated: use schema", DeprecationWarning, stacklevel=2)
-        return {} if self.schema is None else {self.table_name: self.schema}
+        return dict(self.table_schemas) if self.schema is None else {self.table_name: self.schema}
 
     @property
     def index_columns(self) -> set[str]:
@@ -228,7 +228,7 @@ class DatasetMetadataBase(CopyMixin):
 
     def key_columns(self) -> dict[str, pa.Array]:
         """Typed values of the partition keys by column; raises ValueError without schema."""
-        schema = self.key_schema if self.schema is None else self.schema
+        schema = next(iter(self.table_schemas.values()), None) if self.schema is None else self.schema
         return self.partition_table.keys(self.partition_keys, schema)
 
     # storage
@@ -895,12 +895,12 @@ def _build(
         uuid=header[UUID_KEY],
         partitions=partitions,
         metadata=header.get("metadata"),
-        indices=header_indices(header, schemas.schema or schemas.key_schema, owned=owned),
+        indices=header_indices(header, schemas.key_schema, owned=owned),
         metadata_version=header[METADATA_VERSION_KEY],
         explicit_partitions=explicit_partitions,
         partition_keys=partition_keys,
         schema=schemas.schema,
         table_name=schemas.table_name,
         extra=extra_fields(header),
-        key_schema=schemas.key_schema,
+        table_schemas=schemas.table_schemas,
     )

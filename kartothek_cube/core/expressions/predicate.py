@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import boolean_array
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import abbreviate_text, unknown_names
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal, is_null_value, mask_of
 
 __all__ = (
@@ -108,7 +108,9 @@ def check_form(predicates: PredicatesType) -> list[tuple[str, LiteralType]]:
 
 def _check_literal(literal: Any, where: str) -> None:
     if not isinstance(literal, tuple) or len(literal) != 3:
-        raise ValueError(f"{where} should be a tuple (column, operator, value), got {literal!r}.")
+        raise ValueError(
+            f"{where} should be a tuple (column, operator, value), got {abbreviate_text(repr(literal))}."
+        )
     column, op, value = literal
     if op in ("in", "not in") and not is_null_value(value):
         # an iterator would be empty after the first of several files

@@ -28,6 +28,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
 )
 from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
+from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -309,6 +310,7 @@ class SchemaUpdate:
             if name in fixed:
                 raise ValueError(f"{where}: column {name} is {fixed[name]} and cannot be changed")
         targets = [*self.add, *self.rename.values()]
+        check_column_names(targets)
         # a name that becomes free only now is that of another column in older files
         names, counts = set(schema.names), Counter(targets)
         existing = sorted(name for name, count in counts.items() if name in names or count > 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -254,8 +254,9 @@ def validate_compatible(
     Parameters
     ----------
     schemas
-        The schemas. A column that is ``null`` in some may have any type in the others; all else has to agree:
-        names, order, and types but for their width.
+        The schemas. A column that is ``null`` in some may have any type in the others; one that is ``null``
+        may also be absent in others, and in the result. All else has to agree: names, order, and types but
+        for their width.
     ignore_pandas
         Whether schemas with and without pandas metadata may be mixed.
 
@@ -353,6 +354,8 @@ def _check_pandas(schemas: list[SchemaWrapper], ignore_pandas: bool) -> None:
 def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:
     """The reference schema, with types from the other schema where it has none."""
     left, right = reference.internal(), schema.internal()
+    if left.names != right.names:
+        left, right = _drop_absent_nulls(left, right.names), _drop_absent_nulls(right, left.names)
     if left.names != right.names or not all(map(_fits, left.types, right.types)):
         raise SchemaConflictError(_difference(reference, schema))
     types = [b if pat.is_null(a) else a for a, b in zip(left.types, right.types, strict=True)]
@@ -360,6 +363,13 @@ def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:
     if left.metadata is not None or right.metadata is not None:
         united = with_pandas_metadata(united, _extensions(left, right))
     return SchemaWrapper(united, reference.origin | schema.origin)
+
+
+def _drop_absent_nulls(schema: pa.Schema, others: Sequence[str]) -> pa.Schema:
+    """The schema without columns of nulls that another one lacks: as in kartothek 5.3, they hold nothing."""
+    names = set(others)
+    fields = [field for field in schema if field.name in names or not pat.is_null(field.type)]
+    return schema if len(fields) == len(schema) else pa.schema(fields, schema.metadata)
 
 
 def _fits(a: pa.DataType, b: pa.DataType) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from simplekv import KeyValueStore
 
+from kartothek_cube.core.naming import name_too_long
 from kartothek_cube.core.store import posix
 from kartothek_cube.core.store.blob_store import (
     Blob,
@@ -353,9 +354,14 @@ class LocalBlobStore(BlobStore):
     @contextmanager
     def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
-        self._make_folder(check_key(key).rpartition("/")[0])
-        path = f"{self.root}/{key}"
-        descriptor, temporary = posix.create_temporary(path, self._perm)
+        folder, path = check_key(key).rpartition("/")[0], f"{self.root}/{key}"
+        try:
+            self._make_folder(folder)
+            descriptor, temporary = posix.create_temporary(path, self._perm)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise name_too_long(max(key.split("/"), key=len)) from error
         try:
             yield descriptor, temporary, path
         except BaseException:

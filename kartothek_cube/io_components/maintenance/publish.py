@@ -31,7 +31,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.file_keys import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, format_count
 from kartothek_cube.core.header import parse_record
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_column_names
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
@@ -170,6 +170,10 @@ def _table_of(state: DatasetMetadata) -> _Table:
         # all Parquet files below it are its partitions, and those of a log would be, too
         raise ValueError(f"{where}: its header does not list its files, as only kartothek 3 wrote it")
     schema = state.schema.internal().remove_metadata()
+    try:
+        check_column_names(schema.names)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     for field in schema:
         _table_type(where, field.name, field.type)
     folded: dict[str, str] = {}

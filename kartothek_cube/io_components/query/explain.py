@@ -12,7 +12,7 @@ from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Disj
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import format_count
+from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions.predicate import Node, columns_of, disjunctive_form, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
@@ -44,7 +44,7 @@ class ConditionPruning:
     Attributes
     ----------
     condition
-        The condition as text.
+        The condition as text; of a long one the beginning.
     by
         ``partition key`` or ``index``, which tell the files that can hold matching rows; or ``rows``: all
         files are read, and the condition is applied to their rows.
@@ -180,11 +180,7 @@ class QueryExplanation:
         return facts
 
     def _condition_rows(self) -> list[tuple[Any, ...]]:
-        return [
-            (d.name, _abbreviate_text(p.condition), p.by, p.kept, p.pruned)
-            for d in self.datasets
-            for p in d.conditions
-        ]
+        return [(d.name, p.condition, p.by, p.kept, p.pruned) for d in self.datasets for p in d.conditions]
 
     def __repr__(self) -> str:
         lines = [f"Query of cube {self.cube}"]
@@ -201,20 +197,6 @@ class QueryExplanation:
             table("Datasets", _HEADER, [_row(dataset) for dataset in self.datasets]),
             table("Conditions", _CONDITION_HEADER, self._condition_rows()),
         )
-
-
-#: characters of a condition in a display: enough for some comparisons, and for the first values of a list
-_MAX_TEXT = 200
-
-
-def _abbreviate_text(text: str, limit: int = _MAX_TEXT) -> str:
-    """
-    The beginning of a long text, and how long it is.
-
-    >>> _abbreviate_text("STORE_ID in [1, 2, 3, 4, 5]", limit=16)
-    'STORE_ID in [1, … (27 characters)'
-    """
-    return text if len(text) <= limit else f"{text[:limit].rstrip()} … ({len(text):,} characters)"
 
 
 _HEADER = ("dataset", "role", "files read", "of", "partitions read", "of", "bytes", "columns read")
@@ -349,7 +331,7 @@ def _condition_pruning(
         by = "partition key"
     elif columns & {*dataset.indices}:
         by = "index"
-    return ConditionPruning(str(condition), by, kept, len(dataset.partition_table) - kept)
+    return ConditionPruning(abbreviate_text(str(condition)), by, kept, len(dataset.partition_table) - kept)
 
 
 def _estimate_bytes(files: AlignedFiles, blobs: BlobStore) -> tuple[int, int | None]:

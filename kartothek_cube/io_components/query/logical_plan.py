@@ -25,7 +25,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_colum
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import check_names
+from kartothek_cube.core.errors import abbreviate_text, check_names
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import (
     Node,
@@ -237,8 +237,8 @@ def _check_projected(condition: Condition | Disjunction, dropped: set[str]) -> N
     """Check that the joined rows have the columns of a condition."""
     if dropped:
         raise ValueError(
-            f"Condition `{condition}` is evaluated on the cells of the result, which have no "
-            f"{', '.join(sorted(dropped))}: add it to dimension_columns"
+            f"Condition `{abbreviate_text(str(condition))}` is evaluated on the cells of the result, "
+            f"which have no {', '.join(sorted(dropped))}: add it to dimension_columns"
         )
 
 
@@ -264,7 +264,7 @@ def _bind_condition(
         described = ", ".join(f"{column} ({types[column]})" for column in sorted(_columns(condition)))
         owners = sorted(name for name in datasets if _columns(condition) & columns.names[name])
         raise TypeError(
-            f"Condition `{condition}` does not fit {on} {described} of "
+            f"Condition `{abbreviate_text(str(condition))}` does not fit {on} {described} of "
             f"dataset{'s' if len(owners) > 1 else ''} {', '.join(owners)}: {exc}"
         ) from exc
     return tree

@@ -352,10 +352,10 @@ def _add_partition_keys(context: ReadContext, rows: FileRows, values: Values) ->
 
 
 def _output_columns(context: ReadContext, table: pa.Table) -> list[str]:
-    if context.columns is None:
-        return list(table.column_names)
-    extra = set(table.column_names) - set(context.schema.names) if context.row_index else set()
-    return [*context.columns, *extra]
+    # files may have columns that are null throughout and absent in others, and so not in the schema
+    in_schema, stored = set(context.schema.names), table.column_names
+    columns = [name for name in stored if name in in_schema] if context.columns is None else context.columns
+    return [*columns, *(name for name in stored if context.row_index and name not in in_schema)]
 
 
 def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:

@@ -155,7 +155,9 @@ def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Ite
     file_schema = make_meta(schema, origin=key)
     expected = [name for name in context.schema.names if name not in context.partition_keys]
     missing = sorted(set(expected) - set(file_schema.names))
-    extra = sorted(set(file_schema.names) - set(expected) - set(context.partition_keys))
+    # columns of nulls that other files lack are not in the schema
+    typed = {field.name for field in file_schema if not pa.types.is_null(field.type)}
+    extra = sorted(typed - set(expected) - set(context.partition_keys))
     if missing:
         yield _problem(context, "file-schema", key, f"columns are missing: {', '.join(missing)}", missing[0])
     if extra:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Ints, is_nested, storage_type, widen
+from kartothek_cube.core.arrow.types import Ints, is_nested, is_text, storage_type, widen
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -30,7 +30,15 @@ from kartothek_cube.core.errors import (
     unknown_names,
 )
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE, check_table_name
+from kartothek_cube.core.naming import (
+    MAX_FILE_NAME,
+    PARQUET_FILE_SUFFIX,
+    SINGLE_TABLE,
+    check_column_names,
+    check_table_name,
+    metadata_key_from_uuid,
+    name_too_long,
+)
 from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.widths import Widths, column_widths, widest
@@ -38,6 +46,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatibl
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import strictly_increasing
@@ -56,6 +65,7 @@ __all__ = (
     "WriteContext",
     "WriteResult",
     "Written",
+    "check_file_names",
     "check_input",
     "check_one_table",
     "delete_on_failure",
@@ -391,9 +401,29 @@ def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, Index
     }
 
 
+def check_file_names(context: WriteContext, table: pa.Table) -> None:
+    """Raise ValueError if a name is too long for a file or directory, before anything is written."""
+    if not open_blobs(context.store).is_local:
+        return
+    # headers are written to temporary files with longer names
+    names = [f"{'':37}{metadata_key_from_uuid(context.uuid)}"]
+    names += map(quote, context.index_columns(table.column_names))
+    for column in context.partition_on:
+        values, prefix = table.column(column), f"{quote(column)}="
+        names.append(prefix)
+        if is_text(values.type) or pa.types.is_binary(values.type):
+            # a byte is encoded as up to three
+            is_long = pc.greater(pc.binary_length(values), (MAX_FILE_NAME - len(prefix)) // 3)
+            names += [f"{prefix}{quote(value)}" for value in values.filter(is_long).unique().to_pylist()]
+    for name in names:
+        if len(name) > MAX_FILE_NAME:
+            raise name_too_long(name.strip())
+
+
 def check_input(context: WriteContext, table: pa.Table) -> None:
     """Check that a table can be written; without rows, its columns only."""
     names = set(table.column_names)
+    check_column_names(table.column_names)
     missing = set(context.partition_on) - names
     if missing:
         raise ValueError(
@@ -417,6 +447,7 @@ def check_input(context: WriteContext, table: pa.Table) -> None:
             + unknown_names("column", unindexable, names)
         )
     _check_ordered(context, table.schema)
+    check_file_names(context, table)
     for column in context.partition_on:
         nulls = count_nulls(table.column(column))
         if nulls:

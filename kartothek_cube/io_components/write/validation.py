@@ -16,6 +16,7 @@ from kartothek_cube.core.arrow.types import Frame, is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, check_names, format_count, unknown_names
+from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import (
@@ -164,6 +165,7 @@ def _text(name: Any) -> str:
 
 def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> None:
     cube, columns = constraints.cube, set(names)
+    check_column_names(names)
     where = f"dataset {constraints.name!r}"
     if len(columns) < len(names):
         duplicates = sorted({c for c in names if list(names).count(c) > 1})

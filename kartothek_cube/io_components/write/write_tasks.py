@@ -24,6 +24,7 @@ from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
     Written,
+    check_file_names,
     check_input,
     check_one_table,
     delete_uncommitted,
@@ -177,6 +178,7 @@ def prepare(
     _check_key_types(plan, tables)
     for name, table in tables.items():
         plan.changes[name].context.check_schema(table)
+        check_file_names(plan.changes[name].context, table)
     return {name: table for name, table in tables.items() if len(table)}
 
 

@@ -253,7 +253,7 @@ def test_only_conditions_are_joined(other):
             join()
 
 
-@pytest.mark.parametrize("other", ["x", 1, [Conjunction(A)], C("x")], ids=repr)
+@pytest.mark.parametrize("other", ["x", 1, [[A]], C("x")], ids=repr)
 def test_conjunction_of_something_else(other):
     with pytest.raises(TypeError, match="is made of conditions"):
         Conjunction(other)
@@ -803,3 +803,9 @@ def test_filter_df_against_python(rows, conditions):
     df = pd.DataFrame(rows, columns=["x", "y"], dtype="Int64")
     expected = [n for n, row in enumerate(rows) if all(_matches(condition, row) for condition in conditions)]
     assert Conjunction(conditions).filter_df(df).index.tolist() == expected
+
+
+def test_a_conjunction_among_conditions_stands_for_its_conditions():
+    a, b, c = C("a") > 1, C("b") == 2, C("c") < 3
+    assert Conjunction([a, b & c]) == Conjunction([a, b, c])
+    assert Conjunction([Conjunction(None), a]) == Conjunction(a)

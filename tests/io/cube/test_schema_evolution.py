@@ -686,7 +686,9 @@ def change_often(store):
         lambda store: eager_cube.query_cube(CUBE, store),
         lambda store: eager_cube.discover_datasets(CUBE, store)["seed"].schema,
         lambda store: eager_cube.collect_stats(CUBE, store),
-        lambda store: eager_cube.append_to_cube(NEW.drop(columns="q"), CUBE, store, schema_mode="merge"),
+        lambda store: eager_cube.append_to_cube(
+            NEW.drop(columns="q").assign(x=NEW["x"] + 100), CUBE, store, schema_mode="merge"
+        ),
         lambda store: eager_cube.compact_cube(CUBE, store, min_files=1),
         lambda store: eager_cube.update_schema(CUBE, store, add={"t": "int64"}),
     ],

@@ -19,7 +19,12 @@ from kartothek_cube.core.testing import (
     TIME_TO_FREEZE_ISO_QUOTED,
     cm_frozen_time,
 )
-from kartothek_cube.io.eager import build_dataset_indices, read_table, store_dataframes_as_dataset
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    read_table,
+    store_dataframes_as_dataset,
+    verify_dataset,
+)
 from kartothek_cube.io.iter import store_dataframes_as_dataset__iter
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
 from tests.support.stored_files import (
@@ -514,3 +519,13 @@ def test_no_index_is_built_on_nulls(memory):
     with pytest.raises(NotImplementedError, match="by column n of type null: all values are null"):
         build_dataset_indices(memory, "u", ["n"])
     assert keys(memory) == before
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_of_nulls_that_other_frames_lack_is_stored_but_not_in_the_schema(io, memory, order):
+    """As kartothek 5.3 does."""
+    frames = [frame(x=[1], z=[None]), frame(x=[2])][::order]
+    assert io.store(memory, frames).schema.names == ["x"]
+    assert sorted(read_table("u", memory)["x"]) == [1, 2]
+    assert list(read_table("u", memory)) == ["x"]
+    assert verify_dataset("u", memory).ok

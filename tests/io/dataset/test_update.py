@@ -122,6 +122,23 @@ def test_delete_scope(io, grid, scope, left, new):
 
 
 @pytest.mark.parametrize(
+    "time",
+    [
+        pd.Timestamp("2020-01-02 03:04:05"),
+        datetime.datetime(2020, 1, 2, 3, 4, 5),
+        np.datetime64("2020-01-02T03:04:05"),
+        "2020-01-02 03:04:05",
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_delete_scope_on_a_partition_key_of_times(io, memory, time):
+    times = pd.DatetimeIndex(["2020-01-01", "2020-01-02"]) + pd.to_timedelta([0, 11045], unit="s")
+    io.store(memory, [frame(t=times, x=[1, 2])], partition_on=["t"])
+    io.update(memory, [], delete_scope=[{"t": time}])
+    assert eager.read_table("u", memory)["x"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
     "value, text",
     [
         ("2020-01-31", datetime.date(2020, 1, 31)),

@@ -122,7 +122,10 @@ def test_views(store):
 
 def test_a_list_of_many_values_is_displayed_by_its_beginning(store):
     explained = explain_query(CUBE, store, conditions=C("x").isin(range(100_000)))
-    assert "99999" in explained.datasets[0].conditions[0].condition
-    for text in (repr(explained), explained._repr_html_()):
+    for text in (
+        repr(explained),
+        explained._repr_html_(),
+        json.dumps(explained.to_dict(), ensure_ascii=False),
+    ):
         assert len(text) < 5_000
         assert "characters)" in text

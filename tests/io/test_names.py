@@ -1,0 +1,97 @@
+"""Names that files, directories or other engines cannot have: one sentence, and nothing is written."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    publish_dataset,
+    read_table,
+    store_dataframes_as_dataset,
+)
+from kartothek_cube.io.eager_cube import build_cube, query_cube, update_schema
+
+CUBE = Cube(["X"], ["P"], "names")
+FRAME = pd.DataFrame({"X": [1, 2], "P": ["a", "b"], "V": [1.0, 2.0]})
+#: 780 bytes in a storage key
+LONG = "ü" * 130
+TOO_LONG = r"has \d+ bytes, too many for the name of a file or directory"
+
+
+def fails(function, store, text):
+    with pytest.raises(ValueError, match=text):
+        function(store)
+    assert open_blobs(store).list("") == []
+
+
+@pytest.mark.parametrize(
+    "frame, arguments",
+    [
+        (FRAME.assign(P=["a", LONG]), {}),
+        (FRAME.rename(columns={"V": LONG}), {"index_columns": [LONG]}),
+        (FRAME.rename(columns={"X": LONG}), {"dimension_columns": [LONG]}),
+        (FRAME.rename(columns={"P": LONG}), {"partition_columns": [LONG]}),
+        (FRAME, {"uuid_prefix": "a" * 250}),
+        (FRAME, {"seed_dataset": "a" * 250}),
+    ],
+)
+def test_names_that_are_too_long_for_files_are_refused(tmp_path, frame, arguments):
+    given = {"dimension_columns": ["X"], "partition_columns": ["P"], "uuid_prefix": "names", **arguments}
+    fails(lambda store: build_cube(frame, Cube(**given), store), tmp_path, TOO_LONG)
+
+
+def test_long_names_of_payload_columns_are_none_of_files(tmp_path):
+    build_cube(FRAME.rename(columns={"V": LONG}), CUBE, tmp_path)
+    assert query_cube(CUBE, tmp_path)[0][LONG].tolist() == [1.0, 2.0]
+
+
+def test_an_index_whose_name_is_too_long_changes_nothing(tmp_path):
+    frame = FRAME.rename(columns={"V": LONG})
+    store_dataframes_as_dataset(dfs=[frame], store=tmp_path, dataset_uuid="names")
+    before = sorted(open_blobs(tmp_path).list(""))
+    with pytest.raises(ValueError, match=TOO_LONG):
+        build_dataset_indices(store=tmp_path, dataset_uuid="names", columns=[LONG])
+    assert sorted(open_blobs(tmp_path).list("")) == before
+    assert len(read_table(store=tmp_path, dataset_uuid="names")) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0b", "__filename", "__fragment_index", "__batch_index", "__last_in_fragment"]
+)
+@pytest.mark.parametrize("column", ["X", "P", "V"])
+def test_columns_that_other_engines_cannot_read_are_refused(store_factory, name, column):
+    frame = FRAME.rename(columns={column: name})
+    keys = {"X": "X", "P": "P"} | {column: name}
+    text = "in its name|reserves for a virtual column"
+    fails(
+        lambda store: build_cube(frame, Cube([keys["X"]], [keys["P"]], "names"), store), store_factory, text
+    )
+    fails(
+        lambda store: store_dataframes_as_dataset(
+            dfs=[pa.Table.from_pandas(frame)], store=store, dataset_uuid="names", partition_on=[keys["P"]]
+        ),
+        store_factory,
+        text,
+    )
+
+
+@pytest.mark.parametrize("change", [{"add": {"a\0b": "int64"}}, {"rename": {"V": "__filename"}}])
+def test_columns_are_not_renamed_to_what_other_engines_cannot_read(store_factory, change):
+    build_cube(FRAME, CUBE, store_factory)
+    with pytest.raises(ValueError, match=r"in its name|reserves for|no name of a column"):
+        update_schema(CUBE, store_factory, "seed", **change)
+    assert query_cube(CUBE, store_factory)[0].columns.tolist() == ["P", "V", "X"]
+
+
+def test_stored_columns_that_other_engines_cannot_read_are_not_published(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("kartothek_cube.core.naming._VIRTUAL_COLUMNS", set())
+        frame = FRAME.rename(columns={"V": "__filename"})
+        store_dataframes_as_dataset(dfs=[frame], store=tmp_path, dataset_uuid="names")
+    with pytest.raises(ValueError, match="cannot be published: Column '__filename' has a name that"):
+        publish_dataset(store=tmp_path, dataset_uuid="names")

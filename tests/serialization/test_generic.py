@@ -178,10 +178,10 @@ def test_filter_array_like_mask_and_out():
     "array", [np.array([1]), np.array([1.0]), np.array(["a"], dtype=object), np.array([True])], ids=str
 )
 def test_nulls_have_no_order(array, op):
-    with pytest.raises(ValueError, match=f"'v1'.* not by {op}"):
+    with pytest.raises(TypeError, match=f"'v1'.* not by {op}"):
         filter_array_like(array, op, None, column_name="v1")
     df = pd.DataFrame({"v1": array})
-    with pytest.raises(ValueError, match=f"'v1'.* not by {op}"):
+    with pytest.raises(TypeError, match=f"'v1'.* not by {op}"):
         filter_df_from_predicates(df, [[("v1", op, None)]])
     # what is said to a read is wrong in itself, whatever the column is
     with pytest.raises(ValueError, match=f"'v1'.* not by {op}"):

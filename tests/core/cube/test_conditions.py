@@ -234,6 +234,8 @@ A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
         (Conjunction(A), (A,)),
         (Conjunction(c for c in (B, A)), (B, A)),
         (Conjunction(Conjunction([A, B])), (A, B)),
+        (Conjunction([D, A & B]), (D, A, B)),
+        (Conjunction([A | B, Conjunction(D)]), (A | B, D)),
         (Conjunction.from_two(A, Conjunction(B)), (A, B)),
     ],
 )
@@ -253,7 +255,7 @@ def test_only_conditions_are_joined(other):
             join()
 
 
-@pytest.mark.parametrize("other", ["x", 1, [Conjunction(A)], C("x")], ids=repr)
+@pytest.mark.parametrize("other", ["x", 1, [[A]], C("x")], ids=repr)
 def test_conjunction_of_something_else(other):
     with pytest.raises(TypeError, match="is made of conditions"):
         Conjunction(other)

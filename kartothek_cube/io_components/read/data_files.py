@@ -59,6 +59,9 @@ _SAMPLE = 8
 #: mean size of files up to which the checks of a file take as long as its columns
 _SMALL_TO_READ_AT_ONCE = 1 << 19
 
+#: files whose footers are read to plan a query; of more, columns have the types of the schema
+_MAX_FOOTERS = 64
+
 #: a file that has been read or opened
 Source: TypeAlias = FileBytes | ParquetColumns
 
@@ -143,6 +146,8 @@ def file_widths(
 ) -> dict[str, int]:
     """Bits of the columns of numbers in a schema, in the widest of some files; read from their footers."""
     full, widths = column_widths(schema), dict[str, int]()
+    if len(keys) > _MAX_FOOTERS:
+        return full
     # files of numbers that are as wide as in the schema tell it at once
     for batch in batched(keys, 1 if blobs.is_local else REMOTE_REQUESTS):
         read = partial(_widths_of_file, blobs, schema=schema, mapping=mapping)

@@ -50,6 +50,8 @@ _PATH = "\0path"
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 #: files of an object store that Polars reads at once; its default hides little of their latency
 _CONCURRENT_FILES = ("POLARS_MAX_CONCURRENT_SCANS", "POLARS_NUM_READERS_PRE_INIT")
+#: files whose footers are read to plan a query; of more, columns have the types of the schema
+_MAX_FOOTERS = 64
 #: size of a type in the cache of schemas
 _BYTES_OF_TYPE = 200
 
@@ -518,6 +520,8 @@ def file_widths(
 ) -> dict[str, int]:
     """Bits of the columns of numbers in a schema, in the widest of some files; read from their footers."""
     full, widths = column_widths(schema), dict[str, int]()
+    if len(keys) > _MAX_FOOTERS:
+        return full
     # files of numbers that are as wide as in the schema tell it at once
     for batch in batched(keys, 1 if blobs.is_local else REMOTE_REQUESTS):
         read = partial(_widths_of_file, blobs, schema=schema, mapping=mapping)

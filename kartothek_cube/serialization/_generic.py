@@ -20,7 +20,6 @@ from kartothek_cube.core.expressions.predicate import (
     LiteralValue,
     PredicatesType,
     check_columns,
-    check_form,
     check_predicates,
     columns_in_predicates,
     filter_predicates_by_column,
@@ -226,9 +225,10 @@ def filter_df_from_predicates(
     Raises
     ------
     ValueError
-        The form is wrong, or a column does not exist.
+        The form is wrong, a column does not exist, or a null is compared by an operator that has no meaning
+        for nulls.
     TypeError
-        A value does not fit its column, or a null is compared by an operator that has no meaning for nulls.
+        A value does not fit its column.
 
     Examples
     --------
@@ -236,7 +236,7 @@ def filter_df_from_predicates(
     >>> filter_df_from_predicates(df, [[("STORE_ID", ">", 1)]]).index.tolist()
     [1]
     """
-    check_form(predicates)
+    check_predicates(predicates)
     if predicates is None:
         return df
     check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")

@@ -147,6 +147,22 @@ def test_filter_df_from_predicates():
         filter_df_from_predicates(df.iloc[:0], [[("x", "==", "a")]])
 
 
+@pytest.mark.parametrize("op", [">", ">=", "<", "<="])
+@pytest.mark.parametrize("value", [None, float("nan"), pd.NaT])
+def test_a_null_that_is_compared_by_order_is_the_same_error_as_in_reads(blobs, op, value):
+    predicates, df = [[("x", op, value)]], pd.DataFrame({"x": [1.0]})
+    key = ParquetSerializer().store(blobs, "x", df)
+    messages = []
+    for read in (
+        lambda: filter_df_from_predicates(df, predicates),
+        lambda: ParquetSerializer.restore_dataframe(blobs, key, predicates=predicates),
+    ):
+        with pytest.raises(ValueError, match="a null can be compared by ==, != and in only") as raised:
+            read()
+        messages.append(str(raised.value))
+    assert len(set(messages)) == 1
+
+
 @pytest.mark.parametrize(
     "array",
     [
@@ -178,12 +194,11 @@ def test_filter_array_like_mask_and_out():
     "array", [np.array([1]), np.array([1.0]), np.array(["a"], dtype=object), np.array([True])], ids=str
 )
 def test_nulls_have_no_order(array, op):
-    with pytest.raises(ValueError, match=f"'v1'.* not by {op}"):
+    with pytest.raises(TypeError, match=f"'v1'.* not by {op}"):
         filter_array_like(array, op, None, column_name="v1")
-    df = pd.DataFrame({"v1": array})
+    # predicates are wrong in themselves, whatever the column is
     with pytest.raises(ValueError, match=f"'v1'.* not by {op}"):
-        filter_df_from_predicates(df, [[("v1", op, None)]])
-    # what is said to a read is wrong in itself, whatever the column is
+        filter_df_from_predicates(pd.DataFrame({"v1": array}), [[("v1", op, None)]])
     with pytest.raises(ValueError, match=f"'v1'.* not by {op}"):
         check_predicates([[("v1", op, None)]])
 

@@ -478,7 +478,7 @@ def history(
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
     from kartothek_cube.io_components.maintenance.history import STATE_COLUMNS, describe_state
 
-    names = select_datasets(state.datasets, include, exclude)
+    names, is_selected = select_datasets(state.datasets, include, exclude), bool(include or exclude)
     if keep is not None:
         keep_cube_history(state.cube, state.store, keep, names)
         kept = format_count(keep, "older state") if keep else "no older states"
@@ -487,13 +487,13 @@ def history(
         as_of = parse_as_of(rollback, "--rollback")
         confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
         # all datasets: also those that a rollback has hidden
-        rollback_cube(state.any_cube, state.store, as_of, names if include or exclude else None)
+        rollback_cube(state.any_cube, state.store, as_of, names if is_selected else None)
         click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
     # a rollback to the same content changes no dataset
     history = [
         entry
         for entry in list_cube_history(state.cube, state.store)
-        if not entry.datasets or names & set(entry.datasets)
+        if not is_selected or not entry.datasets or names & set(entry.datasets)
     ]
     if as_json:
         print_json([_to_dict(entry) for entry in history])

@@ -95,6 +95,11 @@ def _to_date(dtype: pa.DataType, value: Any) -> datetime.date:
     return day
 
 
+def _to_time(dtype: pa.DataType, value: Any) -> datetime.time:
+    text = _decode(value)
+    return datetime.time.fromisoformat(text) if isinstance(text, str) else pa.scalar(text, dtype).as_py()
+
+
 def _to_decimal(dtype: pa.DataType, value: Any) -> decimal.Decimal:
     number = decimal.Decimal(str(value))
     exact: decimal.Decimal = pa.scalar(number, pa.decimal256(76, dtype.scale)).as_py()
@@ -109,6 +114,7 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, A
     (pat.is_boolean, _to_bool),
     (pat.is_date, _to_date),
     (pat.is_timestamp, lambda _, value: pd.Timestamp(_decode(value)).as_unit("ns").to_datetime64()),
+    (pat.is_time, _to_time),
     (pat.is_decimal, _to_decimal),
 )
 

@@ -503,21 +503,21 @@ def _check_operands(*operands: object) -> None:
 
 
 def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
-    """Conditions of no condition, one, an iterable of them, or a conjunction, also as an element."""
+    """Conditions of no condition, one, an iterable of them and of conjunctions, or a conjunction."""
     if isinstance(conditions, Conjunction):
         return conditions.conditions
-    result: list[Condition | Disjunction] = []
+    elements: list[Condition | Disjunction] = []
     for element in converter_tuple(conditions):
         if isinstance(element, Conjunction):
-            result += element.conditions
+            elements += element.conditions
         elif isinstance(element, Condition | Disjunction):
-            result.append(element)
+            elements.append(element)
         else:
             raise TypeError(
                 f"A conjunction is made of conditions, not {type(element).__name__}: "
                 f"{abbreviate_text(repr(element))}"
             )
-    return tuple(result)
+    return tuple(elements)
 
 
 @attrs.frozen
@@ -527,8 +527,8 @@ class Conjunction(_Operand):
     Parameters
     ----------
     conditions
-        None, one condition, an iterable of conditions, or another conjunction. Conditions that are joined by
-        ``|`` are one of them, a :class:`Disjunction`.
+        None, one condition, an iterable of conditions and conjunctions, or another conjunction. Conditions
+        that are joined by ``|`` are one of them, a :class:`Disjunction`.
 
     Raises
     ------
@@ -1131,6 +1131,6 @@ class _QueryTextReader(_TextReader):
 
 
 ConditionsInput: TypeAlias = (
-    Condition | Conjunction | Disjunction | Iterable[Condition | Disjunction] | str | None
+    Condition | Conjunction | Disjunction | Iterable[Condition | Conjunction | Disjunction] | str | None
 )
 """Conditions that all have to hold; or their text, as in ``"TEMP > 10 & DAY >= 2024-01-05"``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -173,7 +174,12 @@ def read_schemas(
         return _find_table(uuid, blobs, schema_version, exact)
     if table_name is None and len(tables) > 1:
         read = partial(read_schema_metadata, uuid, blobs, schema_version=schema_version)
-        return TableSchema(SINGLE_TABLE, table_schemas={table: read(table) for table in tables})
+        schemas = {tables[0]: read(tables[0])}
+        for table in tables[1:]:
+            # the first one is enough for the partition keys
+            with suppress(KeyError):
+                schemas[table] = read(table)
+        return TableSchema(SINGLE_TABLE, table_schemas=schemas)
     name = table_name or tables[0]
     schema = read_schema_metadata(uuid, blobs, name, schema_version=schema_version, exact=exact)
     return TableSchema(name, schema)

@@ -292,7 +292,7 @@ def _bind(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
         return _bind_list(dtype, op, value, column)
     null = is_null_value(value)
     if null and op not in ("==", "!="):
-        raise ValueError(f"Column {column!r}: a null can be compared by ==, != and in only, not by {op}.")
+        raise TypeError(f"Column {column!r}: a null can be compared by ==, != and in only, not by {op}.")
     scalar = bind_value(dtype, value, column, op)
     if null:
         return _NULL if op == "==" else _VALID

@@ -654,7 +654,7 @@ def _load_iceberg(location: str) -> IcebergTable:
     # without the properties of the table, which could name any module as the implementation
     io = _confine(load_file_io(location=location), location)
     metadata = FromInputFile.table_metadata(io.new_input(location))
-    return Table(("adopted",), metadata, location, io, NoopCatalog("adopted"))
+    return Table(("source",), metadata, location, io, NoopCatalog("source"))
 
 
 def _confine(io: FileIO, metadata_location: str) -> FileIO:

@@ -234,6 +234,8 @@ A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
         (Conjunction(A), (A,)),
         (Conjunction(c for c in (B, A)), (B, A)),
         (Conjunction(Conjunction([A, B])), (A, B)),
+        (Conjunction([D, A & B]), (D, A, B)),
+        (Conjunction([A | B, Conjunction(D)]), (A | B, D)),
         (Conjunction.from_two(A, Conjunction(B)), (A, B)),
     ],
 )

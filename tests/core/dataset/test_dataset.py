@@ -280,7 +280,7 @@ def test_equality_leaves_out_the_version(change, equal):
 
 
 def test_copies_keep_what_nobody_sees():
-    ds = dataset(extra={"newer": 1}, key_schema=SCHEMA)
+    ds = dataset(extra={"newer": 1}, table_schemas={"table": SCHEMA})
     assert ds.copy(schema=None).key_columns()["p"].to_pylist() == [1, 2, 2]
     assert ds.copy().extra == {"newer": 1}
     assert ds.copy().partition_table is ds.partition_table

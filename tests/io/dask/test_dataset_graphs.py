@@ -355,7 +355,7 @@ def test_older_states(stored, read):
         )
 
     assert values() == [1, 7]
-    assert values(as_of=0) == [0, 1]
+    assert values(as_of=1) == [0, 1]
 
 
 def test_tables_by_their_name(stored):

@@ -149,6 +149,8 @@ def test_delete_scope_on_a_partition_key_of_times(io, memory, time):
         ("a", b"a"),
         ("true", True),
         ("1.5", 1.5),
+        ("12:30", datetime.time(12, 30)),
+        (datetime.time(12, 30), datetime.time(12, 30)),
     ],
 )
 def test_values_of_a_scope_are_converted(io, memory, value, text):

@@ -22,7 +22,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import columns_of, disjunctive_form, filter_mask, imply
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.schema.widths import Widths, column_widths, narrow_type
+from kartothek_cube.core.schema.widths import WIDTHS_KEY, Widths, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.kernels.encode import group_codes, is_dense, make_dense
@@ -211,7 +211,7 @@ def _with_widths_of_files(plan: PhysicalPlan, blobs: BlobStore) -> PhysicalPlan:
         scan, selection = files.selection.scan, files.selection
         columns = {*scan.dimensions, *scan.payload}.intersection(output.names).difference(seen)
         seen |= columns
-        if selection.dataset.widths is None:
+        if WIDTHS_KEY not in selection.dataset.extra:
             schema = pa.schema([output.field(c) for c in sorted(columns.difference(scan.partition_keys))])
             # where no file is read, all values are null
             files_of_dataset = np.arange(len(selection.dataset.partition_table))

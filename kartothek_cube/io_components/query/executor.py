@@ -213,7 +213,8 @@ def _run_block(
         context.sort_columns or context.output.names
     )
     names = dict.fromkeys([*context.output.names, *context.sort_columns])
-    return seed.table.select([name for name in names if name in seed.table.column_names])
+    present = set(seed.table.column_names)
+    return seed.table.select([name for name in names if name in present])
 
 
 def _load(

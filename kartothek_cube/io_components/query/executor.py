@@ -18,7 +18,7 @@ from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, t
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.query.frame_conversion import frames_of_slices, frames_of_tables
-from kartothek_cube.io_components.query.group_output import GroupedTable, group_rows, sort_table
+from kartothek_cube.io_components.query.group_output import BlockRows, GroupedTable, group_rows, sort_table
 from kartothek_cube.io_components.query.join import join
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
@@ -177,8 +177,7 @@ def _run(context: ScanContext, task: ScanTask) -> GroupedTable | None:
     }
     process = partial(_run_block, context, blobs, aligned, shared, task.predicates)
     blocks = list(pairwise(_block_bounds(blobs, aligned).tolist()))
-    tables = list(ordered_map(process, blocks, available_cores()))
-    return group_rows(context, task.groups, tables)
+    return group_rows(context, task.groups, list(ordered_map(process, blocks, available_cores())))
 
 
 def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
@@ -193,7 +192,7 @@ def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Int
         weights += np.bincount(files.partition_ids, minlength=n_partitions) * (
             size * column_fraction(files.scan)
         )
-    return split_by_weight(weights, 1, BLOCK_BYTES)
+    return split_by_weight(weights, available_cores(), BLOCK_BYTES)
 
 
 def _run_block(
@@ -203,7 +202,7 @@ def _run_block(
     shared: Mapping[str, RowBatch],
     predicates: Predicates,
     bounds: tuple[int, int],
-) -> pa.Table:
+) -> BlockRows:
     """Joined rows of consecutive physical partitions, with the columns of the result."""
     rows = {**shared, **_load(blobs, [files.between(*bounds) for files in datasets], predicates)}
     seed, *others = [rows[scan.name] for scan in context.scans]
@@ -214,7 +213,8 @@ def _run_block(
     )
     names = dict.fromkeys([*context.output.names, *context.sort_columns])
     present = set(seed.table.column_names)
-    return seed.table.select([name for name in names if name in present])
+    table = seed.table.select([name for name in names if name in present])
+    return BlockRows(table, seed.partition_starts() if seed.is_sorted else None)
 
 
 def _load(

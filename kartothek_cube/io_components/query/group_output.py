@@ -11,12 +11,20 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.search import lookup_keys
-from kartothek_cube.io_components.kernels.sort import sort_order
+from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
 from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
 from kartothek_cube.io_components.query.row_batch import take_columns
 from kartothek_cube.io_components.scan import concat_tables, fit_widths
 
-__all__ = ("GroupedTable", "group_rows", "sort_table")
+__all__ = ("BlockRows", "GroupedTable", "group_rows", "sort_table")
+
+
+class BlockRows(NamedTuple):
+    """Joined rows of consecutive physical partitions."""
+
+    table: pa.Table
+    #: where the partitions begin, but for the first, if the rows of each are sorted; else None
+    starts: Ints | None
 
 
 class GroupedTable(NamedTuple):
@@ -32,14 +40,16 @@ class GroupedTable(NamedTuple):
 
 
 def group_rows(
-    context: ScanContext, groups: Sequence[Group] | None, tables: list[pa.Table]
+    context: ScanContext, groups: Sequence[Group] | None, blocks: list[BlockRows]
 ) -> GroupedTable | None:
-    """Sorted rows of the groups that have rows, with the columns of the result; ``tables`` is emptied."""
-    table = concat_tables(tables, context.output, context.scans[0].uuid)
-    tables.clear()
+    """Sorted rows of the groups that have rows, with the columns of the result; ``blocks`` is emptied."""
+    table = concat_tables([block.table for block in blocks], context.output, context.scans[0].uuid)
     order = None
-    if context.sort_columns:
-        order = sort_order([table.column(column) for column in context.sort_columns], len(table))
+    keys = [table.column(column) for column in context.sort_columns]
+    if keys and not _is_sorted(keys, blocks):
+        order = sort_order(keys, len(table))
+    blocks.clear()
+    del keys
     bounds = np.array([0, len(table)])
     if groups is not None:
         order, bounds = _order_by_group(context, groups, table, order)
@@ -51,6 +61,19 @@ def group_rows(
         del table  # so that each column is released when it has been sorted
         table = pa.Table.from_arrays(take_columns(columns, order), schema=schema)
     return GroupedTable(fit_widths(table, context.output), bounds)
+
+
+def _is_sorted(keys: Sequence[pa.ChunkedArray], blocks: Sequence[BlockRows]) -> bool:
+    """Whether the rows of all blocks are sorted, by the order within partitions and the rows at their ends."""
+    starts, n_rows = [], 0
+    for block in blocks:
+        if block.starts is None:
+            return False
+        starts += [np.array([n_rows]), n_rows + block.starts]
+        n_rows += len(block.table)
+    first = np.concatenate(starts)
+    ends = np.unique(np.concatenate([first, first - 1]).clip(0, max(n_rows - 1, 0)))
+    return not n_rows or strictly_increasing([key.take(pa.array(ends)) for key in keys], len(ends))
 
 
 def _order_by_group(

@@ -18,7 +18,7 @@ __all__ = ("join",)
 
 def join(left: RowBatch, right: RowBatch) -> RowBatch:
     """
-    Rows of the seed with the payload of another dataset, which has at most one row per cell and partition.
+    Rows of the seed with the payload of another dataset, of each of its cells the version written last.
 
     An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """

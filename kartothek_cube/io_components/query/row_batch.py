@@ -38,6 +38,8 @@ class RowBatch:
     keys: dict[str, pa.Array]
     #: physical partition of each file, ascending
     partition_ids: Ints
+    #: whether the rows of each physical partition are sorted by the dimensions, and no cell repeats
+    is_sorted: bool = False
 
     def __len__(self) -> int:
         return len(self.table)
@@ -80,11 +82,8 @@ class RowBatch:
 
     def filter(self, mask: Mask) -> RowBatch:
         """Only the rows of a mask."""
-        counts = self._count_rows(self.file_numbers()[mask])
-        return attrs.evolve(self, table=self.table.filter(pa.array(mask)), counts=counts)
-
-    def _count_rows(self, file_numbers: npt.NDArray[np.int32]) -> Ints:
-        return np.bincount(file_numbers, minlength=len(self.counts)).astype(np.int64)
+        counts = np.bincount(self.file_numbers()[mask], minlength=len(self.counts)).astype(np.int64)
+        return replace_fields(self, table=self.table.filter(pa.array(mask)), counts=counts)
 
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:

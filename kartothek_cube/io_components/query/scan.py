@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import (
     PredicatesType,
@@ -19,6 +20,7 @@ from kartothek_cube.core.expressions.predicate import (
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
+from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetScan,
     Predicates,
@@ -96,7 +98,10 @@ def _group_files(
 
 
 def load_rows(blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates) -> RowBatch:
-    """Rows of one dataset that meet the predicates, of each cell the version written last."""
+    """Rows of one dataset that meet the predicates; of each cell of the seed the version written last.
+
+    Of the cells of another dataset the join takes the last version.
+    """
     scan = files.scan
     columns = {*scan.dimensions, *scan.payload}
     predicates = scan.predicates + tuple(p for p in group_predicates if p[0] in columns)
@@ -104,7 +109,9 @@ def load_rows(blobs: BlobStore, files: PartitionedFiles, group_predicates: Predi
     overlapping = np.bincount(numbers)[numbers] > 1
     read = _read_files(blobs, files, overlapping, predicates)
     rows = RowBatch(scan, read.table, read.lengths, files.partition_keys, files.partition_ids)
-    rows = _deduplicate_cells(rows.append_partition_keys(scan.columns))
+    rows = rows.append_partition_keys(scan.columns)
+    if scan.role is Role.SEED or overlapping.any():
+        rows = _deduplicate_cells(rows)
     if overlapping.any() and len(predicates) > len(scan.dimension_predicates):
         rows = rows.filter(filter_mask(rows.table, [list(predicates)]).to_numpy(zero_copy_only=False))
     return rows
@@ -141,7 +148,7 @@ def _deduplicate_cells(rows: RowBatch) -> RowBatch:
     """Only the last version of each cell within a physical partition."""
     dimensions = rows.columns(rows.scan.dimensions)
     if strictly_increasing(dimensions, len(rows), rows.partition_starts()):
-        return rows
+        return replace_fields(rows, is_sorted=True)
     keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
     mask = last_occurrence_mask(*combine_keys(keys, len(rows)))
     return rows if mask is None else rows.filter(mask)

@@ -207,6 +207,7 @@ def _collect(
             integer_cast="upcast",
             float_cast="upcast",
             datetime_cast=["nanosecond-downcast", "microsecond-upcast"],
+            categorical_to_string="allow",
         ),
         extra_columns="ignore",
         # a wrong one, of a writer that is not ours, would hide rows

@@ -63,8 +63,11 @@ def read_parquet(
         if names is None:
             names = (columns_of_file(stored) if mapping is None else available).names
         check_columns([*names, *columns_in_predicates(predicates)], available.names, name)
+        if len(set(stored.names)) < len(stored.names):
+            repeated = next(column for column in stored.names if stored.names.count(column) > 1)
+            raise CorruptDatasetError(name, f"it has a column more than once: {repeated}")
         table = _decode(file, names, mapping)
-        if len(table) != file.metadata.num_rows or len(set(table.column_names)) < len(table.column_names):
+        if len(table) != file.metadata.num_rows:
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
     table = type_null_columns(to_memory(_drop_foreign_metadata(table)), schema)
     if predicates is not None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas, with_pandas_metadata
-from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.serialization import ParquetSerializer, filter_df_from_predicates
-from kartothek_cube.serialization import parquet_reader as reading
 from tests.support.predicates import KINDS, brute_force, predicates_of, rows_of, tables
 
 #: microseconds is all that a file holds
@@ -34,11 +31,10 @@ def test_all_ways_to_filter_agree(name, data):
     for _ in range(3):
         predicates = data.draw(predicates_of(names))
         expected = brute_force(rows_of(table), predicates)
-        for late_from, pushdown in [(0, True), (0, False), (10_000, True)]:
-            with mock.patch.object(reading, "_MIN_ROWS_LATE", late_from):
-                found = ParquetSerializer.read_table(
-                    sink.getvalue(), ["row"], predicates, predicate_pushdown_to_io=pushdown
-                )
+        for pushdown in (True, False):
+            found = ParquetSerializer.read_table(
+                sink.getvalue(), ["row"], predicates, predicate_pushdown_to_io=pushdown
+            )
             assert found["row"].to_pylist() == expected
         assert table.filter(filter_mask(table, predicates))["row"].to_pylist() == expected
         df = to_pandas(as_table(with_nullable_integers(table)), dates_as_object=True)
@@ -48,34 +44,6 @@ def test_all_ways_to_filter_agree(name, data):
 def with_nullable_integers(table):
     extensions = {name: INTEGERS[name] for name in table.column_names if name in INTEGERS}
     return table.cast(with_pandas_metadata(table.schema, extensions))
-
-
-def spoil(content, value):
-    """Break the pages in which a value occurs, so that decoding them fails."""
-    damaged = bytearray(content)
-    position = content.index(value)
-    damaged[position - 20 : position] = b"\xff" * 20
-    return bytes(damaged)
-
-
-@pytest.mark.parametrize(
-    "x, expected",
-    [(2, []), (3, []), (7, ["c"]), (1, CorruptDatasetError), (5, CorruptDatasetError)],
-)
-def test_other_columns_are_decoded_only_where_something_matches(monkeypatch, x, expected):
-    monkeypatch.setattr(reading, "_MIN_ROWS_LATE", 0)
-    sink = io.BytesIO()
-    table = pa.table({"x": [1, 5, 7, 8], "y": ["a" * 50, "a" * 50, "c", "d"]})
-    ParquetSerializer("NONE", chunk_size=2).write_table(table, sink)
-    content = spoil(sink.getvalue(), b"a" * 50)
-    if expected is CorruptDatasetError:
-        with pytest.raises(CorruptDatasetError):
-            ParquetSerializer.read_table(content, ["y"], [[("x", "==", x)]])
-        return
-    found = ParquetSerializer.read_table(content, ["y"], [[("x", "==", x)]])
-    assert found.to_pydict() == {"y": expected}
-    with pytest.raises(CorruptDatasetError):
-        ParquetSerializer.read_table(content, ["y"], [[("x", "==", x)]], predicate_pushdown_to_io=False)
 
 
 def test_nested_columns_beside_the_filter():

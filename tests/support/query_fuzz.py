@@ -55,14 +55,9 @@ from tests.support.factories import local, memory
 QUERY = "kartothek_cube.io_components.query."
 #: constant -> values to try, besides its own
 THRESHOLDS = {
-    QUERY + "executor._MIN_BLOCK_BYTES": (1, 3000),
-    QUERY + "executor._BLOCK": (1, 5000),
-    QUERY + "executor._FEW_ROWS": (1, 20),
-    QUERY + "executor._BROADCAST_ROWS": (0, 20),
-    QUERY + "scan._MIN_ROWS_TO_CHECK_ORDER": (0, 3),
+    QUERY + "executor.BLOCK_BYTES": (1, 5000),
+    QUERY + "executor.MAX_DYNAMIC_VALUES": (0, 20),
     QUERY + "row_batch._THREADS_FROM": (0,),
-    QUERY + "group_output._LONG": (0, 1),
-    QUERY + "group_output._SPLIT_FROM": (0, 1, 3),
     QUERY + "frame_conversion._SMALL": (0, 3),
     QUERY + "frame_conversion._BATCH": (0, 4),
     QUERY + "frame_conversion._MAX_COPIED": (0, 3),
@@ -70,18 +65,8 @@ THRESHOLDS = {
     "kartothek_cube.io_components.kernels.encode.MAX_CODE": (2, 30),
     "kartothek_cube.io_components.kernels.search.MAX_CODE": (2, 30),
     "kartothek_cube.io_components.runtime._WORTH_A_TASK": (1, 5000),
-    "kartothek_cube.io_components.read.data_files._SMALL": (0,),
-    "kartothek_cube.io_components.read.data_files.WORTH_A_THREAD": (0,),
-    "kartothek_cube.io_components.query.executor.WORTH_A_THREAD": (0,),
     "kartothek_cube.io_components.runtime.available_cores": (lambda: 3,),
-    "kartothek_cube.serialization.parquet_reader._MIN_CELLS_THREADS": (0,),
-    "kartothek_cube.serialization.parquet_reader._MIN_ROWS_LATE": (0, 3),
-    "kartothek_cube.serialization.parquet_reader._BYTES_PER_ROW": (1000,),
     "kartothek_cube.core.arrow.pandas_conversion._MIN_ROWS_THREADS": (0,),
-    # as with an object store
-    "kartothek_cube.core.store.simplekv_driver.GenericBlobStore.has_ranges": (True,),
-    "kartothek_cube.serialization.ranged_read.TAIL": (1500, 3000, 5000),
-    "kartothek_cube.serialization.ranged_read.GAP": (0, 300),
 }
 KEYS = [name for name, kind in KINDS.items() if kind.is_key]
 NAMES = ("x", "y", "z", "p", "q", "i1", "i2", "i3", "k1", "k2", "v1", "v2", "v3", "v4", "v5", "v6")

@@ -70,7 +70,8 @@ class RowBatch:
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""
-        names = [c for c in columns if c in self.keys and c not in self.table.column_names]
+        present = {*self.table.column_names}
+        names = [c for c in columns if c in self.keys and c not in present]
         return self.append_columns((name, self._repeat_key(name)) for name in names)
 
     def _repeat_key(self, column: str) -> pa.Array:

@@ -20,7 +20,7 @@ from kartothek_cube.io.dask.dataframe import (
     store_dataset_from_ddf,
     update_dataset_from_ddf,
 )
-from kartothek_cube.io_components.read import data_files
+from kartothek_cube.io_components.read import dataset_read
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import as_dict, file_keys, files, frame, memory, read_parquet
 from tests.support.stores import CountingStore, Same
@@ -93,13 +93,13 @@ def test_one_partition_per_partition_or_group(stored):
 @pytest.mark.parametrize("columns", [["x"], ["p"], ["t", "x"], ["d", "i1"]], ids=str)
 def test_only_the_columns_that_are_used_are_read(stored, monkeypatch, columns):
     read = []
-    original = data_files.read_parquet
+    original = dataset_read.scan_files
 
-    def read_parquet(source, **kwargs):
-        read.append(sorted(kwargs["columns"]))
-        return original(source, **kwargs)
+    def scan_files(blobs, keys, columns, *args, **kwargs):
+        read.append(sorted(columns))
+        return original(blobs, keys, columns, *args, **kwargs)
 
-    monkeypatch.setattr(data_files, "read_parquet", read_parquet)
+    monkeypatch.setattr(dataset_read, "scan_files", scan_files)
     result = compute(read_dataset_as_ddf("u", stored)[columns])
     assert read == [sorted(set(columns) - {"p"})] * 2
     expected = eager.read_table("u", stored)[columns]

@@ -35,13 +35,13 @@ def store():
 def keys(monkeypatch):
     """Keys of the files that are read."""
     opened: list[str] = []
-    original = dataset_read.read_files
+    original = dataset_read.scan_files
 
-    def read_files(blobs, names, *args, **kwargs):
+    def scan_files(blobs, names, *args, **kwargs):
         opened.extend(names)
         return original(blobs, names, *args, **kwargs)
 
-    monkeypatch.setattr(dataset_read, "read_files", read_files)
+    monkeypatch.setattr(dataset_read, "scan_files", scan_files)
     return opened
 
 

@@ -1,13 +1,12 @@
-"""Join strategies: where each applies, and that all give the rows of a lookup join."""
+"""Joins of rows in memory against brute force."""
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.io_components.query import join as joins
+from kartothek_cube.io_components.query.join import join
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
 from kartothek_cube.io_components.query.row_batch import RowBatch
@@ -42,68 +41,37 @@ def batch_of(cells, payload, role, *, is_sorted=True):
         counts=np.array([length]),
         keys={},
         partition_ids=np.array([0]),
-        sorted=is_sorted,
+        is_sorted=is_sorted,
     )
 
 
 SEED = batch_of({"x": X, "y": Y}, "v", Role.SEED)
 FEW = {"x": [3, 7, 30], "y": [2, 0, 0]}
-STRATEGIES = {
-    "zip": (joins.zip_join, SEED, batch_of({"x": X, "y": Y}, "w", Role.LEFT)),
-    "search": (joins.search_join, SEED, batch_of(FEW, "w", Role.RESTRICTED)),
-    "search, unsorted": (
-        joins.search_join,
-        SEED,
-        batch_of({c: values[::-1] for c, values in FEW.items()}, "w", Role.RESTRICTED, is_sorted=False),
-    ),
-    "reverse search": (
-        joins.reverse_search_join,
-        batch_of(FEW, "v", Role.SEED),
-        batch_of({"x": X, "y": Y}, "w", Role.LEFT),
-    ),
-    "run lookup": (joins.run_lookup_join, SEED, batch_of({"x": [3, 5, 9]}, "w", Role.LEFT)),
-    "run lookup, inner": (joins.run_lookup_join, SEED, batch_of({"x": [3, 5, 9]}, "w", Role.RESTRICTED)),
-    "run lookup, complete": (
-        joins.run_lookup_join,
-        SEED,
-        batch_of({"x": list(range(20))}, "w", Role.RESTRICTED),
-    ),
+OTHERS = {
+    "equal cells": {"x": X, "y": Y},
+    "equal cells in another order": {"x": X[::-1], "y": Y[::-1]},
+    "few cells": FEW,
+    "few cells in another order": {c: values[::-1] for c, values in FEW.items()},
+    "a cell twice": {"x": [3, 7, 3], "y": [2, 0, 2]},
+    "half of the cells": {"x": X[:40], "y": Y[:40]},
+    "fewer dimensions": {"x": [3, 5, 9]},
+    "no cells": {"x": [], "y": []},
 }
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy_gives_the_rows_of_a_lookup_join(name):
-    strategy, left, right = STRATEGIES[name]
-    joined, expected = strategy(left, right), joins.lookup_join(left, right)
-    assert joined.table.to_pydict() == expected.table.to_pydict()
-    assert joined.counts.tolist() == expected.counts.tolist()
-    assert joins.join(left, right).table.equals(joined.table)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_join_leaves_its_arguments_as_they_are(name):
-    _, left, right = STRATEGIES[name]
-    before = attrs.evolve(left, counts=left.counts.copy()), attrs.evolve(right, counts=right.counts.copy())
-    joins.join(left, right)
-    for batch, copy in zip((left, right), before, strict=True):
-        assert batch.table is copy.table
-        assert batch.counts.tolist() == copy.counts.tolist()
-
-
-@pytest.mark.parametrize(
-    "strategy, left, right",
-    [
-        (joins.zip_join, SEED, batch_of({"x": X, "y": Y[::-1]}, "w", Role.LEFT)),
-        (joins.zip_join, SEED, batch_of(FEW, "w", Role.LEFT)),
-        (joins.search_join, SEED, batch_of(FEW, "w", Role.LEFT)),
-        (joins.search_join, attrs.evolve(SEED, sorted=False), batch_of(FEW, "w", Role.RESTRICTED)),
-        (joins.search_join, SEED, batch_of({"x": X[:40], "y": Y[:40]}, "w", Role.RESTRICTED)),
-        (joins.reverse_search_join, SEED, batch_of({"x": X, "y": Y}, "w", Role.LEFT)),
-        (joins.run_lookup_join, SEED, batch_of({"y": [1, 2]}, "w", Role.LEFT)),
-        (joins.run_lookup_join, attrs.evolve(SEED, sorted=False), batch_of({"x": [1, 2]}, "w", Role.LEFT)),
-        (joins.run_lookup_join, SEED, batch_of({"x": X, "y": Y}, "w", Role.LEFT)),
-    ],
-)
-def test_a_strategy_that_does_not_apply(strategy, left, right):
-    assert strategy(left, right) is None
-    assert joins.join(left, right).table.equals(joins.lookup_join(left, right).table)
+@pytest.mark.parametrize("role", [Role.LEFT, Role.RESTRICTED])
+@pytest.mark.parametrize("name", OTHERS)
+def test_join(name, role):
+    cells = {column: pa.array(values, pa.int64()) for column, values in OTHERS[name].items()}
+    right = batch_of(cells, "w", role)
+    joined = join(SEED, right)
+    partners = {cell: n for n, cell in enumerate(zip(*OTHERS[name].values(), strict=True))}
+    expected = [
+        {"x": x, "y": y, "v": v, "w": partners.get((x, y) if "y" in cells else (x,))}
+        for v, (x, y) in enumerate(zip(X, Y, strict=True))
+    ]
+    if role is Role.RESTRICTED:
+        expected = [row for row in expected if row["w"] is not None]
+    assert joined.table.to_pylist() == expected
+    assert joined.counts.tolist() == [len(expected)]
+    assert SEED.table.column_names == ["x", "y", "v"]

@@ -28,7 +28,7 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.bag_cube import query_cube_bag
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.iter_cube import query_cube__iterator
-from kartothek_cube.io_components.query import executor, group_output
+from kartothek_cube.io_components.query import executor
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
 from tests.support.cubes import memory
@@ -118,13 +118,11 @@ def drop_records(store):
         )
 
 
-#: thresholds: one block, blocks of few partitions, a block per partition; groups split early or late
+#: one block, blocks of few partitions, a block per partition
 BLOCKS = {
     "whole": {},
-    "small": {(executor, "_BLOCK"): 3000, (group_output, "_SPLIT_FROM"): 0},
-    "late": {(executor, "_BLOCK"): 3000, (executor, "_BROADCAST_ROWS"): 0},
-    "alone": {(executor, "_MIN_BLOCK_BYTES"): 0, (group_output, "_SPLIT_FROM"): 1},
-    "alone and waiting": {(executor, "_MIN_BLOCK_BYTES"): 0},
+    "small": {(executor, "BLOCK_BYTES"): 3000},
+    "alone": {(executor, "BLOCK_BYTES"): 1},
 }
 
 

@@ -1,4 +1,4 @@
-"""Queries over files of all kinds against brute force: no shortcut may change a result."""
+"""Queries over files of all kinds against brute force."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from storefact import get_store_from_url
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.query import executor, group_output, scan
+from kartothek_cube.io_components.query import executor
 from kartothek_cube.serialization import ParquetSerializer
-from kartothek_cube.serialization import parquet_reader as reading
 from tests.support.cubes import file_keys, memory
 
 CUBE = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
@@ -168,16 +167,6 @@ CONDITIONS = {
     "shared": ((C("z") > 0.5, C("u") < 1.5), [("z", lambda v: v > 0.5), ("u", lambda v: v < 1.5)]),
     "none": ((C("v") > 9.0,), [("v", lambda v: v > 9)]),
 }
-#: modules and their thresholds below which shortcuts are not tried, or above which rows are joined late
-SHORTCUTS = {
-    "always": {
-        reading: {"_MIN_ROWS_LATE": 0},
-        scan: {"_MIN_ROWS_TO_CHECK_ORDER": 0},
-        group_output: {"_LONG": 0, "_SPLIT_FROM": 0},
-    },
-    "some": {reading: {"_MIN_ROWS_LATE": 0}},
-    "never": {},
-}
 
 
 @contextlib.contextmanager
@@ -190,11 +179,10 @@ def copy_of(store, where):
         yield copy
 
 
-@pytest.mark.parametrize("shortcuts", SHORTCUTS)
 @pytest.mark.parametrize("kind", XS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_queries_against_brute_force(kind, shortcuts, data):
+def test_queries_against_brute_force(kind, data):
     store = store_of(kind)
     content, how = {}, {}
     grid = list(itertools.product(XS[kind], YS))
@@ -213,7 +201,7 @@ def test_queries_against_brute_force(kind, shortcuts, data):
                 ]
     name = data.draw(st.sampled_from(sorted(CONDITIONS)))
     conditions, tests = CONDITIONS[name]
-    block, looks = data.draw(st.sampled_from([(0.1, 0), (0.1, 1 << 22), (1 << 20, 0)]))
+    block, restricting = data.draw(st.sampled_from([(0.1, 0), (0.1, 1 << 16), (1 << 20, 1 << 16)]))
     partition_by = data.draw(st.sampled_from([None, "p", "y"]))
     with (
         copy_of(store, data.draw(st.sampled_from(["memory", "disk"]))) as copy,
@@ -224,11 +212,8 @@ def test_queries_against_brute_force(kind, shortcuts, data):
                 file_keys(lambda: copy, f"cube++{id_}").values(), itertools.chain(*content[id_]), strict=True
             ):
                 write(copy, key, rows, id_, kind, how[id_])
-        for module, values in SHORTCUTS[shortcuts].items():
-            for attribute, value in values.items():
-                stack.enter_context(mock.patch.object(module, attribute, value))
-        stack.enter_context(mock.patch.object(executor, "_BLOCK", block))
-        stack.enter_context(mock.patch.object(executor, "_BROADCAST_ROWS", looks))
+        stack.enter_context(mock.patch.object(executor, "BLOCK_BYTES", block))
+        stack.enter_context(mock.patch.object(executor, "MAX_DYNAMIC_VALUES", restricting))
         found = eager_cube.query_cube(
             cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by
         )

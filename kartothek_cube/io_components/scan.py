@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import cache, lru_cache, partial, reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,11 +134,16 @@ def _scan_filtered(
     tables = list(read_files(blobs, keys, columns, predicates, schema=schema, mapping=mapping))
     metadata, names = tables[0].schema.metadata, tables[0].column_names
     if columns is None:
-        names = [name for name in names if name in schema.names]
+        names = _select_known(names, schema)
     # without columns, the number of rows would be lost
     table = concat_tables([table.select(names) if names else table for table in tables], schema, keys[0])
     table = table.replace_schema_metadata(metadata) if names else table
     return FileRows(table, np.array([len(table) for table in tables]))
+
+
+def _select_known(names: Sequence[str], schema: pa.Schema) -> list[str]:
+    known = {*schema.names}
+    return [name for name in names if name in known]
 
 
 def can_use_polars(keys: Sequence[str]) -> bool:
@@ -165,7 +171,7 @@ def _scan_with_polars(
     sources, options = _locate(blobs, keys)
     first = sources[0]
     stored = _schema_of_content(first, keys[0]) if isinstance(first, bytes) else read_schema(blobs, keys[0])
-    columns = [name for name in stored.names if name in schema.names] if columns is None else columns
+    columns = _select_known(stored.names, schema) if columns is None else columns
     names = list(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))
     types = _select_types(stored, names)
     if types is None or not columns:
@@ -201,7 +207,7 @@ def _collect(
     polars = _import_polars()
     scan = partial(
         polars.scan_parquet,
-        schema=polars.DataFrame(types.empty_table()).schema,
+        schema=_polars_schema(types),
         # narrower types of some files
         cast_options=polars.ScanCastOptions(
             integer_cast="upcast",
@@ -237,7 +243,16 @@ def _collect(
     return FileRows(table.cast(pa.schema([types.field(column) for column in columns])), lengths)
 
 
+@lru_cache(maxsize=64)
+def _polars_schema(types: pa.Schema) -> polars.Schema:
+    import polars
+
+    return polars.DataFrame(types.empty_table()).schema
+
+
+@cache
 def _import_polars() -> Any:
+    # Polars reads them when it first opens an object store
     for name in _CONCURRENT_FILES:
         os.environ.setdefault(name, "128")
     import polars
@@ -293,9 +308,21 @@ def _select_types(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema | None
 
 def _schema_of_content(content: bytes, key: str) -> pa.Schema:
     try:
-        return columns_of_file(pq.read_schema(pa.BufferReader(content)))
+        return _columns_of_footer(pq.read_metadata(pa.BufferReader(content)))
     except (pa.ArrowException, OSError) as error:
         raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
+
+
+def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
+    schema = columns_of_file(footer.schema.to_arrow_schema())
+    written = (footer.metadata or {}).get(b"ARROW:schema")
+    if written and any(map(pat.is_date32, schema.types)):
+        # pyarrow writes date64 as days and reads date32; Polars goes by the type that was written
+        origin = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(written)))
+        days = {field.name for field in origin if pat.is_date64(field.type)}
+        fields = [field.with_type(pa.date64()) if field.name in days else field for field in schema]
+        schema = pa.schema(fields, schema.metadata)
+    return schema
 
 
 def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
@@ -304,7 +331,7 @@ def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
     cached = identity and FOOTERS.get(identity)
     if isinstance(cached, pa.Schema):
         return cached
-    schema = columns_of_file(read_footer(blobs, key)[0].schema.to_arrow_schema())
+    schema = _columns_of_footer(read_footer(blobs, key)[0])
     if identity:
         FOOTERS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema)))
     return schema
@@ -325,7 +352,8 @@ def _widest_types(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str])
 
 def _survives_polars(dtype: pa.DataType) -> bool:
     """Whether values of a type come back equal from Polars."""
-    return not (pat.is_decimal256(dtype) or isinstance(dtype, pa.BaseExtensionType)) and all(
+    is_other = pat.is_decimal256(dtype) or pat.is_date64(dtype) or isinstance(dtype, pa.BaseExtensionType)
+    return not is_other and all(
         _survives_polars(dtype.field(number).type) for number in range(dtype.num_fields)
     )
 
@@ -449,9 +477,9 @@ def _read_untyped(
     table = from_pandas(frame)
     if mapping is not None:
         table = mapping.adapt_all(table)
+    types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
     for position, field in enumerate(table.schema):
-        typed = schema is not None and field.name in schema.names
-        dtype = schema.field(field.name).type if schema is not None and typed else field.type
+        dtype = types.get(field.name, field.type)
         if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
             table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
     if predicates is not None:

@@ -318,7 +318,11 @@ def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
     written = (footer.metadata or {}).get(b"ARROW:schema")
     if written and any(map(pat.is_date32, schema.types)):
         # pyarrow writes date64 as days and reads date32; Polars goes by the type that was written
-        origin = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(written)))
+        try:
+            origin = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(written)))
+        except (pa.ArrowException, ValueError):
+            # damaged: Polars tells when it reads the file
+            return schema
         days = {field.name for field in origin if pat.is_date64(field.type)}
         fields = [field.with_type(pa.date64()) if field.name in days else field for field in schema]
         schema = pa.schema(fields, schema.metadata)

@@ -64,7 +64,7 @@ def group_rows(
 
 
 def _is_sorted(keys: Sequence[pa.ChunkedArray], blocks: Sequence[BlockRows]) -> bool:
-    """Whether the rows of all blocks are sorted, by the order within partitions and the rows at their ends."""
+    """Whether the rows of all blocks are sorted, by the order in partitions and the rows at their ends."""
     starts, n_rows = [], 0
     for block in blocks:
         if block.starts is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ from kartothek_cube.core.arguments import (
     converter_str_set,
     converter_str_tupleset,
 )
-from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.cube.conditions import (
     Condition,
     ConditionsInput,
@@ -77,8 +76,6 @@ class LogicalPlan:
     roles: Mapping[str, Role]
     #: ids of the other datasets, sorted
     unused: tuple[str, ...]
-    #: tells all but the values of the conditions; None if nothing short does
-    shape: Hashable | None = attrs.field(default=None, eq=False, repr=False)
 
 
 class _Columns(NamedTuple):
@@ -108,43 +105,9 @@ def build_logical_plan(
         if not (isinstance(condition, Condition) and condition.column in columns.types):
             _check_columns("condition", Conjunction(active).columns, columns.types)
         trees.append(_bind_condition(condition, datasets, columns))
-    shape = _shape_of(cube, trees, (dimension_columns, partition_by, payload_columns))
-
-    def arrange() -> LogicalPlan:
-        arguments = active, trees, dimension_columns, partition_by, payload_columns
-        return _arrange(cube, datasets, columns.names, *arguments)
-
-    if shape is None:
-        return arrange()
-    arranged = snapshot.derive(("logical plan", shape), lambda: replace_fields(arrange(), shape=shape))
-    if not active:
-        return arranged
-    literals = [tree for tree in trees if isinstance(tree, tuple)]  # all of them, as there is a shape
-    by_dataset: dict[str, tuple[Condition | Disjunction, ...]] = {}
-    predicates: dict[str, tuple[LiteralType, ...]] = {}
-    for name in arranged.roles:
-        columns_of_dataset = columns.names[name]
-        numbers = [number for number, literal in enumerate(literals) if literal[0] in columns_of_dataset]
-        by_dataset[name] = tuple([active[number] for number in numbers])
-        predicates[name] = tuple([literals[number] for number in numbers])
-    return replace_fields(arranged, conditions=by_dataset, predicates=predicates)
-
-
-def _shape_of(cube: Cube, trees: Sequence[Node], names: tuple[object, ...]) -> Hashable | None:
-    """What a plan is made of beside the values of its conditions; None if these matter, too."""
-    shape: list[object] = [cube]
-    for tree in trees:
-        if not isinstance(tree, tuple) or is_null_test(tree):
-            return None
-        shape.append(tree[0])
-    for argument in names:
-        if argument is None or type(argument) is str:
-            shape.append((argument,))
-        elif type(argument) in (list, tuple) and set(map(type, argument)) <= {str}:  # type: ignore[call-overload]
-            shape.append(tuple(argument))  # type: ignore[arg-type]
-        else:
-            return None
-    return tuple(shape)
+    return _arrange(
+        cube, datasets, columns.names, active, trees, dimension_columns, partition_by, payload_columns
+    )
 
 
 def _arrange(

@@ -35,7 +35,6 @@ from kartothek_cube.io_components.query.physical_plan import (
     Group,
     PartitionSelection,
     PhysicalPlan,
-    Predicates,
     ScanContext,
     match_partitions,
 )
@@ -137,27 +136,9 @@ class _Scans(NamedTuple):
 
 def _make_scans(cube: Cube, snapshot: CubeSnapshot, logical_plan: LogicalPlan) -> _Scans:
     datasets = snapshot.datasets
-
-    def make() -> _Scans:
-        scans = tuple(_make_scan(name, datasets[name], cube, logical_plan) for name in logical_plan.roles)
-        widths = [datasets[scan.name].widths or {} for scan in scans]
-        return _Scans(scans, _output_schema(logical_plan, scans, widths))
-
-    if logical_plan.shape is None:
-        return make()
-    made = snapshot.derive(("scans", logical_plan.shape), make)
-    scans = [
-        _with_predicates(cube, scan, logical_plan.predicates[scan.name]) if scan.predicates else scan
-        for scan in made.scans
-    ]
-    return _Scans(tuple(scans), made.output)
-
-
-def _with_predicates(cube: Cube, scan: DatasetScan, predicates: Predicates) -> DatasetScan:
-    """The scan with other values in its predicates, which are on the same columns."""
-    in_files = [p for p in predicates if p[0] not in cube.partition_columns]
-    on_dimensions = [p for p in in_files if p[0] in cube.dimension_columns]
-    return replace_fields(scan, predicates=tuple(in_files), dimension_predicates=tuple(on_dimensions))
+    scans = tuple(_make_scan(name, datasets[name], cube, logical_plan) for name in logical_plan.roles)
+    widths = [datasets[scan.name].widths or {} for scan in scans]
+    return _Scans(scans, _output_schema(logical_plan, scans, widths))
 
 
 def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:

@@ -184,11 +184,10 @@ def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> 
     """
     ends = np.cumsum(weights)
     total = float(ends[-1])
-    wanted = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)
-    n_slices = min(wanted, len(weights))
-    cuts = np.searchsorted(ends, total * np.arange(1, n_slices) / n_slices, "left") + 1
-    bounds: Ints = np.unique(np.concatenate([[0], cuts, [len(weights)]]))
-    return bounds
+    n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)
+    # those that end before each item; items may be larger than slices
+    ended = np.floor(ends[:-1] * (n_slices / total)) if total else ends[:-1]
+    return np.concatenate([[0], np.flatnonzero(np.diff(ended, prepend=0)) + 1, [len(weights)]])
 
 
 def scan_bounds(weights: npt.NDArray[np.float64]) -> Ints:

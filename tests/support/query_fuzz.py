@@ -56,7 +56,7 @@ QUERY = "kartothek_cube.io_components.query."
 #: constant -> values to try, besides its own
 THRESHOLDS = {
     QUERY + "executor.BLOCK_BYTES": (1, 5000),
-    QUERY + "executor.MAX_DYNAMIC_VALUES": (0, 20),
+    QUERY + "executor.MAX_RESTRICTING_CELLS": (0, 20),
     QUERY + "row_batch._THREADS_FROM": (0,),
     QUERY + "frame_conversion._SMALL": (0, 3),
     QUERY + "frame_conversion._BATCH": (0, 4),

@@ -20,6 +20,7 @@ from kartothek_cube.io_components.kernels.take import Column, as_chunked, take_v
 
 __all__ = (
     "CHUNK_ROWS",
+    "equal_neighbours",
     "last_occurrence_mask",
     "last_rows_mask",
     "rechunk_by_partition",
@@ -33,47 +34,40 @@ __all__ = (
 CHUNK_ROWS = 1 << 17
 
 
-def strictly_increasing(columns: Sequence[Column], length: int, block_starts: Ints | None = None) -> bool:
-    """Whether the key strictly increases from row to row, within blocks; then rows are sorted and unique."""
-    if length < 2:
-        return True
-    undecided: Mask | None = None
+def strictly_increasing(columns: Sequence[Column], length: int) -> bool:
+    """Whether the key strictly increases from row to row: the rows are sorted and unique."""
+    equal = equal_neighbours(columns, length)
+    return equal is not None and not equal.any()
+
+
+def equal_neighbours(columns: Sequence[Column], length: int, block_starts: Ints | None = None) -> Mask | None:
+    """For each row but the last: has the next row of its block its key? None if a block is not sorted."""
+    equal = np.ones(max(length - 1, 0), dtype=bool)
     if block_starts is not None:
-        undecided = np.ones(length - 1, dtype=bool)
-        undecided[block_starts - 1] = False
-        if not undecided.any():
-            return True
-    for number, column in enumerate(columns, 1):
-        steps = _compare_neighbours(column, strict=number == len(columns))
-        if steps is None:
-            return False
-        ordered, equal = steps
-        if not (ordered if undecided is None else ordered | ~undecided).all():
-            return False
-        if equal is not None:
-            undecided = equal if undecided is None else undecided & equal
-            if not undecided.any():
-                return True
-    return bool(columns)
+        equal[block_starts - 1] = False
+    for column in columns:
+        if not equal.any():
+            break
+        steps = _compare_neighbours(column)
+        if steps is None or not (steps[0] | ~equal).all():
+            return None
+        equal &= steps[1]
+    return equal
 
 
-def _compare_neighbours(column: Column, *, strict: bool) -> tuple[Mask, Mask | None] | None:
-    """
-    For each row but the first: is its value in order after the one before, and is it equal to it.
-
-    ``strict`` demands larger values and leaves equality out. None for nulls, which have no order.
-    """
+def _compare_neighbours(column: Column) -> tuple[Mask, Mask] | None:
+    """For each row but the last: is the next value at least its own, is it equal; None if one is null."""
     chunked = as_chunked(column)
     if chunked.null_count:
         return None
     values = _rank_codes(chunked) if pa.types.is_dictionary(chunked.type) else integers(chunked)
     if values is not None:
         before, after = values[:-1], values[1:]
-        return (after > before, None) if strict else (after >= before, after == before)
+        return after >= before, after == before
     chunked = decode_dictionary(chunked)
     first, second = chunked.slice(0, len(chunked) - 1), chunked.slice(1)
-    ordered = (pc.greater if strict else pc.greater_equal)(second, first).to_numpy(zero_copy_only=False)
-    return ordered, None if strict else pc.equal(second, first).to_numpy(zero_copy_only=False)
+    ordered, equal = pc.greater_equal(second, first), pc.equal(second, first)
+    return ordered.to_numpy(zero_copy_only=False), equal.to_numpy(zero_copy_only=False)
 
 
 def _rank_codes(column: pa.ChunkedArray) -> Ints | None:

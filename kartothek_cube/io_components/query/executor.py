@@ -10,10 +10,9 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
-from kartothek_cube.core.arrow.types import Ints, widen
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
@@ -57,8 +56,8 @@ Result = TypeVar("Result")
 BLOCK_BYTES = 64 << 20
 #: the same of a file whose size would cost a request
 _REMOTE_FILE_BYTES = 1 << 20
-#: distinct values up to which those of a restricted dataset become a predicate on the others
-MAX_DYNAMIC_VALUES = 1 << 16
+#: cells of a block up to which those of a restricted dataset restrict the scans of the others
+MAX_RESTRICTING_CELLS = 1 << 18
 
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
@@ -172,9 +171,7 @@ def _run(context: ScanContext, task: ScanTask) -> GroupedTable | None:
     if not len(datasets[0]):
         return None
     aligned = [files for files in datasets if files.aligned]
-    shared = {
-        files.scan.name: load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned
-    }
+    shared = _load(blobs, [files for files in datasets if not files.aligned], task.predicates)
     process = partial(_run_block, context, blobs, aligned, shared, task.predicates)
     blocks = list(pairwise(_block_bounds(blobs, aligned).tolist()))
     return group_rows(context, task.groups, list(ordered_map(process, blocks, available_cores())))
@@ -204,7 +201,8 @@ def _run_block(
     bounds: tuple[int, int],
 ) -> BlockRows:
     """Joined rows of consecutive physical partitions, with the columns of the result."""
-    rows = {**shared, **_load(blobs, [files.between(*bounds) for files in datasets], predicates)}
+    block = [files.between(*bounds) for files in datasets]
+    rows = {**shared, **_load(blobs, block, predicates, _cells_of(shared.values()))}
     seed, *others = [rows[scan.name] for scan in context.scans]
     for other in others:
         seed = join(seed, other)
@@ -218,30 +216,34 @@ def _run_block(
 
 
 def _load(
-    blobs: BlobStore, datasets: Sequence[PartitionedFiles], predicates: Predicates
+    blobs: BlobStore,
+    datasets: Sequence[PartitionedFiles],
+    predicates: Predicates,
+    cells: Sequence[pa.Table] = (),
 ) -> dict[str, RowBatch]:
     """Rows by dataset id. Restricted datasets come first: their cells restrict the others."""
     loaded: dict[str, RowBatch] = {}
     for files in datasets:
         if files.scan.predicates or files.scan.implied:
-            rows = loaded[files.scan.name] = load_rows(blobs, files, predicates)
-            if rows.scan.role is not Role.LEFT:
-                predicates += _restrict_cells(rows)
+            known = [*cells, *_cells_of(loaded.values())]
+            loaded[files.scan.name] = load_rows(blobs, files, predicates, known)
     others = [files for files in datasets if files.scan.name not in loaded]
-    load = partial(load_rows, blobs, group_predicates=predicates)
+    cells = [*cells, *_cells_of(loaded.values())]
+    load = partial(load_rows, blobs, group_predicates=predicates, cells=cells)
     loaded.update((rows.scan.name, rows) for rows in ordered_map(load, others, available_cores()))
     return loaded
 
 
-def _restrict_cells(rows: RowBatch) -> Predicates:
-    """What the cells of rows meet, by the dimension that drops most others; nothing for many cells."""
-    if len(rows) > MAX_DYNAMIC_VALUES or not rows.scan.dimensions:
-        return ()
-    values = {column: pc.unique(rows.table.column(column)) for column in rows.scan.dimensions}
-    # The most distinct values are of the largest domain. Other columns hardly drop more (a few thousand cells
-    # have most of 1,000 days), and Polars evaluates predicates on one column in a quarter of the time.
-    column = max(values, key=lambda name: len(values[name]))
-    return ((column, "in", values[column].cast(widen(values[column].type))),)
+def _cells_of(loaded: Iterable[RowBatch]) -> list[pa.Table]:
+    """Cells of the restricted datasets, one table for each that has few."""
+    return [
+        rows.table.select(rows.scan.dimensions)
+        for rows in loaded
+        if rows.scan.role is not Role.LEFT
+        and (rows.scan.predicates or rows.scan.implied)
+        and rows.scan.dimensions
+        and len(rows) <= MAX_RESTRICTING_CELLS
+    ]
 
 
 def _filter_joined(rows: RowBatch, filters: Sequence[Node]) -> RowBatch:

@@ -19,7 +19,7 @@ from kartothek_cube.core.expressions.predicate import (
 )
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
+from kartothek_cube.io_components.kernels.sort import equal_neighbours, last_occurrence_mask
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetScan,
@@ -97,17 +97,21 @@ def _group_files(
     return PartitionedFiles(scan, keys, partition_keys, ids, aligned)
 
 
-def load_rows(blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates) -> RowBatch:
-    """Rows of one dataset that meet the predicates; of each cell of the seed the version written last.
+def load_rows(
+    blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates, cells: Sequence[pa.Table] = ()
+) -> RowBatch:
+    """
+    Rows of one dataset that meet the predicates; of each cell of the seed the version written last.
 
-    Of the cells of another dataset the join takes the last version.
+    Of the cells of another dataset the join takes the last version. Rows of cells that are not in ``cells``,
+    tables of dimensions, may be missing.
     """
     scan = files.scan
     columns = {*scan.dimensions, *scan.payload}
     predicates = scan.predicates + tuple(p for p in group_predicates if p[0] in columns)
     numbers = files.partition_ids - files.partition_ids[:1]
     overlapping = np.bincount(numbers)[numbers] > 1
-    read = _read_files(blobs, files, overlapping, predicates)
+    read = _read_files(blobs, files, overlapping, predicates, cells)
     rows = RowBatch(scan, read.table, read.lengths, files.partition_keys, files.partition_ids)
     rows = rows.append_partition_keys(scan.columns)
     if scan.role is Role.SEED or overlapping.any():
@@ -118,7 +122,11 @@ def load_rows(blobs: BlobStore, files: PartitionedFiles, group_predicates: Predi
 
 
 def _read_files(
-    blobs: BlobStore, files: PartitionedFiles, overlapping: Mask, predicates: Predicates
+    blobs: BlobStore,
+    files: PartitionedFiles,
+    overlapping: Mask,
+    predicates: Predicates,
+    cells: Sequence[pa.Table],
 ) -> FileRows:
     """Read the files, filtered by what holds for all versions of a cell."""
     # Only a file that is alone in its partition may be filtered by conditions on payload while reading: else
@@ -133,7 +141,10 @@ def _read_files(
     # columns that are null in all files; payload stays null, other partitions may type it
     types = pa.schema([(c, scan.schema.field(c).type if c in dimensions else pa.null()) for c in stored])
     filters = [of_overlapping_file if other else of_single_file for other in overlapping.tolist()]
-    return scan_files(blobs, files.keys, stored, filters, schema=types, mapping=scan.mapping)
+    # all versions of a cell have its dimensions
+    shared = [table.select([c for c in table.column_names if c in dimensions]) for table in cells]
+    shared = [table for table in shared if table.num_columns]
+    return scan_files(blobs, files.keys, stored, filters, schema=types, mapping=scan.mapping, cells=shared)
 
 
 def _with_implied(
@@ -147,7 +158,10 @@ def _with_implied(
 def _deduplicate_cells(rows: RowBatch) -> RowBatch:
     """Only the last version of each cell within a physical partition."""
     dimensions = rows.columns(rows.scan.dimensions)
-    if strictly_increasing(dimensions, len(rows), rows.partition_starts()):
+    equal = equal_neighbours(dimensions, len(rows), rows.partition_starts())
+    if equal is not None:
+        # versions of a cell are next to each other: rows of a projection, for example
+        rows = rows.filter(np.append(~equal, [True] * bool(len(rows)))) if equal.any() else rows
         return replace_fields(rows, is_sorted=True)
     keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
     mask = last_occurrence_mask(*combine_keys(keys, len(rows)))

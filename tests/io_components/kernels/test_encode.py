@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes, join_codes
 from kartothek_cube.io_components.kernels.search import lookup_codes
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.sort import (
+    equal_neighbours,
+    last_occurrence_mask,
+    sort_order,
+    strictly_increasing,
+)
 from kartothek_cube.io_components.kernels.take import expand_ranges, take_values
 
 DAYS = st.dates(datetime.date(1700, 1, 1), datetime.date(2200, 1, 1))
@@ -75,12 +80,16 @@ def test_sorting_and_uniqueness(columns: list[tuple[pa.DataType, list[object]]])
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=10))
-def test_strictly_increasing_does_not_compare_across_blocks(rows: list[tuple[int, int]]) -> None:
+def test_neighbours_are_not_compared_across_blocks(rows: list[tuple[int, int]]) -> None:
     rows = sorted(rows, key=lambda r: r[0])
-    blocks = [r[0] for r in rows]
-    starts = np.array([i for i in range(1, len(rows)) if blocks[i] != blocks[i - 1]], dtype=np.int64)
-    expected = all(a[0] < b[0] or a[1] < b[1] for a, b in itertools.pairwise(rows))
-    assert strictly_increasing([pa.array([r[1] for r in rows], pa.int64())], len(rows), starts) == expected
+    pairs = list(itertools.pairwise(rows))
+    starts = np.array([i for i, (a, b) in enumerate(pairs, 1) if a[0] != b[0]], dtype=np.int64)
+    equal = equal_neighbours([pa.array([r[1] for r in rows], pa.int64())], len(rows), starts)
+    if all(a[0] < b[0] or a[1] <= b[1] for a, b in pairs):
+        assert equal is not None
+        assert equal.tolist() == [a == b for a, b in pairs]
+    else:
+        assert equal is None
 
 
 @given(st.data())

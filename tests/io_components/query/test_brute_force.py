@@ -213,7 +213,7 @@ def test_queries_against_brute_force(kind, data):
             ):
                 write(copy, key, rows, id_, kind, how[id_])
         stack.enter_context(mock.patch.object(executor, "BLOCK_BYTES", block))
-        stack.enter_context(mock.patch.object(executor, "MAX_DYNAMIC_VALUES", restricting))
+        stack.enter_context(mock.patch.object(executor, "MAX_RESTRICTING_CELLS", restricting))
         found = eager_cube.query_cube(
             cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by
         )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import multiprocessing
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache, partial, reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_, xor
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -261,22 +264,39 @@ def _import_polars() -> Any:
     # Polars reads them when it first opens an object store
     for name in _CONCURRENT_FILES:
         os.environ.setdefault(name, "128")
+    # and this one when it is imported
+    threads = _threads_of_worker()
+    if threads is not None:
+        os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     import polars
 
     return polars
 
 
+def _threads_of_worker() -> int | None:
+    """Threads that a task of Spark or a worker of dask may use; None in other processes."""
+    # each of these processes would take all cores of the machine; they have imported their library
+    if spark := sys.modules.get("pyspark"):
+        task = spark.TaskContext.get()
+        if task is not None:
+            return int(task.cpus())
+    if distributed := sys.modules.get("distributed"):
+        with suppress(ValueError):  # not in a worker
+            return int(distributed.get_worker().state.nthreads)
+    return None
+
+
 def _locate(
     blobs: BlobStore, keys: Sequence[str]
 ) -> tuple[list[str] | list[bytes], Mapping[str, str | int] | None]:
-    """Paths of local files, URLs in an object store and options of its client, or contents of files."""
+    """URLs and options of a client, paths of local files, or contents of files."""
+    location = blobs.remote_url(keys[0])
+    if location is not None:
+        return [url for key in keys for url, _ in [blobs.remote_url(key) or location]], location[1]
     if blobs.is_local:
         paths = [path for key in keys if (path := blobs.local_path(key)) is not None]
         if len(paths) == len(keys):
             return list(map(os.path.abspath, paths)), None
-    locations = [location for key in keys if (location := blobs.remote_url(key)) is not None]
-    if len(locations) == len(keys):
-        return [url for url, _ in locations], locations[0][1]
     return list(ordered_map(partial(_get_file, blobs), keys, REMOTE_REQUESTS)), None
 
 
@@ -290,6 +310,9 @@ def _get_file(blobs: BlobStore, key: str) -> bytes:
 def _rows_per_file(column: polars.Series, paths: Sequence[str]) -> Ints:
     """Rows of each file in a column of paths, where those of a file are next to each other."""
     numbers = {path: number for number, path in enumerate(paths)}
+    # of URLs with quoted characters Polars gives the path
+    files = [(path, number) for path, number in numbers.items() if path.startswith("file:")]
+    numbers |= {unquote(urlsplit(path).path): number for path, number in files}
     lengths = np.zeros(len(paths), np.int64)
     for chunk in column.get_chunks():
         # fast path: rows of two files are rarely in one chunk

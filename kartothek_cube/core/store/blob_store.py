@@ -276,7 +276,7 @@ class BlobStore(ABC):
         return None
 
     def remote_url(self, key: str) -> tuple[str, dict[str, str | int]] | None:
-        """URL of a blob in an object store, and options of a client of it; None in other stores."""
+        """URL of a blob, and options of a client of its store; None for a store without URLs or on a disk."""
         check_key(key)
         return None
 

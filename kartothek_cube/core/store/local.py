@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from stat import S_ISLNK, S_ISREG
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import quote
 
 from simplekv import KeyValueStore
 
@@ -69,6 +70,8 @@ class LocalBlobStore(BlobStore):
         self.root = os.path.abspath(store.root).rstrip("/")
         self._durable: bool = getattr(store, "durable", True)
         self._can_swap: bool | None = None
+        # a file that vanishes while it is mapped into memory ends the process: Polars maps paths, not URLs
+        self._is_on_network = posix.is_on_network(self.root)
         self._checked_folders: set[str] = set()
 
     def __repr__(self) -> str:
@@ -135,6 +138,10 @@ class LocalBlobStore(BlobStore):
     def local_path(self, key: str) -> str:
         self._stat(key)
         return self._path(key)
+
+    def remote_url(self, key: str) -> tuple[str, dict[str, str | int]] | None:
+        self._stat(key)
+        return (f"file://{quote(self._path(key))}", {}) if self._is_on_network else None
 
     # writing
 

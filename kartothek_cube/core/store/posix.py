@@ -18,6 +18,7 @@ __all__ = (
     "copy_content",
     "create_temporary",
     "hold_lock",
+    "is_on_network",
     "read_all",
     "remove_empty",
     "replace_by_link",
@@ -42,7 +43,24 @@ _FLUSHES = 64
 # some file systems round times to 100 ns or 1 µs
 _TICK_NS = 1_000
 # errors of (mostly network) file systems that cannot lock or flush directories
+#: types of file systems of other machines, beside those of FUSE
+_NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
 _UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+def is_on_network(path: str) -> bool:
+    """Whether a directory is on a file system of another machine, as far as Linux tells."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            mounts = [line.split()[1:3] for line in file]
+    except OSError:
+        # other systems do not say
+        return False
+    real = os.path.realpath(path) + "/"
+    # the last mount at a point hides those before
+    points = {point.replace("\\040", " ").rstrip("/") + "/": kind for point, kind in mounts}
+    kind = points[max((point for point in points if real.startswith(point)), key=len, default="/")]
+    return kind in _NETWORK or kind.startswith("fuse.")
 
 
 def create_temporary(path: str, perm: int | None) -> tuple[int, str]:

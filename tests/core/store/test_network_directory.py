@@ -1,0 +1,48 @@
+"""Directories on file systems of other machines."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.store import posix
+from kartothek_cube.io.eager_cube import build_cube, query_cube
+from kartothek_cube.io_components import scan
+
+MOUNTS = """\
+/dev/vda / ext4 rw 0 0
+server:/x /mnt nfs4 rw 0 0
+/dev/vdb /mnt/local xfs rw 0 0
+sshfs /with\\040space fuse.sshfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    "path, expected",
+    [("/a", False), ("/mnt", True), ("/mnt/a", True), ("/mnt/local/b", False), ("/with space/a", True)],
+)
+def test_is_on_network(monkeypatch, tmp_path, path, expected):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(MOUNTS)
+    monkeypatch.setattr(posix, "open", lambda name, **kw: open(mounts, **kw), raising=False)
+    assert posix.is_on_network(path) is expected
+
+
+def test_files_on_a_network_are_not_mapped(monkeypatch, tmp_path):
+    """Polars maps paths into memory, and reads URLs."""
+    monkeypatch.setattr(posix, "is_on_network", lambda path: True)
+    located = []
+    locate = scan._locate
+    monkeypatch.setattr(scan, "_locate", lambda *args: located.append(locate(*args)) or located[-1])
+    cube = Cube(["x"], ["p"], "cube")
+    df = pd.DataFrame({"x": [1, 2, 3, 4], "p": ["a%2Fb", "a b", "ä?#", "[0]*"], "v": [1.0, 2.0, 3.0, 4.0]})
+    build_cube(df, cube, f"hfs://{tmp_path}")
+    (found,) = query_cube(cube, f"hfs://{tmp_path}")
+    pd.testing.assert_frame_equal(found[["x", "p", "v"]], df, check_dtype=False)
+    (found,) = query_cube(cube, f"hfs://{tmp_path}", conditions=C("v") > 2)
+    assert found["p"].tolist() == ["ä?#", "[0]*"]
+    urls = [url for sources, _ in located for url in sources]
+    assert len(urls) == 8
+    assert all(url.startswith("file:///") for url in urls)

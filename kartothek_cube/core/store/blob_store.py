@@ -296,11 +296,6 @@ class BlobStore(ABC):
         would refer to deleted files.
         """
 
-    def get_small(self, key: str, limit: int) -> bytes | int:
-        """Content of a blob of at most so many bytes; the size of a larger one."""
-        content = self.get(key)
-        return content if len(content) <= limit else len(content)
-
     @abstractmethod
     def list_dir(self, prefix: str) -> Keys:
         """List one level: keys that start with ``prefix``, cut after the next ``/``; sorted, distinct."""

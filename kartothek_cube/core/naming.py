@@ -31,7 +31,6 @@ __all__ = (
     "check_metadata_version",
     "check_table_name",
     "check_uuid",
-    "data_key",
     "get_partition_file_prefix",
     "header_keys",
     "index_key",
@@ -217,17 +216,6 @@ def get_partition_file_prefix(
     if not {"", ".", ".."}.isdisjoint(partition_label.split("/")):
         raise ValueError(f"{partition_label!r} cannot be a partition label: a component is empty, . or ..")
     return f"{dataset_uuid}/{table}/{partition_label}"
-
-
-def data_key(uuid: str, table: str, label: str) -> str:
-    """Storage key of the Parquet file of a partition.
-
-    Examples
-    --------
-    >>> data_key("sales", "table", "COUNTRY_CODE=DE/0d34")
-    'sales/table/COUNTRY_CODE=DE/0d34.parquet'
-    """
-    return get_partition_file_prefix(uuid, label, table) + PARQUET_FILE_SUFFIX
 
 
 def index_key(uuid: str, column: str, timestamp: datetime) -> str:

@@ -7,7 +7,7 @@ import pickle
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, ClassVar
@@ -115,46 +115,20 @@ class StoreContract:
         assert blobs.size("d/t/x=1/f.parquet") == 10
         assert blobs.exists("d/t/x=1/f.parquet")
         with blobs.open_read("d/t/x=1/f.parquet") as file:
-            file.seek(-2, 2)
+            assert file.seek(-2, 2) == 8
             assert file.read() == b"89"
+            assert file.read() == b""
+            file.seek(3)
+            assert file.read(2) == b"34"
+            file.seek(0)
+            assert file.read() == b"0123456789"
 
-    @pytest.mark.parametrize(
-        "start, length, expected",
-        [
-            (0, 4, b"0123"),
-            (3, 2, b"34"),
-            (8, 5, b"89"),
-            (10, 1, b""),
-            (20, 1, b""),
-            (3, 0, b""),
-            (0, 10, b"0123456789"),
-        ],
-    )
-    def test_range(
-        self, blobs: BlobStore, store: KeyValueStore, start: int, length: int, expected: bytes
-    ) -> None:
-        self.write_directly(store, "f", b"0123456789")
-        assert blobs.get_range("f", start, length) == expected
-
-    @pytest.mark.parametrize("ranges", [[], [(3, 2)], [(0, 1), (4, 3), (9, 1)], [(8, 2), (0, 10), (5, 1)]])
-    def test_several_ranges(
-        self, blobs: BlobStore, store: KeyValueStore, ranges: Sequence[tuple[int, int]]
-    ) -> None:
-        self.write_directly(store, "f", b"0123456789")
-        contents = [bytes(buffer) for buffer in blobs.get_ranges("f", ranges)]
-        assert contents == [b"0123456789"[start : start + length] for start, length in ranges]
-
-    @pytest.mark.parametrize("data", [b"", b"1", b"0123456789"])
-    @pytest.mark.parametrize("length", [1, 4, 10, 100])
-    def test_tail(self, blobs: BlobStore, store: KeyValueStore, data: bytes, length: int) -> None:
-        self.write_directly(store, "f", data)
-        assert blobs.get_tail("f", length) == (data[-length:], len(data))
-
-    @pytest.mark.parametrize("start, length", [(-1, 1), (0, -1)])
-    def test_negative_range(self, blobs: BlobStore, store: KeyValueStore, start: int, length: int) -> None:
-        self.write_directly(store, "f", b"0123456789")
-        with pytest.raises(ValueError, match="cannot read"):
-            blobs.get_range("f", start, length)
+    def test_open_read_of_an_empty_blob(self, blobs: BlobStore, store: KeyValueStore) -> None:
+        self.write_directly(store, "f", b"")
+        assert blobs.size("f") == 0
+        with blobs.open_read("f") as file:
+            assert file.seek(0, 2) == 0
+            assert file.read() == b""
 
     @pytest.mark.parametrize("key", ["f", "d/f", "d/t/f", "x/f/y"])
     @pytest.mark.parametrize(
@@ -162,23 +136,10 @@ class StoreContract:
         [
             lambda blobs, key: blobs.get(key),
             lambda blobs, key: blobs.get_with_token(key),
-            lambda blobs, key: blobs.get_range(key, 0, 1),
-            lambda blobs, key: blobs.get_range(key, 0, 0),
-            lambda blobs, key: blobs.get_ranges(key, [(0, 1), (5, 1)]),
-            lambda blobs, key: blobs.get_tail(key, 1),
             lambda blobs, key: blobs.size(key),
             lambda blobs, key: blobs.open_read(key),
         ],
-        ids=[
-            "get",
-            "get_with_token",
-            "get_range",
-            "get_nothing",
-            "get_ranges",
-            "get_tail",
-            "size",
-            "open_read",
-        ],
+        ids=["get", "get_with_token", "size", "open_read"],
     )
     def test_missing(
         self, blobs: BlobStore, store: KeyValueStore, read: Callable[[BlobStore, str], object], key: str
@@ -361,9 +322,6 @@ class StoreContract:
         calls: list[Callable[[], object]] = [
             lambda: blobs.get(key),
             lambda: blobs.get_with_token(key),
-            lambda: blobs.get_range(key, 0, 1),
-            lambda: blobs.get_ranges(key, [(0, 1)]),
-            lambda: blobs.get_tail(key, 1),
             lambda: blobs.size(key),
             lambda: blobs.exists(key),
             lambda: blobs.open_read(key),

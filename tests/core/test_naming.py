@@ -20,7 +20,7 @@ def test_illegal_uuid(uuid):
         lambda: naming.check_uuid(uuid),
         lambda: naming.metadata_key_from_uuid(uuid),
         lambda: naming.schema_key(uuid, "table"),
-        lambda: naming.data_key(uuid, "table", "l"),
+        lambda: naming.get_partition_file_prefix(uuid, "l", "table"),
         lambda: naming.index_key(uuid, "x", datetime(2000, 1, 1)),
         lambda: naming.legacy_index_key(uuid, "x"),
     ]
@@ -38,8 +38,7 @@ def test_illegal_uuid(uuid):
         (naming.metadata_key_from_uuid("u", format="msgpack"), "u.by-dataset-metadata.msgpack.zstd"),
         (naming.schema_key("u"), "u/table/_common_metadata"),
         (naming.schema_key("u", "core"), "u/core/_common_metadata"),
-        (naming.data_key("u", "table", "p=1/q=x/ff"), "u/table/p=1/q=x/ff.parquet"),
-        (naming.get_partition_file_prefix("u", "p=1/ff", "table"), "u/table/p=1/ff"),
+        (naming.get_partition_file_prefix("u", "p=1/q=x/ff", "table"), "u/table/p=1/q=x/ff"),
         (naming.get_partition_file_prefix("u", "ff", "t", metadata_version=4), "u/t/ff"),
         (
             naming.index_key("u", "x y/ü", datetime(2000, 1, 2, 3, 4, 5)),
@@ -60,7 +59,7 @@ def test_unknown_header_format_is_refused(format):
 
 @pytest.mark.parametrize("table", ["", ".", "..", "indices", "a/b", "a\\b", "a\n", "\0", None])
 def test_illegal_table_name(table):
-    for build in (naming.schema_key, lambda uuid, table: naming.data_key(uuid, table, "l")):
+    for build in (naming.schema_key, lambda uuid, table: naming.get_partition_file_prefix(uuid, "l", table)):
         with pytest.raises(ValueError, match="cannot be the name of a table"):
             build("u", table)
 
@@ -73,7 +72,7 @@ def test_legal_table_name(table):
 @pytest.mark.parametrize("label", ["", "/a", "a/", "a//b", "../b", "a/../b", "a/."])
 def test_label_that_leaves_the_dataset_is_refused(label):
     with pytest.raises(ValueError, match="cannot be a partition label"):
-        naming.data_key("u", "table", label)
+        naming.get_partition_file_prefix("u", label, "table")
 
 
 @pytest.mark.parametrize("version", [3, 5, "4", True, None])

@@ -159,13 +159,6 @@ class ModelBlobs(BlobStore):
 
         return self._step("get", check_key(key), action)
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        return self.get(key)[start : start + length]
-
-    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
-        data = self.get(key)
-        return data[max(0, len(data) - length) :], len(data)
-
     def size(self, key: str) -> int:
         return len(self.get(key))
 

@@ -2,8 +2,7 @@
 
 Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any of them into a `BlobStore`:
 
-``blob_store``        the protocol, its value types and its errors
-``keys``              which keys are legal, and which ones a dataset owns
+``blob_store``        the protocol, its value types and its errors; rules for keys
 ``resolve``           URL, factory or store -> store, factory or driver (`lazy_store`, `open_blobs`)
 ``local``             driver for directories: atomic, durable, compare-and-swap under a file lock
 ``posix``             file system primitives of ``local``

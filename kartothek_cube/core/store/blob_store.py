@@ -62,7 +62,6 @@ class Blob(NamedTuple):
 
 Blobs: TypeAlias = list[Blob]
 Keys: TypeAlias = list[str]
-Buffers: TypeAlias = list[Any]
 
 
 class PreconditionFailed(Exception):
@@ -127,11 +126,6 @@ class BlobStore(ABC):
         """The directory of the store if it does not exist yet, for messages about missing data."""
         return None
 
-    @property
-    def has_ranges(self) -> bool:
-        """Whether a read of a range transfers that range only."""
-        return False
-
     @abstractmethod
     def get(self, key: str) -> bytes:
         """Read a blob.
@@ -151,94 +145,6 @@ class BlobStore(ABC):
         KeyError
             There is no such blob.
         """
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Read ``length`` bytes from offset ``start``; fewer (or none) where the blob ends before.
-
-        Raises
-        ------
-        KeyError
-            There is no such blob.
-        ValueError
-            ``start`` or ``length`` is negative.
-        """
-        if start < 0 or length < 0:
-            raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")
-        with self.open_read(key) as file:
-            file.seek(start)
-            return file.read(length)
-
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], token: Token | None = None) -> Buffers:
-        """Read several ranges of a blob with overlapping requests.
-
-        Parameters
-        ----------
-        key
-            Key of the blob.
-        ranges
-            Start and length of each range, within the blob.
-        token
-            Expected version, from `get_tail_with_token`; None for any.
-
-        Returns
-        -------
-        list of bytes-like
-
-        Raises
-        ------
-        KeyError
-            There is no such blob.
-        PreconditionFailed
-            The blob has another version.
-        """
-        if token is not None:
-            raise PreconditionFailed(key)
-        return [self.get_range(key, start, length) for start, length in ranges]
-
-    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """Read the end of a blob, in one request where the store supports it.
-
-        Parameters
-        ----------
-        key
-            Key of the blob.
-        length
-            Number of bytes.
-
-        Returns
-        -------
-        bytes, int
-            The last bytes (all bytes of a shorter blob), and the size of the blob.
-
-        Raises
-        ------
-        KeyError
-            There is no such blob.
-        """
-        size = self.size(key)
-        start = max(0, size - length)
-        return self.get_range(key, start, size - start), size
-
-    def get_tail_with_token(self, key: str, length: int) -> tuple[bytes, int, Token | None]:
-        """Read the end of a blob, its size, and its version if `get_ranges` can check that.
-
-        Parameters
-        ----------
-        key
-            Key of the blob.
-        length
-            Number of bytes.
-
-        Returns
-        -------
-        bytes, int, Token or None
-
-        Raises
-        ------
-        KeyError
-            There is no such blob.
-        """
-        return *self.get_tail(key, length), None
 
     @abstractmethod
     def size(self, key: str) -> int:
@@ -389,11 +295,6 @@ class BlobStore(ABC):
         Keys without ``/`` (headers) are deleted first, and durably: a header restored by a power failure
         would refer to deleted files.
         """
-
-    def get_small(self, key: str, limit: int) -> bytes | int:
-        """Content of a blob of at most so many bytes; the size of a larger one."""
-        content = self.get(key)
-        return content if len(content) <= limit else len(content)
 
     @abstractmethod
     def list_dir(self, prefix: str) -> Keys:

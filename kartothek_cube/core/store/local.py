@@ -125,13 +125,6 @@ class LocalBlobStore(BlobStore):
     def exists(self, key: str) -> bool:
         return self._stat(key) is not None
 
-    def get_small(self, key: str, limit: int) -> bytes | int:
-        descriptor, info = self._open(key)
-        try:
-            return posix.read_all(descriptor, info.st_size) if info.st_size <= limit else info.st_size
-        finally:
-            os.close(descriptor)
-
     def open_read(self, key: str) -> BinaryIO:
         return os.fdopen(self._open(key)[0], "rb")
 

@@ -24,7 +24,6 @@ __all__ = (
     "last_occurrence_mask",
     "last_rows_mask",
     "rechunk_by_partition",
-    "rechunk_by_rows",
     "sort_order",
     "sort_rows",
     "strictly_increasing",
@@ -160,26 +159,6 @@ def _last_end(pending: Sequence[pa.RecordBatch], keys: Sequence[str]) -> int | N
     if not len(starts):
         return None
     return int(starts[-1]) - (len(batches) - 1)
-
-
-def rechunk_by_rows(batches: Iterable[pa.RecordBatch], rows: int = CHUNK_ROWS) -> Iterator[pa.Table]:
-    """
-    Tables of exactly ``rows`` rows, but for the last one.
-
-    >>> [len(table) for table in rechunk_by_rows([pa.record_batch({"DAY": [1, 2, 3]})] * 2, rows=4)]
-    [4, 2]
-    """
-    pending: list[pa.RecordBatch] = []
-    n_pending = 0
-    for batch in filter(len, batches):
-        while n_pending + len(batch) >= rows:
-            yield pa.Table.from_batches([*pending, batch.slice(0, rows - n_pending)])
-            batch, pending, n_pending = batch.slice(rows - n_pending), [], 0
-        if len(batch):
-            pending.append(batch)
-            n_pending += len(batch)
-    if pending:
-        yield pa.Table.from_batches(pending)
 
 
 def sort_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:

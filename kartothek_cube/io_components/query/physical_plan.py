@@ -134,7 +134,7 @@ class FileGroup:
         """Keys of the files in the store."""
         if self.keys is not None:
             return self.keys
-        # not `data_key`: names need no check for each file, and stores check keys
+        # not by `get_partition_file_prefix`: names need no check for each file, and stores check keys
         return tuple([f"{scan.uuid}/{scan.table}/{label}{PARQUET_FILE_SUFFIX}" for label in self.labels])
 
 

@@ -539,7 +539,6 @@ def outside(tmp_path) -> Path:
 ACCESSES = {
     "get": lambda blobs, key: blobs.get(key),
     "get_with_token": lambda blobs, key: blobs.get_with_token(key),
-    "get_range": lambda blobs, key: blobs.get_range(key, 0, 1),
     "size": lambda blobs, key: blobs.size(key),
     "exists": lambda blobs, key: blobs.exists(key),
     "open_read": lambda blobs, key: blobs.open_read(key),
@@ -552,7 +551,7 @@ ACCESSES = {
     "list": lambda blobs, key: blobs.list(key),
     "list_dir": lambda blobs, key: blobs.list_dir(key),
 }
-READS = ("get", "get_with_token", "get_range", "size", "exists", "open_read", "local_path")
+READS = ("get", "get_with_token", "size", "exists", "open_read", "local_path")
 
 
 @pytest.mark.parametrize("access", ACCESSES)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from kartothek_cube.io_components.kernels.sort import (
     rechunk_by_partition,
-    rechunk_by_rows,
     strictly_increasing,
 )
 
@@ -58,14 +57,6 @@ def test_a_limit_cuts_partitions_only_where_it_has_to(values, cuts, size, limit)
     for before, after in itertools.pairwise(tables):
         if before["p"][-1] == after["p"][0]:
             assert len(before) == limit
-
-
-@settings(deadline=None)
-@given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
-def test_tables_have_the_size_asked_for(values, cuts, size):
-    tables = list(rechunk_by_rows(batches_of(values, cuts), size))
-    assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
-    assert all(len(t) == size for t in tables[:-1]) and all(0 < len(t) <= size for t in tables[-1:])
 
 
 def test_without_keys_all_is_one_partition():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from http import HTTPStatus
 from http.client import HTTPException
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias, cast
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from kartothek_cube.core.store.blob_store import Blob, Buffers, Keys, check_key, check_prefix, is_key
+from kartothek_cube.core.store.blob_store import Blob, Keys, check_key, check_prefix, is_key
 from kartothek_cube.core.store.obstore.client import (
     Connection,
     ObjectStoreError,
@@ -78,64 +78,37 @@ class Bucket:
             yield bytes(chunk)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Read a range of a blob; fewer bytes, or none, where it ends before."""
-        return bytes(self._read_range(key, start, length))
-
-    def _read_range(self, key: str, start: int, length: int) -> bytes | memoryview:
-        if length == 0:
-            self.head(key)
-            return b""
+        """Read a range of a blob, of at least one byte; fewer bytes, or none, where it ends before."""
         content = self._call_range("get_range", key, start=start, end=start + length)
-        if content is not None:
-            return memoryview(content)
-        # an empty blob has no ranges at all
-        size = int(self.head(key)["size"])
-        return self.get(key)[0][start : start + length] if start < size else b""
+        return self.get(key)[0][start : start + length] if content is None else bytes(content)
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """Read the last bytes of a blob (all bytes of a shorter one), and its size."""
+        if self.location.kind == "az":
+            return self._get_tail_on_azure(key, length)
+        result = self._call_range("get", key, options={"range": {"suffix": length}})
+        if result is None:
+            data = self.get(key)[0]
+            return data[-length:], len(data)
+        return self._read_body(key, result), result.meta["size"]
+
+    def _get_tail_on_azure(self, key: str, length: int) -> tuple[bytes, int]:
+        """Read the end on Azure, which lacks suffix ranges: a read of the start returns the size."""
+        result = self._call_range("get", key, options={"range": (0, length)})
+        if result is None:
+            return b"", 0
+        size: int = result.meta["size"]
+        data = self._read_body(key, result)
+        return data if size <= length else self.get_range(key, size - length, length), size
 
     def _call_range(self, name: str, key: str, **kwargs: Any) -> Any | None:
-        """Result of a request for a range; None if that starts behind the end."""
+        """Result of a request for a range; None if the blob is empty, or the server ignores ranges."""
         try:
             return self._call(name, check_key(key), key, **kwargs)
         except ObjectStoreError as error:
             if any(text in str(error) for text in _BEHIND_END):
                 return None
             raise
-
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
-        """Read several ranges, given by start and length within the blob, concurrently."""
-        if len(ranges) == 1:
-            return [self._read_range(key, *ranges[0])]
-        starts = [start for start, _ in ranges]
-        lengths = [length for _, length in ranges]
-        buffers = self._call("get_ranges", check_key(key), key, starts=starts, lengths=lengths)
-        return [memoryview(buffer) for buffer in buffers]
-
-    def get_range_with_version(self, key: str, start: int, length: int) -> tuple[Any, Version | None]:
-        """Read a range of a blob, and its version; None if it has no such bytes."""
-        result = self._call_range("get", key, options={"range": (start, start + length)})
-        if result is None:
-            return b"", None
-        return memoryview(call_translated(self.location, key, result.bytes)), self._find_version(result.meta)
-
-    def get_tail(self, key: str, length: int) -> tuple[bytes, int, Version | None]:
-        """Read the last bytes of a blob (all bytes of a shorter one), its size, and its version if known."""
-        if self.location.kind == "az":
-            return self._get_tail_on_azure(key, length)
-        result = self._call_range("get", key, options={"range": {"suffix": length}})
-        if result is None:
-            data, version = self.get(key)
-            return data[-length:], len(data), version
-        return self._read_body(key, result), result.meta["size"], self._find_version(result.meta)
-
-    def _get_tail_on_azure(self, key: str, length: int) -> tuple[bytes, int, Version | None]:
-        """Read the end on Azure, which lacks suffix ranges: a read of the start returns the size."""
-        result = self._call_range("get", key, options={"range": (0, length)})
-        if result is None:
-            return b"", 0, None
-        size: int = result.meta["size"]
-        version = self._find_version(result.meta)
-        data = self._read_body(key, result)
-        return data if size <= length else self.get_range(key, size - length, length), size, version
 
     def head(self, key: str) -> Mapping[str, Any]:
         """Size and version of a blob; KeyError if there is none."""
@@ -241,13 +214,10 @@ class Bucket:
         smaller = "." if smaller == "/" else smaller
         return None if smaller < " " else f"{prefix[:-1]}{smaller}~"
 
-    def _find_version(self, meta: Mapping[str, Any]) -> Version | None:
-        names = ("e_tag", "version") if self.location.kind == "gs" else ("e_tag",)
-        return tuple((name, meta[name]) for name in names if meta[name] is not None) or None
-
     def _get_version(self, meta: Mapping[str, Any]) -> Version:
-        version = self._find_version(meta)
-        if version is None:
+        names = ("e_tag", "version") if self.location.kind == "gs" else ("e_tag",)
+        version = tuple((name, meta[name]) for name in names if meta[name] is not None)
+        if not version:
             raise ObjectStoreError(f"{self.location.url} returns no ETag of its blobs")
         return version
 
@@ -265,7 +235,7 @@ class _RemoteFile(io.RawIOBase):
         super().__init__()
         self._source = source
         self._key = key
-        self._tail, self._size, _ = source.get_tail(key, _TAIL)
+        self._tail, self._size = source.get_tail(key, _TAIL)
         self._position = 0
 
     def readable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Driver for object stores: ranged reads, compare-and-swap by ETags, bulk deletion."""
+"""Driver for object stores: compare-and-swap by ETags, bulk deletion."""
 
 # ruff: noqa: D102 (the protocol documents the methods)
 
@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from kartothek_cube.core.store.blob_store import (
@@ -71,10 +71,6 @@ class ObjectBlobStore(BlobStore):
         return _CAN_SWAP[location]
 
     @property
-    def has_ranges(self) -> bool:
-        return True
-
-    @property
     def identity(self) -> Location:
         return self._store.location
 
@@ -85,27 +81,6 @@ class ObjectBlobStore(BlobStore):
 
     def get_with_token(self, key: str) -> tuple[bytes, Token]:
         return self._bucket.get(key)
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        if start < 0 or length < 0:
-            raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")
-        return self._bucket.get_range(key, start, length)
-
-    def get_ranges(
-        self, key: str, ranges: Sequence[tuple[int, int]], token: Token | None = None
-    ) -> list[Any]:
-        if token is None or not ranges:
-            return self._bucket.get_ranges(key, ranges)
-        content, version = self._bucket.get_range_with_version(key, *ranges[0])
-        if version != token:
-            raise PreconditionFailed(key)
-        return [content, *(self._bucket.get_ranges(key, ranges[1:]) if ranges[1:] else ())]
-
-    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
-        return self._bucket.get_tail(key, length)[:2]
-
-    def get_tail_with_token(self, key: str, length: int) -> tuple[bytes, int, Token | None]:
-        return self._bucket.get_tail(key, length)
 
     def size(self, key: str) -> int:
         return int(self._bucket.head(key)["size"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
@@ -10,7 +12,7 @@ from kartothek_cube.core.store.obstore.client import ObjectStoreError
 from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
 from kartothek_cube.core.store.resolve import ensure_store
 from kartothek_cube.testing import CompareAndSwapContract
-from tests.support.object_server import Stored, running
+from tests.support.object_server import ObjectServer, Stored, running
 from tests.support.servers import azure_url, s3_url
 
 
@@ -218,6 +220,23 @@ def test_file_is_opened_by_its_end(server, size, requests):
     assert len(server.requests) <= requests
 
 
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_file_of_a_server_that_ignores_ranges(server, kind, monkeypatch):
+    def ignore_range(request):
+        headers = {name: value for name, value in request.headers.items() if name != "range"}
+        return ObjectServer._get(server, replace(request, headers=headers))
+
+    monkeypatch.setattr(server, "_get", ignore_range)
+    blobs = open_blobs(server.url(kind))
+    data = bytes(range(256)) * 800
+    blobs.put("f", data)
+    with blobs.open_read("f") as file:
+        file.seek(-8, 2)
+        assert file.read() == data[-8:]
+        file.seek(5)
+        assert file.read(3) == data[5:8]
+
+
 def test_listing_skips_what_comes_before(server):
     server.blobs = {f"d/f{number:04}": Stored(b"1", 1, {}) for number in range(5000)}
     assert [blob.key for blob in open_blobs(server.url()).list("d/f2222")] == ["d/f2222"]
@@ -241,14 +260,6 @@ def test_missing_ones_hide_no_others(server, missing):
         blobs.put(f"f{number}", b"1")
     blobs.delete(f"f{number}" for number in range(30))
     assert not server.blobs
-
-
-def test_several_ranges_in_one_go(server):
-    server.latency = 0.05
-    blobs = open_blobs(server.url())
-    blobs.put("f", bytes(10 << 20))
-    blobs.get_ranges("f", [(number << 21, 10) for number in range(5)])
-    assert server.peak > 1
 
 
 # buckets that do not exist

@@ -224,7 +224,7 @@ def _load(
     """Rows by dataset id. Restricted datasets come first: their cells restrict the others."""
     loaded: dict[str, RowBatch] = {}
     for files in datasets:
-        if files.scan.predicates or files.scan.implied:
+        if files.scan.is_filtered:
             known = [*cells, *_cells_of(loaded.values())]
             loaded[files.scan.name] = load_rows(blobs, files, predicates, known)
     others = [files for files in datasets if files.scan.name not in loaded]
@@ -240,7 +240,7 @@ def _cells_of(loaded: Iterable[RowBatch]) -> list[pa.Table]:
         rows.table.select(rows.scan.dimensions)
         for rows in loaded
         if rows.scan.role is not Role.LEFT
-        and (rows.scan.predicates or rows.scan.implied)
+        and rows.scan.is_filtered
         and rows.scan.dimensions
         and len(rows) <= MAX_RESTRICTING_CELLS
     ]

@@ -75,6 +75,11 @@ class DatasetScan:
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
+    @property
+    def is_filtered(self) -> bool:
+        """Whether it has conditions of its own: those on dimensions hold for the other datasets, too."""
+        return bool(self.implied) or len(self.predicates) > len(self.dimension_predicates)
+
 
 @attrs.frozen
 class ScanContext:

@@ -80,70 +80,91 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def scan_files(
-    blobs: BlobStore,
-    keys: Sequence[str],
-    columns: Sequence[str] | None,
-    filters: Sequence[PredicatesType] | None = None,
-    *,
-    schema: pa.Schema,
-    mapping: ColumnMapping | None = None,
-    cells: Sequence[pa.Table] = (),
-) -> FileRows:
-    """
-    Rows of the files that meet the filter of their file, with types of memory.
+class Scan(NamedTuple):
+    """Rows to read from some files of a dataset."""
 
-    Rows whose values are not in one of ``cells``, tables of some of the columns, may be missing.
+    keys: Sequence[str]
+    #: None for those of the first file; its types of pandas are in the metadata of the table
+    columns: Sequence[str] | None
+    #: that of the dataset; it types columns that are null in all files
+    schema: pa.Schema
+    #: what the rows of each file meet; None for all rows of all files
+    filters: Sequence[PredicatesType] | None = None
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = None
+    #: tables of some of the columns; rows whose values are not in one of them may be missing
+    cells: Sequence[pa.Table] = ()
 
-    ``columns`` are those of the first file for None; its types of pandas are in the metadata of the table.
-    Numbers have the widest type of the files; ``schema``, that of the dataset, types columns that are null in
-    all of them. ``mapping`` tells how to read files that were written before a change of the schema.
-    """
-    if not keys:
-        names = schema.names if columns is None else columns
-        table = pa.schema([schema.field(name) for name in names]).empty_table()
+    def split_by_filter(self) -> dict[int, list[int]]:
+        """Numbers of the files with the same filter."""
+        members: dict[int, list[int]] = {}
+        for number, predicates in enumerate(self.filters or [None] * len(self.keys)):
+            members.setdefault(id(predicates), []).append(number)
+        return members
+
+
+def run_scans(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
+    """Rows of each scan with types of memory; numbers have the widest type of the files."""
+    parts = [list(scan.split_by_filter().values()) for scan in scans]
+    one_filter = [
+        scan._replace(keys=[scan.keys[i] for i in part], filters=scan.filters and [scan.filters[part[0]]])
+        for scan, members in zip(scans, parts, strict=True)
+        for part in members
+    ]
+    found = iter(_run_all(blobs, one_filter))
+    return [
+        _merge_parts(scan, members, [next(found) for _ in members])
+        for scan, members in zip(scans, parts, strict=True)
+    ]
+
+
+def _merge_parts(scan: Scan, members: list[list[int]], parts: list[FileRows]) -> FileRows:
+    """The rows of parts of the files in the order of the files."""
+    if not parts:
+        names = scan.schema.names if scan.columns is None else scan.columns
+        table = pa.schema([scan.schema.field(name) for name in names]).empty_table()
         return FileRows(to_memory(table), np.empty(0, np.int64))
-    scan = partial(_scan_filtered, blobs, columns=columns, schema=schema, mapping=mapping, cells=cells)
-    members: dict[int, list[int]] = {}
-    for number, predicates in enumerate(filters or ()):
-        members.setdefault(id(predicates), []).append(number)
-    if len(members) < 2:
-        return scan(keys, None if filters is None else filters[0])
-    parts = [scan([keys[i] for i in part], filters[part[0]]) for part in members.values() if filters]
-    numbers = np.concatenate(list(members.values()))
-    lengths = np.empty(len(keys), np.int64)
+    if len(parts) == 1:
+        return parts[0]
+    numbers = np.concatenate(members)
+    lengths = np.empty(len(numbers), np.int64)
     lengths[numbers] = np.concatenate([part.lengths for part in parts])
     names = parts[0].table.column_names
-    table = concat_tables([part.table.select(names) for part in parts], schema, keys[0])
+    table = concat_tables([part.table.select(names) for part in parts], scan.schema, scan.keys[0])
     starts = np.cumsum(lengths[numbers]) - lengths[numbers]
-    order = np.argsort(numbers)
-    slices = [table.slice(int(starts[i]), int(lengths[numbers[i]])) for i in order]
+    slices = [table.slice(int(starts[i]), int(lengths[numbers[i]])) for i in np.argsort(numbers)]
     table = pa.concat_tables(slices)
     metadata = parts[0].table.schema.metadata
     return FileRows(table.replace_schema_metadata(metadata) if table.num_columns else table, lengths)
 
 
-def _scan_filtered(
-    blobs: BlobStore,
-    keys: Sequence[str],
-    predicates: PredicatesType,
-    *,
-    columns: Sequence[str] | None,
-    schema: pa.Schema,
-    mapping: ColumnMapping | None,
-    cells: Sequence[pa.Table],
-) -> FileRows:
-    """The same with one filter for all files."""
-    if mapping is None and columns != [] and can_use_polars(keys):
-        rows = _scan_with_polars(blobs, keys, columns, predicates, schema, cells)
-        if rows is not None:
-            return FileRows(type_null_columns(to_memory(rows.table), schema), rows.lengths)
-    tables = list(read_files(blobs, keys, columns, predicates, schema=schema, mapping=mapping))
+def _run_all(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
+    """Rows of scans with one filter each."""
+    by_polars = [_prepare(blobs, scan) for scan in scans]
+    if any(by_polars):
+        by_polars, tables = _scan_with_polars(blobs, by_polars)
+    rows = []
+    for scan, prepared in zip(scans, by_polars, strict=True):
+        if prepared is None:
+            rows.append(_scan_with_pyarrow(blobs, scan))
+        else:
+            found = next(tables)
+            table = found.table.replace_schema_metadata(prepared.metadata)
+            rows.append(FileRows(type_null_columns(to_memory(table), scan.schema), found.lengths))
+    return rows
+
+
+def _scan_with_pyarrow(blobs: BlobStore, scan: Scan) -> FileRows:
+    predicates = scan.filters[0] if scan.filters else None
+    tables = list(
+        read_files(blobs, scan.keys, scan.columns, predicates, schema=scan.schema, mapping=scan.mapping)
+    )
     metadata, names = tables[0].schema.metadata, tables[0].column_names
-    if columns is None:
-        names = _select_known(names, schema)
+    if scan.columns is None:
+        names = _select_known(names, scan.schema)
     # without columns, the number of rows would be lost
-    table = concat_tables([table.select(names) if names else table for table in tables], schema, keys[0])
+    selected = [table.select(names) if names else table for table in tables]
+    table = concat_tables(selected, scan.schema, scan.keys[0])
     table = table.replace_schema_metadata(metadata) if names else table
     return FileRows(table, np.array([len(table) for table in tables]))
 
@@ -166,57 +187,77 @@ def can_use_polars(keys: Sequence[str]) -> bool:
     )
 
 
-def _scan_with_polars(
-    blobs: BlobStore,
-    keys: Sequence[str],
-    columns: Sequence[str] | None,
-    predicates: PredicatesType,
-    schema: pa.Schema,
-    cells: Sequence[pa.Table],
-) -> FileRows | None:
-    """The same by Polars; None for types that it does not have."""
-    errors = _import_polars().exceptions
-    sources, options = _locate(blobs, keys)
-    first = sources[0]
-    stored = _schema_of_content(first, keys[0]) if isinstance(first, bytes) else read_schema(blobs, keys[0])
-    columns = _select_known(stored.names, schema) if columns is None else columns
+class _PolarsScan(NamedTuple):
+    """Scan by Polars, of files that have all columns, in types that it has."""
+
+    keys: Sequence[str]
+    sources: list[str] | list[bytes]
+    #: of the client of an object store
+    options: Mapping[str, str | int] | None
+    columns: Sequence[str]
+    predicates: PredicatesType
+    cells: Sequence[pa.Table]
+    #: of the columns, and of those of the predicates, in all files
+    types: pa.Schema
+    #: of the first file
+    metadata: Mapping[bytes, bytes] | None
+
+
+def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
+    """Locate the files of a scan; None if pyarrow reads them."""
+    if scan.mapping is not None or scan.columns == [] or not can_use_polars(scan.keys):
+        return None
+    sources, options = _locate(blobs, scan.keys)
+    first, key = sources[0], scan.keys[0]
+    stored = _schema_of_content(first, key) if isinstance(first, bytes) else read_schema(blobs, key)
+    columns = _select_known(stored.names, scan.schema) if scan.columns is None else scan.columns
+    predicates = scan.filters[0] if scan.filters else None
     names = list(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))
     types = _select_types(stored, names)
     if types is None or not columns:
         return None
+    return _PolarsScan(scan.keys, sources, options, columns, predicates, scan.cells, types, stored.metadata)
+
+
+def _scan_with_polars(
+    blobs: BlobStore, scans: Sequence[_PolarsScan | None]
+) -> tuple[list[_PolarsScan | None], Iterator[FileRows]]:
+    """Rows of scans; and the scans, None in place of those whose files turn out to have other types."""
+    errors = _import_polars().exceptions
     try:
         try:
-            rows = _collect(sources, options, columns, predicates, types, cells)
+            found = _collect_all(scans)
         except errors.SchemaError:
             # a file has other types than the first one
-            types = _widest_types(blobs, keys, names)
-            if types is None:
-                return None
-            rows = _collect(sources, options, columns, predicates, types, cells)
+            scans = [scan and _widen(blobs, scan) for scan in scans]
+            found = _collect_all(scans)
     except FileNotFoundError as error:
-        raise MissingFileError(_find_key(blobs, keys, str(error))) from error
+        raise MissingFileError(_find_key(blobs, scans, str(error))) from error
     except (errors.PolarsError, errors.PanicException, OSError) as error:
-        problem = _explain(blobs, keys, names, error)
+        problem = _explain(blobs, scans, error)
     else:
-        for key in keys:
+        for key in (key for scan in scans if scan for key in scan.keys):
             progress_advance(partial(blobs.size, key))
-        return FileRows(rows.table.replace_schema_metadata(stored.metadata), rows.lengths)
+        return list(scans), iter(found)
     # outside of the handler: errors of object stores may show secrets, so they must not become the context
     raise problem
 
 
-def _collect(
-    sources: list[Any],
-    options: Mapping[str, str | int] | None,
-    columns: Sequence[str],
-    predicates: PredicatesType,
-    types: pa.Schema,
-    cells: Sequence[pa.Table],
-) -> FileRows:
+def _collect_all(scans: Sequence[_PolarsScan | None]) -> list[FileRows]:
+    """Rows of all scans at once: for small files half of the time of one after the other."""
     polars = _import_polars()
-    scan = partial(
+    wanted = [scan for scan in scans if scan is not None]
+    plans = [_plan(scan) for scan in wanted]
+    frames = iter(polars.collect_all([frame for plan in plans for frame in plan]))
+    return [_to_rows(scan, [next(frames) for _ in plan]) for scan, plan in zip(wanted, plans, strict=True)]
+
+
+def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
+    """One frame with the paths of the files, or one for each content."""
+    polars = _import_polars()
+    read = partial(
         polars.scan_parquet,
-        schema=_polars_schema(types),
+        schema=_polars_schema(scan.types),
         # narrower types of some files
         cast_options=polars.ScanCastOptions(
             integer_cast="upcast",
@@ -231,25 +272,43 @@ def _collect(
         hive_partitioning=False,
         cache=False,
     )
-    conditions = [*_translate(types, predicates), *(_is_among(types, table) for table in cells)]
-    if isinstance(sources[0], bytes):
-        frames = polars.collect_all(
-            [scan(content).filter(*conditions).select(columns) for content in sources]
-        )
+    types = scan.types
+    conditions = [*_translate(types, scan.predicates), *(_is_among(types, cells) for cells in scan.cells)]
+    if isinstance(scan.sources[0], bytes):
+        return [read(content).filter(*conditions).select(scan.columns) for content in scan.sources]
+    if len(scan.sources) == 1:
+        return [read(scan.sources, storage_options=scan.options).filter(*conditions).select(scan.columns)]
+    # 16 bytes per row of the files
+    rows = read(scan.sources, storage_options=scan.options, include_file_paths=_PATH)
+    return [rows.filter(*conditions).select([*scan.columns, _PATH])]
+
+
+def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
+    polars = _import_polars()
+    if len(frames) == len(scan.sources):
         rows, lengths = polars.concat(frames), np.array([len(frame) for frame in frames])
-    elif len(sources) == 1:
-        rows = scan(sources, storage_options=options).filter(*conditions).select(columns).collect()
-        lengths = np.array([len(rows)])
     else:
-        # 16 bytes per row of the files
-        paths_of_rows = scan(sources, storage_options=options, include_file_paths=_PATH)
-        rows = paths_of_rows.filter(*conditions).select([*columns, _PATH]).collect()
-        lengths = _rows_per_file(rows.drop_in_place(_PATH), sources)
+        rows = frames[0]
+        lengths = _rows_per_file(rows.drop_in_place(_PATH), scan.sources)
     # texts of a file share their memory: few rows would keep all of it
-    if conditions:
+    if scan.predicates is not None or scan.cells:
         rows = rows.rechunk()
     table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
-    return FileRows(table.cast(pa.schema([types.field(column) for column in columns])), lengths)
+    return FileRows(table.cast(pa.schema([scan.types.field(column) for column in scan.columns])), lengths)
+
+
+def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
+    """The scan with types that hold the values of all files; None unless Polars has all of them."""
+    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    names = scan.types.names
+    schemas = list(ordered_map(lambda key: _select_types(read_schema(blobs, key), names), scan.keys, threads))
+    if None in schemas:
+        return None
+    try:
+        return scan._replace(types=pa.unify_schemas(schemas, promote_options="permissive"))
+    except pa.ArrowException as error:
+        problem = f"its files have types that do not fit together: {error}"
+        raise CorruptDatasetError(scan.keys[0], problem) from error
 
 
 @lru_cache(maxsize=64)
@@ -307,11 +366,11 @@ def _get_file(blobs: BlobStore, key: str) -> bytes:
         raise MissingFileError(key) from error
 
 
-def _rows_per_file(column: polars.Series, paths: Sequence[str]) -> Ints:
+def _rows_per_file(column: polars.Series, paths: Sequence[str | bytes]) -> Ints:
     """Rows of each file in a column of paths, where those of a file are next to each other."""
     numbers = {path: number for number, path in enumerate(paths)}
     # of URLs with quoted characters Polars gives the path
-    files = [(path, number) for path, number in numbers.items() if path.startswith("file:")]
+    files = [(path, n) for path, n in numbers.items() if isinstance(path, str) and path.startswith("file:")]
     numbers |= {unquote(urlsplit(path).path): number for path, number in files}
     lengths = np.zeros(len(paths), np.int64)
     for chunk in column.get_chunks():
@@ -368,19 +427,6 @@ def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
     if identity:
         FOOTERS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema)))
     return schema
-
-
-def _widest_types(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str]) -> pa.Schema | None:
-    """Types that hold the values of all files; None unless Polars has all of them."""
-    threads = 1 if blobs.is_local else REMOTE_REQUESTS
-    schemas = list(ordered_map(lambda key: _select_types(read_schema(blobs, key), columns), keys, threads))
-    if None in schemas:
-        return None
-    try:
-        return pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException as error:
-        problem = f"its files have types that do not fit together: {error}"
-        raise CorruptDatasetError(keys[0], problem) from error
 
 
 def _survives_polars(dtype: pa.DataType) -> bool:
@@ -458,21 +504,21 @@ def _hash_values(types: pa.Schema, columns: Sequence[str]) -> polars.Expr:
     return reduce(xor, hashes)
 
 
-def _find_key(blobs: BlobStore, keys: Sequence[str], message: str) -> str:
+def _find_key(blobs: BlobStore, scans: Sequence[_PolarsScan | None], message: str) -> str:
     """The key of the file whose path a message contains."""
+    keys = [key for scan in scans if scan for key in scan.keys]
     return next((key for key in keys if (blobs.local_path(key) or key) in message), keys[0])
 
 
-def _explain(
-    blobs: BlobStore, keys: Sequence[str], columns: Sequence[str], error: BaseException
-) -> BaseException:
-    """The error for a failed scan: that of the first file that pyarrow does not read either."""
-    for key in keys:
+def _explain(blobs: BlobStore, scans: Sequence[_PolarsScan | None], error: BaseException) -> BaseException:
+    """The error for failed scans: that of the first file that pyarrow does not read either."""
+    files = [(key, scan.types.names) for scan in scans if scan for key in scan.keys]
+    for key, names in files:
         try:
-            read_file(blobs, key, columns)
+            read_file(blobs, key, names)
         except Exception as problem:
             return problem
-    return CorruptDatasetError(keys[0], f"not a readable Parquet file: {error}")
+    return CorruptDatasetError(files[0][0], f"not a readable Parquet file: {error}")
 
 
 def read_file(

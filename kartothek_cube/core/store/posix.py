@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 
 from kartothek_cube.core.store.blob_store import Data
 
@@ -48,6 +49,7 @@ _NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre"
 _UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
+@lru_cache(maxsize=64)
 def is_on_network(path: str) -> bool:
     """Whether a directory is on a file system of another machine, as far as Linux tells."""
     try:

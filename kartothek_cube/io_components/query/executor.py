@@ -222,16 +222,11 @@ def _load(
     cells: Sequence[pa.Table] = (),
 ) -> dict[str, RowBatch]:
     """Rows by dataset id. Restricted datasets come first: their cells restrict the others."""
-    loaded: dict[str, RowBatch] = {}
-    for files in datasets:
-        if files.scan.is_filtered:
-            known = [*cells, *_cells_of(loaded.values())]
-            loaded[files.scan.name] = load_rows(blobs, files, predicates, known)
-    others = [files for files in datasets if files.scan.name not in loaded]
-    cells = [*cells, *_cells_of(loaded.values())]
-    load = partial(load_rows, blobs, group_predicates=predicates, cells=cells)
-    loaded.update((rows.scan.name, rows) for rows in ordered_map(load, others, available_cores()))
-    return loaded
+    filtered = [files for files in datasets if files.scan.is_filtered]
+    loaded = load_rows(blobs, filtered, predicates, cells)
+    others = [files for files in datasets if not files.scan.is_filtered]
+    loaded += load_rows(blobs, others, predicates, [*cells, *_cells_of(loaded)])
+    return {rows.scan.name: rows for rows in loaded}
 
 
 def _cells_of(loaded: Iterable[RowBatch]) -> list[pa.Table]:

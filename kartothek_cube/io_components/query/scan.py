@@ -29,7 +29,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     match_partitions,
 )
 from kartothek_cube.io_components.query.row_batch import RowBatch
-from kartothek_cube.io_components.scan import FileRows, scan_files
+from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
 
 __all__ = ("PartitionedFiles", "group_files_by_partition", "load_rows")
 
@@ -50,6 +50,12 @@ class PartitionedFiles:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def overlapping(self) -> Mask:
+        """Mask of the files that share their physical partition."""
+        numbers = self.partition_ids - self.partition_ids[:1]
+        mask: Mask = np.bincount(numbers)[numbers] > 1
+        return mask
 
     def between(self, start: int, stop: int) -> PartitionedFiles:
         """The files of consecutive physical partitions."""
@@ -98,37 +104,42 @@ def _group_files(
 
 
 def load_rows(
-    blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates, cells: Sequence[pa.Table] = ()
-) -> RowBatch:
+    blobs: BlobStore,
+    datasets: Sequence[PartitionedFiles],
+    group_predicates: Predicates,
+    cells: Sequence[pa.Table] = (),
+) -> list[RowBatch]:
     """
-    Rows of one dataset that meet the predicates; of each cell of the seed the version written last.
+    Rows of datasets that meet the predicates; of each cell of the seed the version written last.
 
     Of the cells of another dataset the join takes the last version. Rows of cells that are not in ``cells``,
     tables of dimensions, may be missing.
     """
-    scan = files.scan
+    predicates = [_select_predicates(files.scan, group_predicates) for files in datasets]
+    scans = [_make_scan(files, on_rows, cells) for files, on_rows in zip(datasets, predicates, strict=True)]
+    found = run_scans(blobs, scans)
+    return [_newest_rows(*each) for each in zip(datasets, found, predicates, strict=True)]
+
+
+def _select_predicates(scan: DatasetScan, group_predicates: Predicates) -> Predicates:
     columns = {*scan.dimensions, *scan.payload}
-    predicates = scan.predicates + tuple(p for p in group_predicates if p[0] in columns)
-    numbers = files.partition_ids - files.partition_ids[:1]
-    overlapping = np.bincount(numbers)[numbers] > 1
-    read = _read_files(blobs, files, overlapping, predicates, cells)
+    return scan.predicates + tuple(p for p in group_predicates if p[0] in columns)
+
+
+def _newest_rows(files: PartitionedFiles, read: FileRows, predicates: Predicates) -> RowBatch:
+    scan = files.scan
     rows = RowBatch(scan, read.table, read.lengths, files.partition_keys, files.partition_ids)
     rows = rows.append_partition_keys(scan.columns)
-    if scan.role is Role.SEED or overlapping.any():
+    is_overlapping = bool(files.overlapping().any())
+    if scan.role is Role.SEED or is_overlapping:
         rows = _deduplicate_cells(rows)
-    if overlapping.any() and len(predicates) > len(scan.dimension_predicates):
+    if is_overlapping and len(predicates) > len(scan.dimension_predicates):
         rows = rows.filter(filter_mask(rows.table, [list(predicates)]).to_numpy(zero_copy_only=False))
     return rows
 
 
-def _read_files(
-    blobs: BlobStore,
-    files: PartitionedFiles,
-    overlapping: Mask,
-    predicates: Predicates,
-    cells: Sequence[pa.Table],
-) -> FileRows:
-    """Read the files, filtered by what holds for all versions of a cell."""
+def _make_scan(files: PartitionedFiles, predicates: Predicates, cells: Sequence[pa.Table]) -> Scan:
+    """Scan of the files, filtered by what holds for all versions of a cell."""
     # Only a file that is alone in its partition may be filtered by conditions on payload while reading: else
     # a newer version of a cell that fails the condition has to replace an older one that meets it.
     scan = files.scan
@@ -140,11 +151,12 @@ def _read_files(
     of_overlapping_file = _with_implied(stable, scan, dimensions)
     # columns that are null in all files; payload stays null, other partitions may type it
     types = pa.schema([(c, scan.schema.field(c).type if c in dimensions else pa.null()) for c in stored])
-    filters = [of_overlapping_file if other else of_single_file for other in overlapping.tolist()]
+    filters = [of_overlapping_file if other else of_single_file for other in files.overlapping().tolist()]
     # all versions of a cell have its dimensions
     shared = [table.select([c for c in table.column_names if c in dimensions]) for table in cells]
-    shared = [table for table in shared if table.num_columns]
-    return scan_files(blobs, files.keys, stored, filters, schema=types, mapping=scan.mapping, cells=shared)
+    return Scan(
+        files.keys, stored, types, filters, scan.mapping, [table for table in shared if table.num_columns]
+    )
 
 
 def _with_implied(

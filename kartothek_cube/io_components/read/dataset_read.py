@@ -42,9 +42,10 @@ from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_in
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.io_components.scan import (
     FileRows,
+    Scan,
     fit_widths,
     read_file,
-    scan_files,
+    run_scans,
 )
 from kartothek_cube.io_components.utils import normalize_args
 from kartothek_cube.serialization.parquet_reader import read_footer
@@ -313,7 +314,7 @@ def _read_rows(
         table = _read_with_index(blobs, key, columns, predicates, schema=schema, mapping=mapping)
         lengths[matching] = len(table)
         return FileRows(table, lengths)
-    rows = scan_files(blobs, keys, columns, on_files, schema=schema, mapping=mapping)
+    (rows,) = run_scans(blobs, [Scan(keys, columns, schema, on_files, mapping)])
     lengths[matching] = rows.lengths
     return FileRows(rows.table, lengths)
 

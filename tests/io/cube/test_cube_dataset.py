@@ -505,14 +505,15 @@ class ReadFiles:
         def record(name: str, *opened: set[str]) -> None:
             function = getattr(scan, name)
 
-            def recording(blobs: Any, keys: str | Sequence[str], *args: Any, **kwargs: Any) -> Any:
+            def recording(blobs: Any, files: str | Sequence[scan.Scan], *args: Any, **kwargs: Any) -> Any:
+                keys = [files] if isinstance(files, str) else [key for one in files for key in one.keys]
                 for found in opened:
-                    found.update([keys] if isinstance(keys, str) else keys)
-                return function(blobs, keys, *args, **kwargs)
+                    found.update(keys)
+                return function(blobs, files, *args, **kwargs)
 
             monkeypatch.setattr(scan, name, recording)
 
-        record("_scan_filtered", self.keys, self.scanned)
+        record("_run_all", self.keys, self.scanned)
         record("read_footer", self.keys)
 
     def count(self) -> dict[str, int]:

@@ -93,13 +93,13 @@ def test_one_partition_per_partition_or_group(stored):
 @pytest.mark.parametrize("columns", [["x"], ["p"], ["t", "x"], ["d", "i1"]], ids=str)
 def test_only_the_columns_that_are_used_are_read(stored, monkeypatch, columns):
     read = []
-    original = dataset_read.scan_files
+    original = dataset_read.run_scans
 
-    def scan_files(blobs, keys, columns, *args, **kwargs):
-        read.append(sorted(columns))
-        return original(blobs, keys, columns, *args, **kwargs)
+    def run_scans(blobs, scans):
+        read.extend(sorted(scan.columns) for scan in scans)
+        return original(blobs, scans)
 
-    monkeypatch.setattr(dataset_read, "scan_files", scan_files)
+    monkeypatch.setattr(dataset_read, "run_scans", run_scans)
     result = compute(read_dataset_as_ddf("u", stored)[columns])
     assert read == [sorted(set(columns) - {"p"})] * 2
     expected = eager.read_table("u", stored)[columns]

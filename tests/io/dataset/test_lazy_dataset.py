@@ -35,13 +35,13 @@ def store():
 def keys(monkeypatch):
     """Keys of the files that are read."""
     opened: list[str] = []
-    original = dataset_read.scan_files
+    original = dataset_read.run_scans
 
-    def scan_files(blobs, names, *args, **kwargs):
-        opened.extend(names)
-        return original(blobs, names, *args, **kwargs)
+    def run_scans(blobs, scans):
+        opened.extend(key for scan in scans for key in scan.keys)
+        return original(blobs, scans)
 
-    monkeypatch.setattr(dataset_read, "scan_files", scan_files)
+    monkeypatch.setattr(dataset_read, "run_scans", run_scans)
     return opened
 
 

@@ -72,6 +72,8 @@ def _is_sorted(keys: Sequence[pa.ChunkedArray], blocks: Sequence[BlockRows]) -> 
         starts += [np.array([n_rows]), n_rows + block.starts]
         n_rows += len(block.table)
     first = np.concatenate(starts)
+    if len(first) < 2:
+        return True
     ends = np.unique(np.concatenate([first, first - 1]).clip(0, max(n_rows - 1, 0)))
     return not n_rows or strictly_increasing([key.take(pa.array(ends)) for key in keys], len(ends))
 

@@ -1,4 +1,4 @@
-"""The process-wide caches: of parsed headers, schemas and indices, and of footers of remote files."""
+"""The process-wide caches: of parsed headers, schemas and indices, and of schemas of data files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import NamedTuple, TypeVar, cast
 
-__all__ = ("CACHE", "FOOTERS", "ParseCache", "clear")
+__all__ = ("CACHE", "FILE_SCHEMAS", "ParseCache", "clear")
 
 ParsedT = TypeVar("ParsedT")
 
 #: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB
 _CAPACITY = 184 << 20
-#: bytes of footers: of about 10,000 files with few columns
-_FOOTER_CAPACITY = 24 << 20
+#: the same for the schemas of data files: of about 10,000 files with few columns
+_FILE_SCHEMAS_CAPACITY = 24 << 20
 
 
 class _Entry(NamedTuple):
@@ -87,15 +87,15 @@ class ParseCache:
 
 CACHE = ParseCache(_CAPACITY)
 #: apart, so that a scan of many files evicts no headers
-FOOTERS = ParseCache(_FOOTER_CAPACITY)
+FILE_SCHEMAS = ParseCache(_FILE_SCHEMAS_CAPACITY)
 
 
 def clear() -> None:
-    """Free the memory of cached headers, schemas and indices, and of footers of files in object stores.
+    """Free the memory of cached headers, schemas and indices, and of schemas of data files.
 
-    A process keeps these, up to 208 MiB, and reuses them while the stored bytes are the same, or the versions
-    of files. So there is no need to clear the cache for correct results, only to free memory or to measure
-    cold reads.
+    A process keeps these, up to 208 MiB, and reuses them while the stored bytes are the same; data files
+    never change. So there is no need to clear the cache for correct results, only to free memory or to
+    measure cold reads.
 
     Examples
     --------
@@ -103,4 +103,4 @@ def clear() -> None:
     >>> caching.clear()
     """
     CACHE.clear()
-    FOOTERS.clear()
+    FILE_SCHEMAS.clear()

@@ -168,7 +168,7 @@ def scan_cube(
     as_of: CubeAsOf | None = None,
 ) -> polars.LazyFrame:
     """
-    Open a cube as a polars LazyFrame. Needs polars.
+    Open a cube as a polars LazyFrame.
 
     Columns, filters and limits are pushed down as for :func:`cube_dataset`, whose arguments it has. Filters
     are evaluated by polars, so that NaN and null mean the same as for any other LazyFrame; that is why this
@@ -266,7 +266,6 @@ def query_cube_polars(
     Query a cube into one polars frame.
 
     See :func:`kartothek_cube.io.eager_cube.query_cube_df`. The table is that of :func:`query_cube_table`.
-    Needs polars.
     """
     table = query_cube_table(
         cube,

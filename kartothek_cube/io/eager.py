@@ -116,7 +116,7 @@ def read_dataset_as_dataframes(
         Columns to read, in this order. None: partition keys, then the columns in the order of the file.
         ``[]``: rows without columns.
     predicate_pushdown_to_io
-        Whether statistics of the files are used to skip rows; the result is the same.
+        Has no effect; accepted for compatibility with kartothek. Predicates are always pushed down.
     categoricals
         Columns that become unordered categoricals.
     dates_as_object

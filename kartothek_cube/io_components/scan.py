@@ -21,7 +21,7 @@ import pyarrow.types as pat
 from kartothek_cube.core.arrow.arrays import zero_column_table
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_memory
 from kartothek_cube.core.arrow.types import Ints, number_bits, widen, with_number_bits
-from kartothek_cube.core.caching import FOOTERS
+from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
@@ -420,12 +420,12 @@ def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
 def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
     """Columns of a Parquet file, with pandas extension types; cached, as files do not change."""
     identity = blobs.local_path(key) or (blobs.identity and (blobs.identity, key, "schema"))
-    cached = identity and FOOTERS.get(identity)
+    cached = identity and FILE_SCHEMAS.get(identity)
     if isinstance(cached, pa.Schema):
         return cached
     schema = _columns_of_footer(read_footer(blobs, key)[0])
     if identity:
-        FOOTERS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema)))
+        FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema)))
     return schema
 
 

@@ -122,7 +122,7 @@ class DataFrameSerializer(ABC):
             Columns, in this order; None for all. Columns that only ``predicates`` need are read and
             dropped again.
         predicate_pushdown_to_io
-            Whether less may be read where nothing matches; the result does not depend on it.
+            Accepted for compatibility with kartothek; the serialisers of this library ignore it.
         categories
             Columns to return as categoricals.
         predicates

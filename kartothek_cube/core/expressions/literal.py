@@ -303,7 +303,7 @@ def _bind_list(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLit
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise TypeError(f"Column {column!r}: {op!r} needs a list of values, got {type(value).__name__}.")
     wide = widen(dtype)
-    # fast path for values of another dataset (dynamic filters); NaN is no null of Arrow's
+    # fast path for arrays of the stored type; NaN is no null of Arrow's
     if isinstance(value, pa.Array) and value.type.equals(wide) and not pat.is_floating(wide):
         values, has_null = value.drop_null(), value.null_count > 0
     else:

@@ -43,9 +43,9 @@ _NAME_LENGTH = 200
 _FLUSHES = 64
 # some file systems round times to 100 ns or 1 µs
 _TICK_NS = 1_000
-# errors of (mostly network) file systems that cannot lock or flush directories
 #: types of file systems of other machines, beside those of FUSE
 _NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
+# errors of (mostly network) file systems that cannot lock or flush directories
 _UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 

@@ -84,7 +84,6 @@ __all__ = (
 class DatasetCopy:
     """A dataset to copy, in the state in which it was planned."""
 
-    source_uuid: str
     target_uuid: str
     #: source key to target key of the data and index files, which never change
     keys: Mapping[str, str]
@@ -142,7 +141,6 @@ def plan_copy_dataset(
         _, header = builder.to_json() if header_format(key) == "json" else builder.to_msgpack()
     keys = sorted(set(file_keys(dataset)))
     return DatasetCopy(
-        source_uuid,
         target_uuid,
         {key: _rename(key, source_uuid, target_uuid) for key in keys},
         target_key,

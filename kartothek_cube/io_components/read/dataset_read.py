@@ -90,8 +90,6 @@ class ReadContext:
     #: columns of the result, in this order; None: partition keys, then the columns as the file has them
     columns: tuple[str, ...] | None = None
     predicates: PredicatesType = None
-    #: whether statistics of row groups may be used
-    pushdown: bool = True
     #: columns by which rows are grouped
     dispatch_by: tuple[str, ...] = ()
     #: columns to dictionary-encode
@@ -173,6 +171,7 @@ def plan_read(
     """
     Plan a read; arguments as in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`, and some more.
 
+    ``predicate_pushdown_to_io`` has no effect: predicates are always evaluated by the scan.
     ``in_schema_order`` orders the columns of ``columns=None`` by the schema rather than by each file,
     ``row_index`` keeps the index of stored frames where a task reads one file of a dataset that stores it,
     ``same_categories`` gives indexed categoricals all values of the dataset as categories in all tasks.
@@ -195,7 +194,6 @@ def plan_read(
         partition_keys=tuple(dataset.partition_keys),
         columns=tuple(schema.names) if selected is None and in_schema_order else selected,
         predicates=predicates,
-        pushdown=predicate_pushdown_to_io,
         dispatch_by=tuple(dispatch_by or ()),
         categoricals=encoded,
         row_index=row_index and dispatch_by is None and not dataset.partition_keys,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pandas as pd
 import pytest
 
@@ -23,10 +25,8 @@ sshfs /with\\040space fuse.sshfs rw 0 0
     "path, expected",
     [("/a", False), ("/mnt", True), ("/mnt/a", True), ("/mnt/local/b", False), ("/with space/a", True)],
 )
-def test_is_on_network(monkeypatch, tmp_path, path, expected):
-    mounts = tmp_path / "mounts"
-    mounts.write_text(MOUNTS)
-    monkeypatch.setattr(posix, "open", lambda name, **kw: open(mounts, **kw), raising=False)
+def test_is_on_network(monkeypatch, path, expected):
+    monkeypatch.setattr(posix, "open", lambda name, **kw: io.StringIO(MOUNTS), raising=False)
     assert posix.is_on_network.__wrapped__(path) is expected
 
 

@@ -62,7 +62,7 @@ def count_calls(function):
     return calls
 
 
-# 1,480 with Python 3.11 and pandas 3, a third of them in Polars; older versions of pandas convert tables in more steps
+# 1,480 with Python 3.11 and pandas 3, a third of them in Polars; older versions of pandas need more steps
 @pytest.mark.parametrize(
     "kind, limit",
     [("point", 1_600), ("all", 2_800)] if int(pd.__version__.split(".")[0]) >= 3 else [("point", 2_250)],

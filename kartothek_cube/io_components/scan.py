@@ -518,7 +518,9 @@ def _explain(blobs: BlobStore, scans: Sequence[_PolarsScan | None], error: BaseE
             read_file(blobs, key, names)
         except Exception as problem:
             return problem
-    return CorruptDatasetError(files[0][0], f"not a readable Parquet file: {error}")
+    is_schema_error = isinstance(error, _import_polars().exceptions.SchemaError)
+    problem = "its files have types that do not fit together" if is_schema_error else "not readable"
+    return CorruptDatasetError(files[0][0], f"{problem}: {error}")
 
 
 def read_file(
@@ -536,9 +538,7 @@ def read_file(
     path = blobs.local_path(key)
     source = _get_file(blobs, key) if path is None else path
     try:
-        table = read_parquet(source, "Parquet data", columns, predicates, schema, mapping=mapping)
-    except CorruptDatasetError as error:
-        raise CorruptDatasetError(key, error.problem) from error
+        table = read_parquet(source, key, columns, predicates, schema, mapping=mapping)
     except FileNotFoundError as error:
         # a concurrent garbage collection may have deleted the file since its path was resolved
         raise MissingFileError(key) from error

@@ -1,0 +1,321 @@
+"""Scan of data files: Polars gives what pyarrow reads, bit by bit, or pyarrow reads it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime
+import decimal
+import math
+import os
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components import scan
+from kartothek_cube.io_components.scan import Scan, read_file, run_scans
+from tests.support.cubes import memory
+
+NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_BEEF))[0]
+DAY = datetime.date
+#: values that a careless conversion changes
+VALUES = {
+    pa.bool_(): [True, False],
+    pa.int8(): [-128, 127],
+    pa.int16(): [-(2**15), 2**15 - 1],
+    pa.int32(): [-(2**31), 2**31 - 1],
+    pa.int64(): [-(2**63), 2**53 + 1, 2**63 - 1],
+    pa.uint8(): [0, 255],
+    pa.uint16(): [0, 2**16 - 1],
+    pa.uint32(): [0, 2**32 - 1],
+    pa.uint64(): [0, 2**63, 2**64 - 1],
+    pa.float16(): [np.float16(-0.0), np.float16(1.5)],
+    pa.float32(): [-0.0, 1.5, math.inf, NAN],
+    pa.float64(): [-0.0, 5e-324, -math.inf, NAN],
+    pa.decimal128(38, 10): [decimal.Decimal("-1234567890123456789012345678.0123456789"), decimal.Decimal(0)],
+    pa.decimal128(5, 2): [decimal.Decimal("1.10")],
+    pa.decimal256(60, 3): [decimal.Decimal("1e50")],
+    pa.string(): ["", "a\0b", "ü😀", "x" * 100],
+    pa.large_string(): ["", "ü"],
+    pa.binary(): [b"", b"\xff\x00"],
+    pa.binary(3): [b"abc"],
+    pa.date32(): [DAY(1, 1, 1), DAY(1582, 10, 15), DAY(9999, 12, 31)],
+    pa.date64(): [DAY(1970, 1, 2)],
+    pa.time32("ms"): [datetime.time(23, 59, 59, 999_000)],
+    pa.time64("us"): [datetime.time(0, 0, 0, 1)],
+    pa.timestamp("us"): [datetime.datetime(1970, 1, 1), datetime.datetime(2200, 1, 1, 1, 1, 1, 7)],
+    pa.timestamp("ms"): [datetime.datetime(2024, 2, 29)],
+    pa.timestamp("us", "UTC"): [datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)],
+    pa.timestamp("us", "Europe/Berlin"): [datetime.datetime(2024, 10, 27, 1, tzinfo=datetime.UTC)],
+    pa.list_(pa.int8()): [[], [1, None], [2, 3]],
+    pa.list_(pa.list_(pa.string())): [[["a"], []], []],
+    pa.struct([("a", pa.int8()), ("b", pa.string())]): [{"a": 1, "b": None}, {"a": None, "b": "x"}],
+    pa.map_(pa.string(), pa.int64()): [[("k", 1)], []],
+    pa.dictionary(pa.int8(), pa.string()): ["a", "b", "a"],
+    pa.null(): [None],
+}
+
+
+def buffers(table):
+    """Types and values, floats by their bits."""
+    columns = []
+    for column in table.columns:
+        if pa.types.is_floating(column.type):
+            bits = f"u{column.type.bit_width // 8}"
+            mask = column.combine_chunks().is_null().to_pylist()
+            values = column.combine_chunks().fill_null(0).to_numpy().view(bits)
+            columns.append([None if m else int(v) for m, v in zip(mask, values, strict=True)])
+        else:
+            columns.append(column.to_pylist())
+    return table.schema.remove_metadata(), columns
+
+
+@pytest.fixture
+def local(tmp_path):
+    (tmp_path / "d").mkdir()
+    return open_blobs(f"hfs://{tmp_path}")
+
+
+def put(blobs, key, table, **options):
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    blobs.put(key, sink.getvalue().to_pybytes())
+
+
+def scan_one(blobs, keys, columns=None, schema=None, **options):
+    schema = schema or pq.read_schema(pa.BufferReader(blobs.get(keys[0])))
+    (rows,) = run_scans(blobs, [Scan(keys, columns, schema, **options)])
+    return rows
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+@pytest.mark.parametrize("dtype", VALUES, ids=str)
+def test_types(dtype, where, local):
+    blobs = local if where == "disk" else open_blobs(memory())
+    table = pa.table({"x": pa.array([*VALUES[dtype], None], dtype), "row": range(len(VALUES[dtype]) + 1)})
+    keys = ["d/a.parquet", "d/b.parquet"]
+    for key in keys:
+        put(blobs, key, table)
+    found = scan_one(blobs, keys, ["row", "x"])
+    expected = pa.concat_tables([read_file(blobs, key, ["row", "x"]) for key in keys])
+    assert buffers(found.table) == buffers(expected)
+    assert found.lengths.tolist() == [len(table)] * 2
+
+
+@pytest.mark.parametrize(
+    "narrow, wide",
+    [
+        (pa.int8(), pa.int64()),
+        (pa.uint8(), pa.uint64()),
+        (pa.float32(), pa.float64()),
+        (pa.null(), pa.string()),
+        (pa.null(), pa.int64()),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("first", ["narrow", "wide"])
+def test_files_of_different_types(local, narrow, wide, first):
+    sample = {"string": ["a", None]}.get(str(wide), [1, None])
+    narrow_sample = [None, None] if pa.types.is_null(narrow) else sample
+    tables = [pa.table({"x": pa.array(narrow_sample, narrow)}), pa.table({"x": pa.array(sample, wide)})]
+    tables = tables if first == "narrow" else tables[::-1]
+    for key, table in zip(["d/a.parquet", "d/b.parquet"], tables, strict=True):
+        put(local, key, table)
+    found = scan_one(local, ["d/a.parquet", "d/b.parquet"], schema=pa.schema([("x", wide)]))
+    assert found.table.schema.types == [wide]
+    assert found.table["x"].to_pylist() == tables[0]["x"].to_pylist() + tables[1]["x"].to_pylist()
+
+
+def test_each_file_has_its_own_filter(local):
+    keys = [f"d/{number}.parquet" for number in range(5)]
+    for number, key in enumerate(keys):
+        put(local, key, pa.table({"x": [number * 10 + i for i in range(4)]}))
+    low, high = [[("x", "<", 12)]], [[("x", ">", 21)]]
+    found = scan_one(local, keys, ["x"], filters=[low, high, low, high, None])
+    assert found.table["x"].to_pylist() == [0, 1, 2, 3, 30, 31, 32, 33, 40, 41, 42, 43]
+    assert found.lengths.tolist() == [4, 0, 0, 4, 4]
+    assert scan_one(local, keys, [], filters=[low] * 5).lengths.tolist() == [4, 2, 0, 0, 0]
+
+
+def test_no_files(local):
+    (rows,) = run_scans(local, [Scan([], ["x"], pa.schema([("x", pa.int8()), ("y", pa.string())]))])
+    assert rows.table.schema == pa.schema([("x", pa.int8())])
+    assert rows.lengths.tolist() == []
+
+
+KEYS = st.sampled_from([0.0, -0.0, 1.5, math.nan, None])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 300, None]), KEYS), max_size=6),
+    st.lists(st.tuples(st.sampled_from([0, 1, 300, None]), KEYS), max_size=6),
+)
+def test_rows_of_cells_are_never_missing(rows, cells):
+    blobs = open_blobs(memory())
+    columns = [
+        pa.array([row[i] for row in rows], dtype) for i, dtype in enumerate([pa.int16(), pa.float32()])
+    ]
+    put(blobs, "d/a.parquet", pa.table(columns, ["x", "y"]))
+    other = [pa.array([row[i] for row in cells], dtype) for i, dtype in enumerate([pa.int64(), pa.float64()])]
+    found = scan_one(blobs, ["d/a.parquet"], ["x", "y"], cells=[pa.table(other, ["x", "y"])])
+
+    def key(row):
+        return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in row)
+
+    wanted = set(map(key, cells))
+    remaining = list(map(key, zip(*found.table.to_pydict().values(), strict=True)))
+    for row in map(key, rows):
+        assert row not in wanted or row in remaining
+
+
+def test_cells_drop_most_other_rows(local):
+    put(local, "d/a.parquet", pa.table({"x": range(1000), "t": [str(n) for n in range(1000)]}))
+    cells = pa.table({"x": pa.array([3, 5], pa.int8()), "t": ["3", "0"]})
+    assert scan_one(local, ["d/a.parquet"], ["x", "t"], cells=[cells]).table["x"].to_pylist() == [3]
+
+
+# what pyarrow reads -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_polars(monkeypatch):
+    """Numbers of files of the scans by Polars."""
+    counts: list[int] = []
+    original = polars.scan_parquet
+
+    def scan_parquet(source, **options):
+        counts.append(len(source) if isinstance(source, list) else 1)
+        return original(source, **options)
+
+    monkeypatch.setattr(polars, "scan_parquet", scan_parquet)
+    return counts
+
+
+def test_polars_reads_local_files_at_once(local, by_polars):
+    for name in "abc":
+        put(local, f"d/{name}.parquet", pa.table({"x": [1]}))
+    scan_one(local, [f"d/{name}.parquet" for name in "abc"])
+    assert by_polars == [3]
+
+
+@pytest.mark.parametrize(
+    "dtype", [pa.decimal256(50, 1), pa.date64(), pa.list_(pa.decimal256(50, 1))], ids=str
+)
+def test_types_that_pyarrow_reads(local, by_polars, dtype):
+    put(local, "d/a.parquet", pa.table({"x": pa.array([None], dtype), "y": [1]}))
+    scan_one(local, ["d/a.parquet"])
+    assert by_polars == []
+    scan_one(local, ["d/a.parquet"], ["y"])
+    assert by_polars == [1]
+
+
+def test_checksums_of_pages(local, by_polars, monkeypatch):
+    put(
+        local,
+        "d/a.parquet",
+        pa.table({"x": [2**40 + 1]}),
+        write_page_checksum=True,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+    )
+    content = bytearray(local.get("d/a.parquet"))
+    content[bytes(content).index((2**40 + 1).to_bytes(8, "little"))] ^= 2
+    local.put("d/a.parquet", bytes(content))
+    assert scan_one(local, ["d/a.parquet"]).table["x"].to_pylist() == [2**40 + 3]
+    monkeypatch.setenv(scan.CHECK_PAGES, "1")
+    with pytest.raises(CorruptDatasetError, match=r"d/a\.parquet"):
+        scan_one(local, ["d/a.parquet"])
+    assert by_polars == [1]
+
+
+def test_forked_processes_use_pyarrow(local):
+    """The threads of Polars do not survive a fork."""
+    put(local, "d/a.parquet", pa.table({"x": [1, 2]}))
+    code = (
+        "import os, sys, pyarrow as pa\n"
+        "from kartothek_cube.core.store import open_blobs\n"
+        "from kartothek_cube.io_components.scan import Scan, run_scans\n"
+        "def read():\n"
+        "    schema = pa.schema([('x', pa.int64())])\n"
+        "    (rows,) = run_scans(open_blobs(sys.argv[1]), [Scan(['d/a.parquet'], None, schema)])\n"
+        "    return len(rows.table)\n"
+        "assert read() == 2\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(0 if read() == 2 else 1)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    url = f"hfs://{local.root}"
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code, url], timeout=60).returncode == 0
+
+
+# errors -----------------------------------------------------------------------------------------------
+
+
+def damage(content, how):
+    length = int.from_bytes(content[-8:-4], "little")
+    if how == "empty":
+        return b""
+    if how == "cut":
+        return content[: len(content) // 2]
+    if how == "no footer":
+        return content[: -8 - length] + b"\0" * length + content[-8:]
+    if how == "first page":
+        return content[:4] + b"\xff" * 30 + content[34:]
+    return b"PAR1" + os.urandom(8) + b"PAR1"
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+@pytest.mark.parametrize("how", ["empty", "cut", "no footer", "first page", "noise"])
+def test_damaged_files(local, how, where):
+    blobs = local if where == "disk" else open_blobs(memory())
+    for name in "abc":
+        put(blobs, f"d/{name}.parquet", pa.table({"x": [1, 2, 3], "y": ["a", "b", "c"]}))
+    blobs.put("d/b.parquet", damage(blobs.get("d/b.parquet"), how))
+    with pytest.raises(CorruptDatasetError, match=r"d/b\.parquet"):
+        scan_one(blobs, [f"d/{name}.parquet" for name in "abc"])
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+@pytest.mark.parametrize("missing", ["a", "b"])
+def test_missing_files(local, missing, where):
+    blobs = local if where == "disk" else open_blobs(memory())
+    keys = ["d/a.parquet", "d/b.parquet"]
+    for key in keys:
+        put(blobs, key, pa.table({"x": [1]}))
+    blobs.delete([f"d/{missing}.parquet"])
+    with pytest.raises(MissingFileError, match=rf"d/{missing}\.parquet"):
+        scan_one(blobs, keys, ["x"], pa.schema([("x", pa.int64())]))
+
+
+def test_a_column_that_a_file_lacks(local):
+    put(local, "d/a.parquet", pa.table({"x": [1], "y": [1]}))
+    put(local, "d/b.parquet", pa.table({"x": [2]}))
+    with pytest.raises((CorruptDatasetError, ValueError), match=r"d/b\.parquet"):
+        scan_one(local, ["d/a.parquet", "d/b.parquet"], ["x", "y"])
+
+
+@pytest.mark.parametrize("schema", [b"noise", base64.b64encode(b"\xff" * 40)], ids=["text", "base64"])
+def test_a_damaged_schema_of_arrow(local, schema):
+    table = pa.table({"x": pa.array([DAY(2024, 1, 1)])})
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"ARROW:schema": schema})
+    local.put("d/a.parquet", sink.getvalue().to_pybytes())
+    # Polars refuses it, pyarrow goes without
+    with contextlib.suppress(CorruptDatasetError):
+        found = scan_one(local, ["d/a.parquet"], ["x"], table.schema)
+        assert found.table.equals(table)

@@ -519,8 +519,8 @@ def _explain(blobs: BlobStore, scans: Sequence[_PolarsScan | None], error: BaseE
         except Exception as problem:
             return problem
     is_schema_error = isinstance(error, _import_polars().exceptions.SchemaError)
-    problem = "its files have types that do not fit together" if is_schema_error else "not readable"
-    return CorruptDatasetError(files[0][0], f"{problem}: {error}")
+    reason = "its files have types that do not fit together" if is_schema_error else "not readable"
+    return CorruptDatasetError(files[0][0], f"{reason}: {error}")
 
 
 def read_file(

@@ -60,7 +60,6 @@ THRESHOLDS = {
     QUERY + "row_batch._THREADS_FROM": (0,),
     QUERY + "frame_conversion._SMALL": (0, 3),
     QUERY + "frame_conversion._BATCH": (0, 4),
-    QUERY + "frame_conversion._MAX_COPIED": (0, 3),
     QUERY + "frame_conversion.MAX_COLUMNS": (3,),
     "kartothek_cube.io_components.kernels.encode.MAX_CODE": (2, 30),
     "kartothek_cube.io_components.kernels.search.MAX_CODE": (2, 30),

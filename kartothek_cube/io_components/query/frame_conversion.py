@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -14,12 +15,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
-from kartothek_cube.io_components.kernels.take import to_single_array
+from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 __all__ = (
     "frames_of_slices",
     "frames_of_tables",
-    "zero_copy_view",
 )
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -29,14 +29,13 @@ _Block: TypeAlias = tuple[Any, npt.NDArray[np.integer[Any]]]
 MAX_COLUMNS = 50
 #: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
 _SMALL = 1_000
-#: frames of fewer rows are made of their blocks, with a copy of numbers and times
-_MAX_COPIED = 10_000
 #: rows of a concatenation: a limit to the memory that is held twice
 _BATCH = 50_000
+#: with fewer values to copy, starting threads costs more
+_THREADS_FROM = 1 << 20
 # from 3 on, pandas copies what is part of another frame when it is written to, and not before
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
-_TIMESTAMP_ID = pa.timestamp("ns").id
-_NULLABLE_IDS = frozenset({pa.float32().id, pa.float64().id, _TIMESTAMP_ID})
+_NULLABLE_IDS = frozenset({pa.float32().id, pa.float64().id, pa.timestamp("ns").id})
 #: types that pandas stores bit by bit as Arrow does, those above also with nulls
 _BITWISE_IDS = _NULLABLE_IDS | {
     kind().id for kind in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)
@@ -46,32 +45,6 @@ _TEXT_IDS = frozenset({pa.string().id, pa.large_string().id})
 _FROM_BLOCKS: Callable[..., pd.DataFrame] | None = getattr(
     getattr(pd.api, "internals", None), "create_dataframe_from_blocks", None
 )
-
-
-def _numpy_dtype(dtype: pa.DataType) -> np.dtype[Any] | None:
-    """How pandas stores a column, if that is bit by bit as in Arrow."""
-    if pat.is_integer(dtype) or pat.is_floating(dtype) or dtype == pa.timestamp("ns"):
-        same: np.dtype[Any] = np.dtype(dtype.to_pandas_dtype())
-        return same
-    return None
-
-
-def zero_copy_view(column: pa.ChunkedArray) -> Array | None:
-    """
-    The values of a column as a writable array in the same memory; None where that is not possible.
-
-    >>> zero_copy_view(pa.chunked_array([[16, 9]]))
-    array([16,  9])
-    """
-    dtype = _numpy_dtype(column.type)
-    if dtype is None or column.null_count or not len(column):
-        return None
-    values = to_single_array(column)
-    buffer = values.buffers()[1]
-    # a view would keep all of a much larger buffer alive
-    if not buffer.is_mutable or buffer.size > 2 * len(values) * dtype.itemsize:
-        return None
-    return np.frombuffer(buffer, dtype)[values.offset : values.offset + len(values)]
 
 
 @lru_cache(maxsize=1)
@@ -91,28 +64,59 @@ def _row_index(length: int) -> pd.RangeIndex:
     return pd.RangeIndex(length)
 
 
+def _numpy_dtype(column: pa.ChunkedArray) -> np.dtype[Any] | None:
+    """How pandas stores a column of numbers or times, if that is bit by bit as in Arrow."""
+    dtype = column.type
+    if dtype.id not in _BITWISE_IDS or (column.null_count and dtype.id not in _NULLABLE_IDS):
+        return None
+    if pat.is_timestamp(dtype) and (dtype.unit != "ns" or dtype.tz is not None):
+        return None
+    same: np.dtype[Any] = np.dtype(dtype.to_pandas_dtype())
+    return same
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    return column.type.id in _TEXT_IDS and isinstance(_text_dtype(), pd.StringDtype)
+
+
 def _blocks(table: pa.Table) -> list[_Block] | None:
     """Blocks of a DataFrame with these rows; None unless all columns are numbers, times or text."""
-    names = table.column_names
-    if _FROM_BLOCKS is None or not len(table) or not 0 < len(names) <= MAX_COLUMNS:
-        return None
     # metadata may name extension types
-    if table.schema.metadata or not isinstance(_text_dtype(), pd.StringDtype):
+    if _FROM_BLOCKS is None or not table.num_columns or table.schema.metadata:
         return None
+    columns = table.columns
+    if not all(_is_text(column) or _numpy_dtype(column) is not None for column in columns):
+        return None
+    del table
+    return _copy_columns(columns)
+
+
+def _copy_columns(columns: list[pa.ChunkedArray]) -> list[_Block]:
+    """One block per type of numbers, and one per column of text; entries of ``columns`` become None."""
+    # Each column is released once it is copied: both copies of all would take twice the memory of the result.
+    by_dtype: dict[np.dtype[Any], list[int]] = {}
     blocks: list[_Block] = []
-    for position, column in enumerate(table.columns):
-        values: Any
-        dtype = column.type
-        if dtype.id in _TEXT_IDS:
-            values = _text_dtype().__from_arrow__(column)
-        elif dtype.id in _BITWISE_IDS and (not column.null_count or dtype.id in _NULLABLE_IDS):
-            if dtype.id == _TIMESTAMP_ID and (dtype.unit != "ns" or dtype.tz is not None):
-                return None
-            # a copy, as memory of Arrow may be shared and immutable
-            values = np.array(column.to_numpy(), ndmin=2)
+    for position, column in enumerate(columns):
+        dtype = _numpy_dtype(column)
+        if dtype is None:
+            blocks.append((_text_dtype().__from_arrow__(column), np.array([position])))
         else:
-            return None
-        blocks.append((values, np.array([position])))
+            by_dtype.setdefault(dtype, []).append(position)
+    for dtype, positions in by_dtype.items():
+        values = np.empty((len(positions), len(columns[positions[0]])), dtype)
+
+        def copy(row: int, values: Array = values, positions: list[int] = positions) -> None:
+            column, columns[positions[row]] = columns[positions[row]], None
+            stop = 0
+            for chunk in column.chunks:
+                start, stop = stop, stop + len(chunk)
+                values[row, start:stop] = chunk.to_numpy(zero_copy_only=False)
+
+        threads = available_cores() if values.size >= _THREADS_FROM else 1
+        deque(ordered_map(copy, range(len(positions)), threads), maxlen=0)
+        if dtype.kind == "M":  # pandas would wrap each slice of it
+            values = pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]
+        blocks.append((values, np.array(positions)))
     return blocks
 
 
@@ -125,21 +129,40 @@ def _frame_of_blocks(blocks: list[_Block], length: int, names: tuple[str, ...]) 
 
 
 def _frame(tables: list[pa.Table], backend: DtypeBackend | None) -> pd.DataFrame:
-    """DataFrame of the only table in a list, which is emptied; numbers and times are not copied."""
+    """DataFrame of the only table in a list, which is emptied: columns are released as they are copied."""
     table = tables.pop()
-    blocks = None if backend or len(table) > _MAX_COPIED else _blocks(table)
-    if blocks is not None:
-        return _frame_of_blocks(blocks, len(table), tuple(table.column_names))
-    names, index = table.column_names, pd.RangeIndex(len(table))
-    viewed = names if not backend and len(names) <= MAX_COLUMNS else ()
-    arrays = {name: zero_copy_view(table.column(name)) for name in viewed}
-    tables.append(table.select([name for name in names if arrays.get(name) is None]))
-    del table
-    converted = to_pandas(tables.pop(), dtype_backend=backend)
-    if len(converted.columns) == len(names):
-        return converted
-    columns = {name: converted[name] if arrays.get(name) is None else arrays[name] for name in names}
-    return pd.DataFrame(columns, index=index, copy=False)
+    names, length = tuple(table.column_names), len(table)
+    plain = None if backend or _FROM_BLOCKS is None or table.schema.metadata else _split_plain(table)
+    if plain is None:
+        return to_pandas(table, dtype_backend=backend)
+    columns, others = plain
+    del table, plain
+    blocks = _copy_columns(columns)
+    if len(columns) == len(names):
+        return _frame_of_blocks(blocks, length, names)
+    converted = to_pandas(others)
+    known = [name for name in names if name not in converted]
+    arrays = {known[p]: values for block, positions in blocks for values, p in _rows(block, positions)}
+    both = {name: arrays[name] if name in arrays else converted[name] for name in names}
+    return pd.DataFrame(both, index=pd.RangeIndex(length), copy=False)
+
+
+def _rows(block: Any, positions: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[Any, int]]:
+    """Columns of a block with their positions."""
+    if isinstance(block, pd.api.extensions.ExtensionArray) and block.ndim == 1:
+        yield block, int(positions[0])
+    else:
+        yield from zip(block, positions.tolist(), strict=True)
+
+
+def _split_plain(table: pa.Table) -> tuple[list[pa.ChunkedArray], pa.Table] | None:
+    """Columns of numbers, times and text, and a table of the others; None if pandas converts all of them."""
+    columns = table.columns
+    is_plain = [_is_text(column) or _numpy_dtype(column) is not None for column in columns]
+    if not any(is_plain) or (not all(is_plain) and len(columns) > MAX_COLUMNS):
+        return None
+    others = table.select([number for number, plain in enumerate(is_plain) if not plain])
+    return [column for column, plain in zip(columns, is_plain, strict=True) if plain], others
 
 
 def frames_of_tables(tables: list[pa.Table], backend: DtypeBackend | None = None) -> Iterator[pd.DataFrame]:
@@ -229,29 +252,9 @@ def _cut_table(table: pa.Table, bounds: list[int], backend: DtypeBackend | None)
 
 def _cut_blocks(blocks: list[_Block], bounds: list[int], names: tuple[str, ...]) -> Iterator[pd.DataFrame]:
     """Frames of consecutive rows; they share no row, and so need no copies when they are written to."""
-    united = _unite_blocks(blocks)
     for start, stop in pairwise(bounds):
-        rows = [(values[..., start:stop], positions) for values, positions in united]
+        rows = [(values[..., start:stop], positions) for values, positions in blocks]
         yield _frame_of_blocks(rows, stop - start, names)
-
-
-def _unite_blocks(blocks: list[_Block]) -> list[_Block]:
-    """Fewer blocks: one for all columns of a NumPy type."""
-    by_type: dict[np.dtype[Any], list[_Block]] = {}
-    united = []
-    for block in blocks:
-        values = block[0]
-        if isinstance(values, np.ndarray):
-            by_type.setdefault(values.dtype, []).append(block)
-        else:
-            united.append(block)
-    for same in by_type.values():
-        arrays, positions = zip(*same, strict=True)
-        values = np.concatenate(arrays)
-        if values.dtype.kind == "M":  # pandas would wrap each slice of it
-            values = pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]
-        united.append((values, np.concatenate(positions)))
-    return united
 
 
 def _cut(frame: pd.DataFrame, bounds: list[int]) -> Iterator[pd.DataFrame]:

@@ -232,7 +232,7 @@ def _scan_with_polars(
             scans = [scan and _widen(blobs, scan) for scan in scans]
             found = _collect_all(scans)
     except FileNotFoundError as error:
-        raise MissingFileError(_find_key(blobs, scans, str(error))) from error
+        raise MissingFileError(_find_missing(blobs, scans)) from error
     except (errors.PolarsError, errors.PanicException, OSError) as error:
         problem = _explain(blobs, scans, error)
     else:
@@ -504,10 +504,10 @@ def _hash_values(types: pa.Schema, columns: Sequence[str]) -> polars.Expr:
     return reduce(xor, hashes)
 
 
-def _find_key(blobs: BlobStore, scans: Sequence[_PolarsScan | None], message: str) -> str:
-    """The key of the file whose path a message contains."""
+def _find_missing(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> str:
+    """The key of the first file that does not exist; messages of Polars cut paths off."""
     keys = [key for scan in scans if scan for key in scan.keys]
-    return next((key for key in keys if (blobs.local_path(key) or key) in message), keys[0])
+    return next((key for key in keys if not blobs.exists(key)), keys[0])
 
 
 def _explain(blobs: BlobStore, scans: Sequence[_PolarsScan | None], error: BaseException) -> BaseException:

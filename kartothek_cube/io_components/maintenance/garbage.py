@@ -279,7 +279,12 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
 def _delete_tombstoned(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> None:
     """Delete files that have tombstones in the header, then the tombstones."""
     # if this fails, a deletion may still be under way: the tombstones have to stay
-    blobs.delete(keys)
+    snapshots = [key for key in keys if is_snapshot_key(key)]
+    if snapshots:
+        # first, and durably: a power failure must not leave an older state without its files
+        blobs.delete(snapshots)
+        blobs.flush(snapshots)
+    blobs.delete([key for key in keys if not is_snapshot_key(key)])
     names = {tombstone_name(key) for key in keys}
     with suppress(DatasetNotFoundError):
         _edit_tombstones(blobs, uuid, lambda s: remove_tombstones(s.metadata, collection, names))

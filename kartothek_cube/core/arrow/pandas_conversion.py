@@ -338,6 +338,14 @@ _MAX_STRING_BYTES = 2**31 - 2
 _SECONDS = np.dtype("datetime64[s]")
 # rows below which starting threads takes longer than the conversion
 _MIN_ROWS_THREADS = 10_000
+# of types that are stored as they are
+_NUMBER_IDS = {
+    kind().id
+    for kind in (
+        *(pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64),
+        *(pa.float32, pa.float64, pa.bool_),
+    )
+}
 # columns of a frame from which numbers are converted by block
 _MANY_COLUMNS = 1_000
 
@@ -540,19 +548,16 @@ def to_storage(table: pa.Table) -> pa.Table:
 
 
 def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
-    columns, storable = [], set[pa.DataType]()
+    columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
-        if field.type in storable:
+        if field.type.id in _NUMBER_IDS:
             columns.append(column)
             continue
         if pat.is_duration(field.type) or contains_type(field.type, pat.is_union):
             raise TypeError(
                 f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
             )
-        target = storage_type(field.type)
-        if target.equals(field.type):
-            storable.add(field.type)
-        columns.append(_convert(column, target, field.name))
+        columns.append(_convert(column, storage_type(field.type), field.name))
     schema = pa.schema(list(zip(table.column_names, (c.type for c in columns), strict=True)))
     return pa.Table.from_arrays(columns, schema=with_pandas_metadata(schema, extensions))
 

@@ -470,7 +470,9 @@ def _translate_literal(types: pa.Schema, literal: LiteralType) -> polars.Expr:
         number = operand.value if pat.is_timestamp(operand.type) else operand.as_py()
         stored = polars.Series(pa.array([operand])).dtype
         expression: polars.Expr = _COMPARE[bound.op](values, polars.lit(number, dtype=stored))
-        return is_valid & expression if pat.is_floating(dtype) else expression
+        # NaN is null here; Polars takes it for greater than all numbers
+        is_exact = not pat.is_floating(dtype) or bound.op in ("<", "<=", "==")
+        return expression if is_exact else expression & values.is_not_nan()
     is_in = values.is_in(polars.Series(operand).implode())
     if bound.kind == "not in":
         return is_valid & ~is_in

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
+from kartothek_cube.io_components.kernels.take import allocate_array
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 __all__ = (
@@ -103,7 +104,8 @@ def _copy_columns(columns: list[pa.ChunkedArray]) -> list[_Block]:
         else:
             by_dtype.setdefault(dtype, []).append(position)
     for dtype, positions in by_dtype.items():
-        values = np.empty((len(positions), len(columns[positions[0]])), dtype)
+        length = len(columns[positions[0]])
+        values = allocate_array(len(positions) * length, dtype).reshape(len(positions), length)
 
         def copy(row: int, values: Array = values, positions: list[int] = positions) -> None:
             column, columns[positions[row]] = columns[positions[row]], None

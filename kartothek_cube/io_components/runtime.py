@@ -23,6 +23,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = (
+    "COPY_THREADS_FROM",
     "REMOTE_REQUESTS",
     "SAMPLE",
     "TASK_SIZE",
@@ -55,6 +56,8 @@ TASK_SIZE = 64 << 20
 SAMPLE = 16
 #: bytes in files, of the columns needed, of a block of a scan whose rows are consumed while it goes on
 _SCAN_BLOCK = 8 << 20
+#: values from which copying them by several threads outweighs the cost of starting these
+COPY_THREADS_FROM = 1 << 20
 #: bytes from which a task outweighs the cost of scheduling it
 _WORTH_A_TASK = 1 << 20
 

@@ -57,7 +57,8 @@ QUERY = "kartothek_cube.io_components.query."
 THRESHOLDS = {
     QUERY + "executor.BLOCK_BYTES": (1, 5000),
     QUERY + "executor.MAX_RESTRICTING_CELLS": (0, 20),
-    QUERY + "row_batch._THREADS_FROM": (0,),
+    QUERY + "row_batch.COPY_THREADS_FROM": (0,),
+    QUERY + "frame_conversion.COPY_THREADS_FROM": (0,),
     QUERY + "frame_conversion._SMALL": (0, 3),
     QUERY + "frame_conversion._BATCH": (0, 4),
     QUERY + "frame_conversion.MAX_COLUMNS": (3,),

@@ -16,7 +16,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
 from kartothek_cube.io_components.kernels.take import allocate_array
-from kartothek_cube.io_components.runtime import available_cores, ordered_map
+from kartothek_cube.io_components.runtime import COPY_THREADS_FROM, available_cores, ordered_map
 
 __all__ = (
     "frames_of_slices",
@@ -32,8 +32,6 @@ MAX_COLUMNS = 50
 _SMALL = 1_000
 #: rows of a concatenation: a limit to the memory that is held twice
 _BATCH = 50_000
-#: with fewer values to copy, starting threads costs more
-_THREADS_FROM = 1 << 20
 # from 3 on, pandas copies what is part of another frame when it is written to, and not before
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 _NULLABLE_IDS = frozenset({pa.float32().id, pa.float64().id, pa.timestamp("ns").id})
@@ -114,7 +112,7 @@ def _copy_columns(columns: list[pa.ChunkedArray]) -> list[_Block]:
                 start, stop = stop, stop + len(chunk)
                 values[row, start:stop] = chunk.to_numpy(zero_copy_only=False)
 
-        threads = available_cores() if values.size >= _THREADS_FROM else 1
+        threads = available_cores() if values.size >= COPY_THREADS_FROM else 1
         deque(ordered_map(copy, range(len(positions)), threads), maxlen=0)
         if dtype.kind == "M":  # pandas would wrap each slice of it
             values = pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]

@@ -14,15 +14,12 @@ from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
-from kartothek_cube.io_components.runtime import available_cores, ordered_map
+from kartothek_cube.io_components.runtime import COPY_THREADS_FROM, available_cores, ordered_map
 
 __all__ = (
     "RowBatch",
     "take_columns",
 )
-
-#: with fewer values to take, starting threads costs more
-_THREADS_FROM = 1 << 20
 
 
 @attrs.frozen
@@ -95,5 +92,5 @@ def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Arr
         column, columns[number] = columns[number], None
         return take_values(column, positions, missing=False)
 
-    threads = available_cores() if len(positions) * len(columns) >= _THREADS_FROM else 1
+    threads = available_cores() if len(positions) * len(columns) >= COPY_THREADS_FROM else 1
     return list(ordered_map(take, range(len(columns)), threads))

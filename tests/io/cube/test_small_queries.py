@@ -15,6 +15,7 @@ from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, discove
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.io.eager_cube import remove_partitions, update_cube
+from kartothek_cube.io_components.query import scan
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
 ROWS = 1_000
@@ -203,3 +204,24 @@ def test_threads_see_commits_of_others_as_a_whole(url):
         writer.result()
     assert {(factor, w) for factor, w in seen} <= {(1.0, -50.0), *((f, f) for f in (2.0, 3.0, 4.0, 5.0))}
     assert read(0) == (5.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    "condition, restricted",
+    [(C("w") == -512, ["enrich"]), (C("v") < 5, ["seed"]), (C("x") == 512, []), (None, [])],
+    ids=["enrichment", "seed", "dimension", "nothing"],
+)
+def test_cells_of_datasets_with_conditions_restrict_the_others(url, monkeypatch, condition, restricted):
+    scans = []
+    original = scan.run_scans
+
+    def run_scans(blobs, found):
+        scans.extend(found)
+        return original(blobs, found)
+
+    monkeypatch.setattr(scan, "run_scans", run_scans)
+    query_cube(CUBE, url, conditions=condition)
+    others = [one for one in scans if one.cells]
+    names = {one.keys[0].partition("/")[0].partition("++")[2] for one in others}
+    assert names == ({"seed", "enrich"} - {*restricted} if restricted else set())
+    assert all(one.cells[0].column_names == ["x"] for one in others)

@@ -54,6 +54,8 @@ class Job(Generic[Context, Task, Result, Answer]):
     prepare: Callable[[], None] | None = None
     #: names of the steps prepare, run and finish in graphs
     steps: tuple[str, str, str] = ("prepare", "run", "finish")
+    #: whether the tasks take the time, so that a process runs several at once if it may
+    is_parallel: bool = False
     #: files that the tasks read, for progress bars
     files: int = 0
 

@@ -1,0 +1,160 @@
+"""Façades: functions for users, made of the class that holds the arguments of an operation and plans its job.
+
+The fields of the class are the parameters of the function, in this order and with these defaults; its
+docstring is that of the function. A façade that has one parameter more is made of a subclass with one field
+more, so that type checkers know its signature as well (``ParamSpec`` cannot add a keyword).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar, get_origin
+
+import attrs
+
+from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.job import Answer, Job
+
+__all__ = ("ALIAS_REQUIRED", "Operation", "StoreT", "facade", "plan_job", "with_stores")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Result = TypeVar("Result")
+#: what a façade takes as store: those of dask need a factory, which their tasks can carry
+StoreT = TypeVar("StoreT", bound=StoreInput)
+
+#: metadata of a field that has to be given by one of its two names
+ALIAS_REQUIRED = {"required": True}
+#: parameters that are stores
+_STORES = ("store", "src_store", "tgt_store")
+#: headings of sections of a docstring
+_PARAMETERS, _EXAMPLES = "\n\nParameters\n----------\n", "\n\nExamples\n--------\n"
+#: parameters that subclasses add
+_ADDED = {
+    "blocksize": "Number of items per task: files, or groups of a query.",
+    "shuffle": "Whether the rows of each physical partition are first collected into few files.",
+    "num_buckets": "With ``shuffle``, the largest number of files of a physical partition.",
+    "bucket_by": "With ``shuffle``, the columns by whose values rows are put into files; all by default.",
+    "max_rows_per_file": (
+        "Partitions of more rows are written by several tasks. They are counted first, so the input is "
+        "computed twice. By default, a partition has to fit into the memory of a task."
+    ),
+    "dtype_backend": (
+        '``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They do '
+        "not depend on the values. By default, types are those of NumPy as far as possible."
+    ),
+    "progress": "Show a bar of files, bytes and the time left; needs tqdm.",
+    "spark": "The session; by default the active one.",
+}
+
+
+class Operation(Protocol[Answer]):
+    """The arguments of an operation: a frozen class of attrs, whose docstring is that of its façades."""
+
+    def job(self, blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
+        """Check the arguments and plan; ``blocksize`` is the number of items per task."""
+
+
+def plan_job(operation: Operation[Answer], blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
+    """The job of an operation; a block size that the user gives counts."""
+    return operation.job(getattr(operation, "blocksize", blocksize))
+
+
+def with_stores(operation: T, convert: Callable[[Any], Any]) -> T:
+    """The operation with converted stores."""
+    arguments: Any = operation
+    names = [field.name for field in attrs.fields(type(arguments)) if field.name in _STORES]
+    changed: T = attrs.evolve(arguments, **{name: convert(getattr(arguments, name)) for name in names})
+    return changed
+
+
+def facade(
+    module: str,
+    name: str,
+    operation: Callable[P, T],
+    run: Callable[[T], Result],
+    note: str = "",
+    types: Mapping[str, str] | None = None,
+    summary: str = "",
+) -> Callable[P, Result]:
+    """
+    Make the function that users call.
+
+    Parameters
+    ----------
+    module, name
+        Where the function is. Tasks on workers and :mod:`pickle` find it there.
+    operation
+        The class of the arguments.
+    run
+        Plans and runs the operation. The function returns its result, and has the type of its annotation;
+        ``Answer`` is the type of the answer of the job.
+    note
+        What is particular about this façade; a paragraph of its documentation.
+    types
+        What the type variables of the class stand for, as text.
+    summary
+        First line of the documentation; by default that of the class.
+    """
+    cls: Any = get_origin(operation) or operation
+    types = types or {}
+    signature = _signature(cls, run, types)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
+        return run(operation(*args, **kwargs))
+
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = module
+    text = _documentation(cls, name, note)
+    if types.get("StoreT") == "StoreFactoryInput":
+        text = text.replace("Store, factory or URL.", "Factory, directory or URL.")
+        text = text.replace("Stores, factories or URLs;", "Factories, directories or URLs;")
+    if summary:
+        text = summary + text[text.index("\n") :]
+    # functions that the docstring names are those of the eager façade
+    eager = (
+        "kartothek_cube.io.eager_cube" if hasattr(attrs.fields(cls), "cube") else "kartothek_cube.io.eager"
+    )
+    call.__doc__ = text if module == eager else re.sub(r":func:`(\w+)`", rf":func:`~{eager}.\1`", text)
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    call.__annotations__["return"] = signature.return_annotation
+    aliased = getattr(attrs.fields(cls), "ktk_cube_dataset_ids", None)
+    if aliased is None:
+        return call
+    required = bool(aliased.metadata.get("required"))
+    return alias_parameter("datasets", "ktk_cube_dataset_ids", required=required)(call)
+
+
+def _signature(cls: Any, run: Callable[..., object], types: Mapping[str, str]) -> inspect.Signature:
+    returns = run.__annotations__["return"]
+    if returns == "Answer":
+        # the last argument of Job[...]
+        (job,) = ast.parse(cls.job.__annotations__["return"]).body
+        returns = ast.unparse(job.value.slice.elts[-1])
+    signature = inspect.signature(cls)
+    parameters = [
+        p.replace(annotation=types.get(p.annotation, p.annotation)) for p in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters, return_annotation=returns)
+
+
+def _documentation(cls: type, name: str, note: str) -> str:
+    """The docstring of the class, with the added parameters, the note, and examples if they are its own."""
+    text = next(doc for doc in map(inspect.getdoc, cls.__mro__) if doc and _PARAMETERS in doc)
+    text, _, examples = text.partition(_EXAMPLES)
+    head, _, rest = text.partition(_PARAMETERS)
+    parameters, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", rest)
+    documented = re.findall(r"\w+", " ".join(re.findall(r"(?m)^\S.*$", parameters)))
+    added = [field.name for field in attrs.fields(cls) if field.name not in documented]
+    parameters = "\n".join([parameters, *(f"{field}\n    {_ADDED[field]}" for field in added)])
+    text = "\n\n".join([head, *([note] if note else [])]) + "\n\n".join([_PARAMETERS + parameters, *sections])
+    return text + _EXAMPLES + examples if re.search(rf"\b{name}\(", examples) else text

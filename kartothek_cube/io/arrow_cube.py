@@ -204,7 +204,9 @@ query_cube_arrow = facade(
     "values change no type. The write functions of :mod:`kartothek_cube.io.eager_cube` take Arrow "
     "tables as well, so that a pipeline need not use pandas.",
     _TYPES,
-    "Query a cube into Arrow tables, one per group.",
+    summary="Query a cube into Arrow tables, one per group.",
+    returns="One table per group with rows, sorted by the values of ``partition_by``; without it one, "
+    "or none if nothing matches.",
 )
 query_cube_table = facade(
     __name__,
@@ -213,7 +215,8 @@ query_cube_table = facade(
     _table,
     "Types are those of the schema, with and without rows.",
     _TYPES,
-    "Query a cube into one Arrow table.",
+    summary="Query a cube into one Arrow table.",
+    returns="Columns in the order that is asked for, also without rows.",
 )
 query_cube_polars = facade(
     __name__,
@@ -222,5 +225,6 @@ query_cube_polars = facade(
     _polars_frame,
     "The table is that of :func:`~kartothek_cube.io.arrow_cube.query_cube_table`.",
     _TYPES,
-    "Query a cube into one polars frame.",
+    summary="Query a cube into one polars frame.",
+    returns="Columns in the order that is asked for, also without rows.",
 )

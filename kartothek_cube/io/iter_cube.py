@@ -70,7 +70,10 @@ __all__ = (
 P = ParamSpec("P")
 
 _TYPES = {"DataT": "Iterable[CubeElement]", "StoreT": "StoreInput"}
-_INPUT = "``data`` is an iterable. The cube appears, or changes, at the end."
+_INPUT = (
+    "``data`` is an iterable. Each element is checked and written before the next one is taken; the cube "
+    "appears, or changes, at the end."
+)
 
 
 def _write(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar, get_origin
 
@@ -31,8 +32,8 @@ StoreT = TypeVar("StoreT", bound=StoreInput)
 ALIAS_REQUIRED = {"required": True}
 #: parameters that are stores
 _STORES = ("store", "src_store", "tgt_store")
-#: headings of sections of a docstring
-_PARAMETERS, _EXAMPLES = "\n\nParameters\n----------\n", "\n\nExamples\n--------\n"
+#: length of lines of documentation
+_WIDTH = 100
 #: parameters that subclasses add
 _ADDED = {
     "blocksize": "Number of items per task: files, or groups of a query.",
@@ -42,6 +43,14 @@ _ADDED = {
     "max_rows_per_file": (
         "Partitions of more rows are written by several tasks. They are counted first, so the input is "
         "computed twice. By default, a partition has to fit into the memory of a task."
+    ),
+    "chunk_size": "Number of files per task.",
+    "partition_size": (
+        "Partitions of the dataset, or groups, in each partition of the bag; by default 1, more from 100 on."
+    ),
+    "dispatch_by": (
+        "Indexed columns. The result is split by all combinations of their values that the indices hold; rows "
+        "of a group have exactly these values. ``[]``: everything is one group."
     ),
     "dtype_backend": (
         '``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They do '
@@ -79,7 +88,9 @@ def facade(
     run: Callable[[T], Result],
     note: str = "",
     types: Mapping[str, str] | None = None,
+    *,
     summary: str = "",
+    returns: str = "",
 ) -> Callable[P, Result]:
     """
     Make the function that users call.
@@ -97,8 +108,8 @@ def facade(
         What is particular about this façade; a paragraph of its documentation.
     types
         What the type variables of the class stand for, as text.
-    summary
-        First line of the documentation; by default that of the class.
+    summary, returns
+        First line of the documentation, and the text of its section "Returns"; by default those of the class.
     """
     cls: Any = get_origin(operation) or operation
     types = types or {}
@@ -113,20 +124,12 @@ def facade(
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = module
-    text = _documentation(cls, name, note)
-    if types.get("StoreT") == "StoreFactoryInput":
-        text = text.replace("Store, factory or URL.", "Factory, directory or URL.")
-        text = text.replace("Stores, factories or URLs;", "Factories, directories or URLs;")
-    if summary:
-        text = summary + text[text.index("\n") :]
-    # functions that the docstring names are those of the eager façade
-    eager = (
-        "kartothek_cube.io.eager_cube" if hasattr(attrs.fields(cls), "cube") else "kartothek_cube.io.eager"
-    )
-    call.__doc__ = text if module == eager else re.sub(r":func:`(\w+)`", rf":func:`~{eager}.\1`", text)
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
     call.__annotations__["return"] = signature.return_annotation
+    call.__doc__ = _documentation(cls, call, note, summary, returns)
+    if types.get("StoreT") == "StoreFactoryInput":
+        call.__doc__ = re.sub(r"Store(s?), factor(y|ies) or", r"Factor\2, director\2 or", call.__doc__)
     aliased = getattr(attrs.fields(cls), "ktk_cube_dataset_ids", None)
     if aliased is None:
         return call
@@ -147,14 +150,31 @@ def _signature(cls: Any, run: Callable[..., object], types: Mapping[str, str]) -
     return signature.replace(parameters=parameters, return_annotation=returns)
 
 
-def _documentation(cls: type, name: str, note: str) -> str:
-    """The docstring of the class, with the added parameters, the note, and examples if they are its own."""
-    text = next(doc for doc in map(inspect.getdoc, cls.__mro__) if doc and _PARAMETERS in doc)
-    text, _, examples = text.partition(_EXAMPLES)
-    head, _, rest = text.partition(_PARAMETERS)
-    parameters, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", rest)
-    documented = re.findall(r"\w+", " ".join(re.findall(r"(?m)^\S.*$", parameters)))
-    added = [field.name for field in attrs.fields(cls) if field.name not in documented]
-    parameters = "\n".join([parameters, *(f"{field}\n    {_ADDED[field]}" for field in added)])
-    text = "\n\n".join([head, *([note] if note else [])]) + "\n\n".join([_PARAMETERS + parameters, *sections])
-    return text + _EXAMPLES + examples if re.search(rf"\b{name}\(", examples) else text
+def _documentation(cls: type, function: Callable[..., object], note: str, summary: str, returns: str) -> str:
+    """The docstring of the class as that of a function: what its façade adds, and examples that call it."""
+    text = next(doc for doc in map(inspect.getdoc, cls.__mro__) if doc and "\n\nParameters\n---" in doc)
+    head, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", text)
+    documented = re.findall(r"(?m)^\w.*$", sections[0])
+    added = [f.name for f in attrs.fields(cls) if f.name not in re.findall(r"\w+", " ".join(documented))]
+    sections[0] = "\n".join([sections[0], *(f"{field}\n{_indent(_ADDED[field])}" for field in added)])
+    eager = f"kartothek_cube.io.{'eager_cube' if 'cube' in attrs.fields_dict(cls) else 'eager'}"
+    if function.__module__ != eager:
+        # another type, often a lazy object that gives the result
+        returned = f"Returns\n-------\n{function.__annotations__['return']}\n"
+        given = returned + _indent(returns) if returns else ""
+        sections = [
+            (given or re.sub(r"(?s)^Returns\n-+\n\S.*?\n", returned, section))
+            if section.startswith("Returns\n")
+            else section
+            for section in sections
+        ]
+    called = [s for s in sections if not s.startswith("Examples\n") or f"{function.__name__}(" in s]
+    summary = summary + head[head.index("\n") :] if summary and "\n" in head else summary or head
+    paragraphs = [summary, *([textwrap.fill(note, _WIDTH)] if note else []), *called]
+    text = "\n\n".join(paragraphs)
+    # functions that the docstring names are those of the eager façade
+    return text if function.__module__ == eager else re.sub(r":func:`(\w+)`", rf":func:`~{eager}.\1`", text)
+
+
+def _indent(text: str) -> str:
+    return textwrap.indent(textwrap.fill(text, _WIDTH - 4), "    ")

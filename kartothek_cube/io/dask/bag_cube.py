@@ -173,6 +173,7 @@ query_cube_bag = facade(
     "The query is planned when the graph is built: headers and indices are read then, files in tasks. "
     "Elements are frames, ``blocksize`` groups in each partition of the bag.",
     _TYPES,
+    returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
 )
 remove_partitions_bag = _bag("remove_partitions_bag", RemovePartitions[StoreFactoryInput])
 delete_cube_bag = _bag_of_results("delete_cube_bag", _DeleteCube)

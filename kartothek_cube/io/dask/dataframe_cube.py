@@ -217,6 +217,7 @@ query_cube_dataframe = facade(
     "are unknown. Only the columns that dask needs are read. Without ``dtype_backend``, partitions may "
     "have other types where values are missing.",
     _TYPES,
+    returns="One partition per group, in the order of ``partition_by``, or one in total.",
 )
 remove_partitions_dataframe = delayed_facade(
     __name__, "remove_partitions_dataframe", RemovePartitions[StoreFactoryInput]

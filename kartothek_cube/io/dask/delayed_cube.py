@@ -117,6 +117,7 @@ query_cube_delayed = facade(
     "There is one Delayed per group in the order of ``partition_by``, or a single one, or none if no "
     "file can match; a group that proves empty is a DataFrame without rows.",
     TYPES,
+    returns="One Delayed per group in the order of ``partition_by``, or a single one, or none.",
 )
 remove_partitions_delayed = delayed_facade(
     __name__, "remove_partitions_delayed", RemovePartitions[StoreFactoryInput]

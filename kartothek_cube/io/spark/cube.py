@@ -318,7 +318,8 @@ query_cube_spark = facade(
     ":func:`~kartothek_cube.io.spark.cube.map_cube_spark`. Naive timestamps are ``timestamp_ntz``, "
     "zoned ones ``timestamp``, and missing numbers null. Executors must be able to open ``store``.",
     _TYPES,
-    "Query a cube as a Spark DataFrame.",
+    summary="Query a cube as a Spark DataFrame.",
+    returns="Rows of a group of ``partition_by`` are consecutive, groups are sorted.",
 )
 
 

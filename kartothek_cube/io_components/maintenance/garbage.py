@@ -77,6 +77,7 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.delta_log import (
@@ -90,9 +91,10 @@ from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 __all__ = (
     "CleanupCube",
+    "CollectDatasetGarbage",
     "DeleteCube",
+    "DeleteDataset",
     "count_states",
-    "dataset_garbage_job",
     "delete_files_job",
     "delete_garbage",
     "finish_operations",
@@ -493,14 +495,56 @@ def _report_states(operation: str, keys: Sequence[str]) -> None:
         )
 
 
-def dataset_garbage_job(
-    dataset: DatasetFactory, retention: timedelta | None = None, blocksize: int | None = None
-) -> Job[StoreFactory, Sequence[str], None, None]:
-    """Delete the files in the directories of a dataset that it does not refer to."""
-    keys = [blob.key for blob in list_garbage(dataset, retention)]
-    _report_states(f"Garbage collection of dataset {dataset.dataset_uuid}", keys)
-    description = f"collect garbage of dataset {dataset.dataset_uuid}"
-    return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
+@attrs.frozen
+class CollectDatasetGarbage:
+    """
+    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
+
+    Older states, and files that only they have, are deleted unless a retention or
+    :func:`keep_dataset_history` keeps them.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        As in :func:`read_dataset_as_dataframes`.
+    retention
+        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
+        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
+        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
+        all older states; a write that still needs them gets a ConcurrentWriteError.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import garbage_collect_dataset, store_dataframes_as_dataset
+    >>> from kartothek_cube.io.eager import write_single_partition
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
+    >>> before = set(store.keys())
+    >>> _ = write_single_partition(store, "geodata", pd.DataFrame({"CITY": ["Ulm"]}))  # never committed
+    >>> garbage_collect_dataset("geodata", store)
+    >>> set(store.keys()) == before
+    True
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    factory: DatasetFactory | None = None
+    retention: timedelta | None = attrs.field(default=None, kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+        """Delete the files in the directories of a dataset that it does not refer to."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        keys = [blob.key for blob in list_garbage(dataset, self.retention)]
+        _report_states(f"Garbage collection of dataset {dataset.dataset_uuid}", keys)
+        description = f"collect garbage of dataset {dataset.dataset_uuid}"
+        return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
 
 
 def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
@@ -751,11 +795,47 @@ class DeleteCube(Generic[StoreT]):
         )
 
 
-def delete_dataset_job(
-    dataset: DatasetFactory, blocksize: int | None = None
-) -> Job[StoreFactory, Sequence[str], None, None]:
-    """Delete the header of a dataset, then its files in any order."""
-    keys, description = _list_dataset_files(dataset), f"delete dataset {dataset.dataset_uuid}"
-    factory = dataset.store_factory
-    delete = partial(_delete_dataset_header, dataset.dataset_uuid, factory)
-    return delete_files_job("delete_dataset", description, factory, keys, blocksize, delete, "header")
+@attrs.frozen
+class DeleteDataset:
+    """
+    Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
+
+    A repetition deletes the files that an interrupted call has left. Other keys with this prefix stay.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import delete_dataset, store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
+    >>> delete_dataset("geodata", store)
+    >>> list(store.keys())
+    []
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    factory: DatasetFactory | None = None
+
+    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+        """Delete the header of a dataset, then its files in any order."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
+        keys, description = _list_dataset_files(dataset), f"delete dataset {dataset.dataset_uuid}"
+        store = dataset.store_factory
+        delete = partial(_delete_dataset_header, dataset.dataset_uuid, store)
+        return delete_files_job("delete_dataset", description, store, keys, blocksize, delete, "header")

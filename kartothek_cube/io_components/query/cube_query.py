@@ -139,8 +139,10 @@ class QueryTable(Generic[StoreT]):
 
     Examples
     --------
+    >>> import pandas as pd
     >>> from kartothek_cube.core.cube.conditions import C
     >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube, query_cube_df
     >>> from storefact import get_store_from_url
     >>> store = get_store_from_url("hmemory://")
     >>> cube = Cube(["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")

@@ -147,7 +147,7 @@ class BuildParts(Generic[DataT, StoreT]):
     ----------
     data
         DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells are unique within each
-        of these, which is checked and written before the next one is taken.
+        of these.
     cube
         Specification of the cube.
     store
@@ -247,7 +247,7 @@ class ExtendParts(Generic[DataT, StoreT]):
     ----------
     data
         DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells are unique within each
-        of these, which is checked and written before the next one is taken.
+        of these.
     cube
         Specification of the cube.
     store
@@ -363,7 +363,7 @@ class AppendParts(Generic[DataT, StoreT]):
     ----------
     data
         DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells are unique within each
-        of these, which is checked and written before the next one is taken.
+        of these.
     cube
         Specification of the cube.
     store
@@ -473,7 +473,9 @@ class UpdateCube(Generic[DataT, StoreT]):
 @attrs.frozen
 class RemovePartitions(Generic[StoreT]):
     """
-    Remove partitions. Their files stay until :func:`cleanup_cube`.
+    Remove partitions.
+
+    Their files stay until :func:`cleanup_cube`.
 
     Parameters
     ----------

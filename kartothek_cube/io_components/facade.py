@@ -49,8 +49,8 @@ _ADDED = {
         "Partitions of the dataset, or groups, in each partition of the bag; by default 1, more from 100 on."
     ),
     "dispatch_by": (
-        "Indexed columns. The result is split by all combinations of their values that the indices hold; rows "
-        "of a group have exactly these values. ``[]``: everything is one group."
+        "Indexed columns. The result is split by all combinations of their values that the indices hold; "
+        "rows of a group have exactly these values. ``[]``: everything is one group."
     ),
     "dtype_backend": (
         '``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They do '

@@ -1,6 +1,6 @@
 """Operations as data: a shared context, independent tasks, and the step that gives the answer.
 
-Every operation is a function that returns a :class:`Job`; a façade is an executor of jobs. Tasks may run
+Every operation is a class that plans a :class:`Job`; a façade is an executor of jobs. Tasks may run
 anywhere, any number of times and in any order: they read and write data files, never the state of a dataset.
 The last step is the only one that changes state, by one atomic commit per dataset, and is safe to repeat.
 """

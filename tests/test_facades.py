@@ -1,0 +1,290 @@
+"""Façades have the signature of their operation, for people, for type checkers and for :mod:`pickle`."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import pydoc
+import re
+import subprocess
+import sys
+from importlib import import_module
+
+import attrs
+import cloudpickle
+import pytest
+
+from kartothek_cube.api import cube as cube_api
+from kartothek_cube.api import dataset as dataset_api
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.job import Job, execute
+from tests.support.paths import ROOT
+
+#: operations on cubes that write input, and others
+WRITES = ("build_cube", "extend_cube", "append_to_cube", "update_cube")
+OTHERS = (
+    "query_cube",
+    "remove_partitions",
+    "delete_cube",
+    "copy_cube",
+    "collect_stats",
+    "cleanup_cube",
+    "compact_cube",
+    "verify_cube",
+)
+#: façade of cubes -> suffix of writes, of other operations
+CUBE_FACADES = {
+    "eager_cube": ("", ""),
+    "iter_cube": ("__iter", "__iter"),
+    "dask.bag_cube": ("_from_bag", "_bag"),
+    "dask.delayed_cube": ("_from_delayed", "_delayed"),
+    "dask.dataframe_cube": ("_from_dataframe", "_dataframe"),
+    "spark.cube": ("_from_spark", "_spark"),
+}
+#: operations that a façade does not have
+MISSING = {"compact_cube_dataframe", "verify_cube_dataframe"}
+
+MODULES = (
+    *CUBE_FACADES,
+    "arrow_cube",
+    "eager",
+    "iter",
+    "arrow",
+    "dask.bag",
+    "dask.delayed",
+    "dask.dataframe",
+    "spark.dataset",
+)
+FUNCTIONS = {
+    f"{module}.{name}": value
+    for module in MODULES
+    for name, value in vars(import_module(f"kartothek_cube.io.{module}")).items()
+    if name in import_module(f"kartothek_cube.io.{module}").__all__ and inspect.isfunction(value)
+}
+MADE = {name: f for name, f in FUNCTIONS.items() if hasattr(f, "__signature__")}
+
+
+@pytest.mark.parametrize("module", CUBE_FACADES)
+def test_every_facade_of_cubes_has_every_operation(module):
+    write, other = CUBE_FACADES[module]
+    names = {*(name + write for name in WRITES), *(name + other for name in OTHERS)} - MISSING
+    assert names - set(import_module(f"kartothek_cube.io.{module}").__all__) == set()
+    assert names <= {name.rpartition(".")[2] for name in MADE}
+
+
+@pytest.mark.parametrize("api", [cube_api, dataset_api])
+def test_the_api_knows_all_names_of_lazy_facades(api):
+    assert {module: tuple(sorted(import_module(module).__all__)) for module in api._FACADES} == api._FACADES
+    assert len(api._FACADES) == 4
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_help_documents_every_parameter(name):
+    text = pydoc.plain(pydoc.render_doc(MADE[name]))
+    assert text.splitlines()[2].startswith(f"{MADE[name].__name__}(")
+    section = re.search(r"(?s)\n    Parameters\n    -+\n(.*?)(\n    \n|$)", text)[1]
+    documented = re.findall(r"\w+", " ".join(re.findall(r"(?m)^    (\S.*)$", section)))
+    assert sorted(documented) == sorted(inspect.signature(MADE[name]).parameters)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_functions_are_pickled_by_name(name):
+    function = MADE[name]
+    assert pickle.loads(pickle.dumps(function)) is function
+    assert cloudpickle.loads(cloudpickle.dumps(function)) is function
+    assert len(cloudpickle.dumps(function)) < 200
+
+
+# -- what type checkers know ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    """What mypy says: the revealed type of each function, and the error of a call with a wrong argument."""
+    pytest.importorskip("mypy")
+    lines = []
+    for name in MADE:
+        module, _, function = name.rpartition(".")
+        lines.append(f"from kartothek_cube.io.{module} import {function}; reveal_type({function})")
+        lines.append(f"{function}(wrong_argument=1)")
+    path = tmp_path_factory.mktemp("types") / "calls.py"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    found = re.findall(r"(?m)^.*calls\.py:(\d+): (?:note|error): (.*)$", run.stdout)
+    assert found, run.stdout + run.stderr
+    texts: dict[int, list[str]] = {}
+    for line, text in found:
+        texts.setdefault(int(line) - 1, []).append(text)
+    return {name: (texts[2 * i], texts[2 * i + 1]) for i, name in enumerate(MADE)}
+
+
+def parse_type(revealed):
+    """The parameters of a revealed type (name, keyword-only, has a default), and the type of its result."""
+    text = re.fullmatch(r'Revealed type is "def \((.*)"', revealed)[1]
+    parameters, depth, start, is_keyword = [], 0, 0, False
+    for i, char in enumerate(text):
+        depth += (char in "[(") - (char in "])")
+        if depth < 0 or (char == "," and not depth):
+            parameter = text[start:i].strip()
+            if parameter == "*":
+                is_keyword = True
+            else:
+                parameters.append((parameter.partition(":")[0], is_keyword, parameter.endswith(" =")))
+            start = i + 1
+        if depth < 0:
+            return parameters, text[i + 1 :].removeprefix(" -> ") or "None"
+    raise ValueError(revealed)
+
+
+def last_names(annotation):
+    """The names in an annotation, without modules."""
+    return [name.rpartition(".")[2] for name in re.findall(r"[\w.]+", annotation)]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_type_checkers_know_the_signature(checked, name):
+    (revealed,), wrong = checked[name]
+    # one of the two names of a parameter may have to be given, which types cannot express
+    expected = [
+        (p.name, p.kind is p.KEYWORD_ONLY, p.default is not p.empty or p.name == "ktk_cube_dataset_ids")
+        for p in inspect.signature(MADE[name]).parameters.values()
+    ]
+    parameters, result = parse_type(revealed)
+    assert parameters == expected
+    # pyarrow has no type information
+    annotation = re.sub(r"pa\.\w+", "Any", inspect.signature(MADE[name]).return_annotation)
+    assert last_names(result) == last_names(annotation)
+    assert any('Unexpected keyword argument "wrong_argument"' in text for text in wrong)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in MADE if "store" in inspect.signature(MADE[name]).parameters]
+)
+def test_type_checkers_know_which_facades_need_a_factory(checked, name):
+    (revealed,), _ = checked[name]
+    is_factory = inspect.signature(MADE[name]).parameters["store"].annotation == "StoreFactoryInput"
+    assert is_factory == bool(re.match(r"dask\.\w+_cube\.", name))
+    # a store is Any, as simplekv has no type information
+    assert is_factory != ("store: str | os.PathLike[str] | Any | " in revealed)
+
+
+# -- how functions are made ----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Count:
+    """
+    Count something.
+
+    See :func:`copy_cube`.
+
+    Parameters
+    ----------
+    cube
+        The cube.
+    datasets, ktk_cube_dataset_ids
+        Datasets.
+
+    Returns
+    -------
+    int
+        A number.
+
+    Examples
+    --------
+    >>> count(1)  # doctest: +SKIP
+    1
+    """
+
+    cube: Cube
+    ktk_cube_dataset_ids: list[str] | None = None
+    datasets: list[str] | None = attrs.field(default=None, kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[None, int, int, int]:
+        return Job(
+            name="count",
+            description="count",
+            context=None,
+            tasks=range(len(self.ktk_cube_dataset_ids)),
+            run=lambda _, i: i,
+            finish=sum,
+        )
+
+
+@attrs.frozen
+class CountWithProgress(Count):
+    progress: bool = attrs.field(default=False, kw_only=True)
+
+
+def run_count(count: Count) -> Answer:  # noqa: F821 - the name of a type variable
+    return execute(count.job())
+
+
+def run_elsewhere(count: Count) -> list[int]:
+    return [execute(count.job())]
+
+
+def test_the_signature_is_that_of_the_class():
+    count = facade("m", "count", CountWithProgress, run_count)
+    assert str(inspect.signature(count)) == (
+        "(cube: 'Cube', ktk_cube_dataset_ids: 'list[str] | None' = None, *, "
+        "datasets: 'list[str] | None' = None, progress: 'bool' = False) -> 'int'"
+    )
+    assert (count.__module__, count.__name__, count.__qualname__) == ("m", "count", "count")
+    assert count.__annotations__["return"] == "int"
+    assert count("c", ["a", "b", "c"]) == count("c", datasets=["a", "b", "c"]) == 0 + 1 + 2
+
+
+@pytest.mark.parametrize(
+    "args, kwargs, message",
+    [
+        ((), {}, r"count\(\) missing a required argument: 'cube'"),
+        (("c",), {"x": 1}, r"count\(\) got an unexpected keyword argument 'x'"),
+        (("c", [], []), {}, r"count\(\) too many positional arguments"),
+        (("c", []), {"datasets": []}, r"count\(\) takes datasets or ktk_cube_dataset_ids"),
+    ],
+)
+def test_wrong_arguments_are_errors_of_the_function(args, kwargs, message):
+    with pytest.raises(TypeError, match=message):
+        facade("m", "count", Count, run_count)(*args, **kwargs)
+
+
+def test_the_documentation_is_that_of_the_class():
+    text = facade("m", "count", CountWithProgress, run_count, "Runs here.").__doc__
+    assert text == inspect.cleandoc(
+        """
+        Count something.
+
+        See :func:`~kartothek_cube.io.eager_cube.copy_cube`.
+
+        Runs here.
+
+        Parameters
+        ----------
+        cube
+            The cube.
+        datasets, ktk_cube_dataset_ids
+            Datasets.
+        progress
+            Show a bar of files, bytes and the time left; needs tqdm.
+
+        Returns
+        -------
+        int
+            A number.
+
+        Examples
+        --------
+        >>> count(1)  # doctest: +SKIP
+        1
+        """
+    )
+
+
+def test_another_facade_documents_its_own_result():
+    other = facade("m", "enumerate_all", Count, run_elsewhere, summary="Count elsewhere.", returns="Numbers.")
+    assert other.__doc__.startswith("Count elsewhere.\n\nSee ")
+    assert other.__doc__.endswith("Returns\n-------\nlist[int]\n    Numbers.")
+    assert inspect.signature(other).return_annotation == "list[int]"

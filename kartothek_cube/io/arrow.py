@@ -29,17 +29,8 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, TimestampUnit, in_unit
 from kartothek_cube.io_components.facade import facade
-from kartothek_cube.io_components.read.dataset_arguments import (
-    ReadBatches,
-    ReadTableArrow,
-    ReadTablesArrow,
-)
-from kartothek_cube.io_components.read.dataset_read import (
-    ReadPlan,
-    empty_table,
-    run_each,
-    run_read,
-)
+from kartothek_cube.io_components.read.dataset_arguments import ReadBatches, ReadTableArrow, ReadTablesArrow
+from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, run_each, run_read
 from kartothek_cube.io_components.read.dataset_source import DatasetSource
 
 __all__ = (

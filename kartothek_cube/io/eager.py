@@ -28,15 +28,8 @@ from kartothek_cube.io_components.maintenance.garbage import (
     list_garbage,
     with_sizes,
 )
-from kartothek_cube.io_components.read.dataset_arguments import (
-    ReadDataset,
-    ReadTable,
-)
-from kartothek_cube.io_components.read.dataset_read import (
-    frame_of_table,
-    read_frame,
-    run_each,
-)
+from kartothek_cube.io_components.read.dataset_arguments import ReadDataset, ReadTable
+from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_frame, run_each
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_plan import (

@@ -30,13 +30,8 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.facade import facade
 from kartothek_cube.io_components.job import execute
-from kartothek_cube.io_components.read.dataset_arguments import (
-    ReadDataset,
-)
-from kartothek_cube.io_components.read.dataset_read import (
-    frame_of_table,
-    run_each,
-)
+from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
+from kartothek_cube.io_components.read.dataset_read import frame_of_table, run_each
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
 from kartothek_cube.io_components.write.validation import DatasetInput, iter_inputs
 from kartothek_cube.io_components.write.write_commit import write_dataset_job

@@ -109,7 +109,7 @@ def facade(
     types
         What the type variables of the class stand for, as text.
     summary, returns
-        First line of the documentation, and the text of its section "Returns"; by default those of the class.
+        First line of the documentation, and what it says about the result; by default as in the class.
     """
     cls: Any = get_origin(operation) or operation
     types = types or {}

@@ -37,13 +37,8 @@ from kartothek_cube.io.dask._dask_executor import (
 )
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import facade, with_stores
-from kartothek_cube.io_components.read.dataset_arguments import (
-    ReadDataset,
-)
-from kartothek_cube.io_components.read.dataset_read import (
-    read_dataset_job,
-    read_frames,
-)
+from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
+from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_plan import plan_store

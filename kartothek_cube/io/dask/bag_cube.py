@@ -39,9 +39,7 @@ from kartothek_cube.io.dask.common_cube import (
 from kartothek_cube.io_components.facade import Operation, facade, plan_job
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
-from kartothek_cube.io_components.maintenance.garbage import (
-    DeleteCube,
-)
+from kartothek_cube.io_components.maintenance.garbage import DeleteCube
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_frame_blocks
 from kartothek_cube.io_components.runtime import batched
@@ -55,10 +53,7 @@ from kartothek_cube.io_components.write.cube_writes import (
     UpdateCube,
 )
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_plan import (
-    RowsOutside,
-    with_write_id,
-)
+from kartothek_cube.io_components.write.write_plan import RowsOutside, with_write_id
 from kartothek_cube.io_components.write.write_tasks import write_parts
 
 __all__ = (
@@ -170,8 +165,7 @@ query_cube_bag = facade(
     "query_cube_bag",
     _QueryFrames,
     _query,
-    "The query is planned when the graph is built: headers and indices are read then, files in tasks. "
-    "Elements are frames, ``blocksize`` groups in each partition of the bag.",
+    "The query is planned when the graph is built: headers and indices are read then, files in tasks.",
     _TYPES,
     returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
 )

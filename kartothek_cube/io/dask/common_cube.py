@@ -30,6 +30,7 @@ __all__ = (
     "check_blocksize",
     "delayed_facade",
     "ensure_valid_cube_indices",
+    "tasks_note",
     "with_factories",
 )
 

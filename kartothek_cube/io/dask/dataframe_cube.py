@@ -57,10 +57,7 @@ from kartothek_cube.io_components.write.cube_writes import (
 )
 from kartothek_cube.io_components.write.table_writer import Written, merge_writes
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_plan import (
-    CubeWritePlan,
-    with_write_id,
-)
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id
 from kartothek_cube.io_components.write.write_tasks import prepare, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 

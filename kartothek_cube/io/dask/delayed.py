@@ -38,10 +38,7 @@ from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.facade import facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
-from kartothek_cube.io_components.read.dataset_read import (
-    read_dataset_job,
-    read_frame,
-)
+from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frame
 from kartothek_cube.io_components.write.dataset_plan import (
     OnConflict,
     plan_dataset_update,

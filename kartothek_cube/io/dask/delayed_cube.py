@@ -53,9 +53,7 @@ from kartothek_cube.io_components.write.cube_writes import (
 )
 from kartothek_cube.io_components.write.validation import iter_elements
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_plan import (
-    with_write_id,
-)
+from kartothek_cube.io_components.write.write_plan import with_write_id
 from kartothek_cube.io_components.write.write_tasks import write_part
 
 __all__ = (

@@ -53,9 +53,7 @@ from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.cube_plan import (
-    plan_merge,
-)
+from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,
     BuildCube,
@@ -312,14 +310,13 @@ query_cube_spark = facade(
     "query_cube_spark",
     _QueryCube,
     _query,
-    "The query is planned at once and sees the cube as it is now. "
-    "Tasks read and join co-located files; nothing is shuffled. Rows of a group of ``partition_by`` "
-    "are consecutive, groups are sorted; to process them as a whole, use "
-    ":func:`~kartothek_cube.io.spark.cube.map_cube_spark`. Naive timestamps are ``timestamp_ntz``, "
-    "zoned ones ``timestamp``, and missing numbers null. Executors must be able to open ``store``.",
+    "The query is planned at once and sees the cube as it is now. Tasks read and join co-located files; "
+    "nothing is shuffled. Naive timestamps are ``timestamp_ntz``, zoned ones ``timestamp``, and missing "
+    "numbers null. Executors must be able to open ``store``.",
     _TYPES,
     summary="Query a cube as a Spark DataFrame.",
-    returns="Rows of a group of ``partition_by`` are consecutive, groups are sorted.",
+    returns="Rows of a group of ``partition_by`` are consecutive, groups are sorted; to process them as "
+    "a whole, use :func:`~kartothek_cube.io.spark.cube.map_cube_spark`.",
 )
 
 

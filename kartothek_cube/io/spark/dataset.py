@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import numpy as np
@@ -37,15 +37,8 @@ from kartothek_cube.io.spark._write import frames_of, write_dataset
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import facade
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
-from kartothek_cube.io_components.read.dataset_arguments import (
-    ReadBatches,
-)
-from kartothek_cube.io_components.read.dataset_read import (
-    FrameOptions,
-    ReadPlan,
-    ReadTask,
-    read_dataset_job,
-)
+from kartothek_cube.io_components.read.dataset_arguments import ReadGroups
+from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, read_dataset_job
 from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
@@ -91,8 +84,7 @@ def _dataset(
     return dataset.copy(store_factory=picklable_store(dataset.store_factory))
 
 
-D = TypeVar("D", ReadBatches, BuildDatasetIndices, CollectDatasetGarbage)
-P = ParamSpec("P")
+D = TypeVar("D", ReadGroups, BuildDatasetIndices, CollectDatasetGarbage)
 
 
 def _with_dataset(operation: D, as_of: AsOf | None = None) -> D:
@@ -102,8 +94,7 @@ def _with_dataset(operation: D, as_of: AsOf | None = None) -> D:
 
 
 @attrs.frozen
-class _ReadDataset(ReadBatches):
-    dispatch_by: str | Sequence[str] | None = None
+class _ReadDataset(ReadGroups):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 

@@ -13,7 +13,7 @@ from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, plan_read
 
-__all__ = ("ReadBatches", "ReadDataset", "ReadTable", "ReadTableArrow", "ReadTablesArrow")
+__all__ = ("ReadBatches", "ReadDataset", "ReadGroups", "ReadTable", "ReadTableArrow", "ReadTablesArrow")
 
 
 @attrs.frozen
@@ -288,6 +288,28 @@ class ReadBatches:
             columns=self.columns,
             predicate_pushdown_to_io=self.predicate_pushdown_to_io,
             predicates=self.predicates,
+            table_name=self.table_name,
+            as_of=self.as_of,
+            in_schema_order=True,
+        )
+
+
+@attrs.frozen
+class ReadGroups(ReadBatches):
+    """A read whose result are rows, those of a group together."""
+
+    dispatch_by: str | Sequence[str] | None = None
+
+    def plan(self) -> ReadPlan:
+        """Plan the read."""
+        return plan_read(
+            self.dataset_uuid,
+            self.store,
+            self.factory,
+            columns=self.columns,
+            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
+            predicates=self.predicates,
+            dispatch_by=self.dispatch_by,
             table_name=self.table_name,
             as_of=self.as_of,
             in_schema_order=True,

@@ -132,7 +132,7 @@ def _newest_rows(files: PartitionedFiles, read: FileRows, predicates: Predicates
     rows = rows.append_partition_keys(scan.columns)
     is_overlapping = bool(files.overlapping().any())
     if scan.role is Role.SEED or is_overlapping:
-        rows = _deduplicate_cells(rows)
+        rows = _deduplicate_cells(rows.combine_chunks(scan.dimensions))
     if is_overlapping and len(predicates) > len(scan.dimension_predicates):
         rows = rows.filter(filter_mask(rows.table, [list(predicates)]).to_numpy(zero_copy_only=False))
     return rows

@@ -324,5 +324,5 @@ def test_a_damaged_schema_of_arrow(local, schema):
 def test_a_column_without_a_name(local):
     table = pa.table({"": [1.5, 2.5], "x": [1, 2]})
     put(local, "d/a.parquet", table)
-    (rows,) = run_scans(local, [Scan(["d/a.parquet"], ["", "x"], table.schema, [[[("", ">", 2)]]])])
+    (rows,) = run_scans(local, [Scan(["d/a.parquet"], ["", "x"], table.schema, [[[("", ">", 2.0)]]])])
     assert rows.table.equals(table.slice(1))

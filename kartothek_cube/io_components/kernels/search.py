@@ -113,7 +113,7 @@ class _Grid(NamedTuple):
 
     def encode(self, values: Ints) -> Ints:
         """Position of each value; -1 of those that are not in the grid."""
-        codes = np.subtract(values, self.low, out=allocate_array(len(values), np.int64))
+        codes: Ints = np.subtract(values, self.low, out=allocate_array(len(values), np.int64))
         # as unsigned numbers, distances below zero are the largest ones
         distances = codes.view(np.uint64)
         if self.step > 1:

@@ -189,8 +189,8 @@ def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Int
         weights += np.bincount(files.partition_ids, minlength=n_partitions) * (
             size * column_fraction(files.scan)
         )
-    # Polars has threads of its own: only joins and sorts of many rows gain by further blocks, while each block
-    # of 10,000 columns takes 0.5 s to set up
+    # Polars has threads of its own: only joins and sorts of many rows gain by further blocks, while a block of
+    # 10,000 columns takes 0.5 s to set up
     least = min(available_cores(), 1 + int(4 * weights.sum() / BLOCK_BYTES))
     return split_by_weight(weights, least, BLOCK_BYTES)
 

@@ -60,9 +60,9 @@ def _match_rows(left: RowBatch, right: RowBatch) -> Ints:
     codes = encode_keys(left_keys, right_keys, len(left), len(right))
     # Cells mostly tell their partition. Then the codes of both would only take a larger table.
     matches = lookup_codes(*codes)
-    if _stay_in_partition(matches, left.counts, left_ids, right.counts, right_ids):
-        if _is_unique(codes.right, codes.bound):
-            return matches
+    in_partition = _stay_in_partition(matches, left.counts, left_ids, right.counts, right_ids)
+    if in_partition and _is_unique(codes.right, codes.bound):
+        return matches
     left_keys = [pa.array(np.repeat(left_ids, left.counts)), *left_keys]
     right_keys = [pa.array(np.repeat(right_ids, right.counts)), *right_keys]
     return lookup_codes(*encode_keys(left_keys, right_keys, len(left), len(right)))

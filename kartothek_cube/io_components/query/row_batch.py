@@ -66,7 +66,7 @@ class RowBatch:
         return replace_fields(self, table=append_columns(self.table, columns))
 
     def combine_chunks(self, columns: Iterable[str]) -> RowBatch:
-        """The rows with the values of columns next to each other: what compares them would copy them often."""
+        """The rows with one chunk per column: each comparison would copy them otherwise."""
         positions = [self.table.column_names.index(column) for column in columns]
         single = {position: to_single_array(self.table.column(position)) for position in positions}
         return replace_fields(self, table=replace_columns(self.table, single))

@@ -72,6 +72,7 @@ _TABLE = re.compile(rf"(?!(\.|\.\.|{INDICES_DIRECTORY})$)[^/\\]+")
 #: columns that pyarrow.dataset adds to those of files
 _VIRTUAL_COLUMNS = {"__filename", "__fragment_index", "__batch_index", "__last_in_fragment"}
 _FORMAT_SUFFIXES = {"json": METADATA_FORMAT_JSON, "msgpack": METADATA_FORMAT_MSGPACK}
+_HEADER_SUFFIXES = tuple(METADATA_BASE_SUFFIX + suffix for suffix in _FORMAT_SUFFIXES.values())
 
 
 def validate_uuid(uuid: object) -> bool:
@@ -156,13 +157,13 @@ def metadata_key_from_uuid(uuid: str, format: str = "json") -> str:
 
 def header_keys(uuid: str) -> list[str]:
     """Possible keys of the header of a dataset; readers look for the first one first."""
-    return [metadata_key_from_uuid(uuid, kind) for kind in _FORMAT_SUFFIXES]
+    check_uuid(uuid)
+    return [f"{uuid}{suffix}" for suffix in _HEADER_SUFFIXES]
 
 
 def is_header_key(key: str) -> bool:
     """Whether a key is that of the header of any dataset."""
-    suffixes = tuple(METADATA_BASE_SUFFIX + suffix for suffix in _FORMAT_SUFFIXES.values())
-    return "/" not in key and key.endswith(suffixes)
+    return key.endswith(_HEADER_SUFFIXES) and "/" not in key
 
 
 def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:

@@ -319,3 +319,10 @@ def test_a_damaged_schema_of_arrow(local, schema):
     with contextlib.suppress(CorruptDatasetError):
         found = scan_one(local, ["d/a.parquet"], ["x"], table.schema)
         assert found.table.equals(table)
+
+
+def test_a_column_without_a_name(local):
+    table = pa.table({"": [1.5, 2.5], "x": [1, 2]})
+    put(local, "d/a.parquet", table)
+    (rows,) = run_scans(local, [Scan(["d/a.parquet"], ["", "x"], table.schema, [[[("", ">", 2.0)]]])])
+    assert rows.table.equals(table.slice(1))

@@ -574,14 +574,14 @@ def put_tombstoned_schema_again(
     """Write the schema file of a first commit again if a collection is deleting it, or has deleted it."""
     if new.schema is None:
         return
-    # another version than the collection has read, so that its deletion by condition fails
-    file = schema_to_bytes(next_version(new.schema, schema_version_of(new.metadata), None, None))
     try:
         for attempt in attempts():
             content, token = read_versioned(blobs, base.schema_key)
             # after a refused put: the collection deleted the file, or another commit put a newer one
             if content is not None and (attempt or tombstone_name(base.schema_key) not in tombstones):
                 return
+            # another version than the collection has read, so that its deletion by condition fails
+            file = schema_to_bytes(next_version(new.schema, schema_version_of(new.metadata), None, None))
             with suppress(PreconditionFailed):
                 blobs.put_if(base.schema_key, file, token)
                 return

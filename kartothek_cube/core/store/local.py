@@ -133,8 +133,7 @@ class LocalBlobStore(BlobStore):
         return self._path(key)
 
     def remote_url(self, key: str) -> tuple[str, dict[str, str | int]] | None:
-        self._stat(key)
-        return (f"file://{quote(self._path(key))}", {}) if self._is_on_network else None
+        return (f"file://{quote(self.local_path(key))}", {}) if self._is_on_network else None
 
     # writing
 

@@ -18,7 +18,7 @@ from kartothek_cube.io_components.kernels.encode import (
     normalize_zeros,
     unify_types,
 )
-from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
+from kartothek_cube.io_components.kernels.take import Column, allocate_array, as_chunked, to_single_array
 
 __all__ = ("JoinCodes", "encode_keys", "lookup_codes", "lookup_keys")
 
@@ -64,7 +64,8 @@ def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
         position = np.full(bound + 1, -1, dtype=np.int64)
         position[right] = np.arange(len(right))
         position[-1] = -1
-        return position[left]
+        # "wrap" makes the last one of -1
+        return np.take(position, left, out=allocate_array(len(left), np.int64), mode="wrap")
     # in order but for absent ones
     is_sorted = (left[1:] >= left[:-1]) | (left[1:] < 0)
     if len(right) and is_sorted.all() and (right[1:] >= right[:-1]).all():
@@ -97,19 +98,44 @@ def _encode_pair(left: Column, right: Column) -> JoinCodes:
         return _encode_by_hash(
             to_single_array(normalize_zeros(left)), to_single_array(normalize_zeros(right))
         )
-    shorter = left_values if len(left_values) < len(right_values) else right_values
-    low, high = (int(shorter.min()), int(shorter.max())) if len(shorter) else (0, 0)
-    if not is_dense(high - low, len(left_values) + len(right_values)):
+    grid = _find_grid(left_values if len(left_values) < len(right_values) else right_values)
+    if not is_dense(grid.size, len(left_values) + len(right_values)):
         return _encode_by_rank(left_values, right_values)
-    left_codes, right_codes = (_offset_codes(values, low, high) for values in (left_values, right_values))
-    return JoinCodes(left_codes, right_codes, high - low + 1)
+    return JoinCodes(grid.encode(left_values), grid.encode(right_values), grid.size)
 
 
-def _offset_codes(values: Ints, low: int, high: int) -> Ints:
-    """Distance from the lowest value; -1 outside of the range."""
-    if not len(values) or (int(values.min()) >= low and int(values.max()) <= high):
-        return values - low
-    return np.where((values >= low) & (values <= high), values - low, -1)
+class _Grid(NamedTuple):
+    """Numbers with the same distance from each to the next: days in nanoseconds, for example."""
+
+    low: int
+    step: int
+    size: int
+
+    def encode(self, values: Ints) -> Ints:
+        """Position of each value; -1 of those that are not in the grid."""
+        codes: Ints = np.subtract(values, self.low, out=allocate_array(len(values), np.int64))
+        # as unsigned numbers, distances below zero are the largest ones
+        distances = codes.view(np.uint64)
+        if self.step > 1:
+            codes = allocate_array(len(values), np.int64)
+            np.floor_divide(distances, np.uint64(self.step), out=codes.view(np.uint64))
+        is_other = codes.view(np.uint64) >= self.size
+        if self.step > 1:
+            is_other |= codes * self.step != distances.view(np.int64)
+        if is_other.any():
+            codes[is_other] = -1
+        return codes
+
+
+def _find_grid(values: Ints) -> _Grid:
+    """The grid with the largest step that has all values."""
+    if not len(values):
+        return _Grid(0, 1, 1)
+    low, high = int(values.min()), int(values.max())
+    if is_dense(high - low, len(values)):
+        return _Grid(low, 1, high - low + 1)
+    step = max(int(np.gcd.reduce((values - low).view(np.uint64))), 1)
+    return _Grid(low, step, (high - low) // step + 1)
 
 
 def _encode_by_rank(left: Ints, right: Ints) -> JoinCodes:

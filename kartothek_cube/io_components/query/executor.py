@@ -54,8 +54,6 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 #: bytes in the files of a block: a block per thread is in memory beside the result
 BLOCK_BYTES = 64 << 20
-#: bytes in files for which a further thread has its block: a block of 10,000 columns takes 0.5 s to set up
-_MIN_BLOCK_BYTES = 4 << 20
 #: bytes of a file whose size would cost a request
 _REMOTE_FILE_BYTES = 1 << 20
 #: cells of a block up to which those of a restricted dataset restrict the scans of the others
@@ -191,7 +189,9 @@ def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Int
         weights += np.bincount(files.partition_ids, minlength=n_partitions) * (
             size * column_fraction(files.scan)
         )
-    least = min(available_cores(), 1 + int(weights.sum()) // _MIN_BLOCK_BYTES)
+    # Polars has threads of its own: only joins and sorts of many rows gain by further blocks, while a block of
+    # 10,000 columns takes 0.5 s to set up
+    least = min(available_cores(), 1 + int(4 * weights.sum() / BLOCK_BYTES))
     return split_by_weight(weights, least, BLOCK_BYTES)
 
 

@@ -136,39 +136,39 @@ class _Scans(NamedTuple):
 
 def _make_scans(cube: Cube, snapshot: CubeSnapshot, logical_plan: LogicalPlan) -> _Scans:
     datasets = snapshot.datasets
-    scans = tuple(_make_scan(name, datasets[name], cube, logical_plan) for name in logical_plan.roles)
+    scans = tuple([_make_scan(name, datasets[name], cube, logical_plan) for name in logical_plan.roles])
     widths = [datasets[scan.name].widths or {} for scan in scans]
     return _Scans(scans, _output_schema(logical_plan, scans, widths))
 
 
 def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:
     schema = arrow_schema(dataset)
-    columns = [column for column in schema.names if not column.startswith("__")]
+    columns = [column for column in schema.names if column[:2] != "__"]
     keys = tuple(dataset.partition_keys or ())
     # a dimension that only groups are made of is read and joined by, too
     needed_dimensions = {*logical_plan.dimension_columns, *logical_plan.partition_by}
-    dimensions = tuple(c for c in cube.dimension_columns if c in columns and c in needed_dimensions)
+    dimensions = tuple([c for c in cube.dimension_columns if c in columns and c in needed_dimensions])
     needed = {*logical_plan.output_columns}.union(*map(columns_of, logical_plan.join_filters))
     added = needed.difference(cube.dimension_columns, cube.partition_columns)
-    payload = tuple(c for c in columns if c in added)
-    predicates = tuple(p for p in logical_plan.predicates[name] if p[0] not in cube.partition_columns)
+    payload = tuple([c for c in columns if c in added])
+    predicates = tuple([p for p in logical_plan.predicates[name] if p[0] not in cube.partition_columns])
     in_rows = {*columns} - {*cube.partition_columns}
-    implied = (imply(node, in_rows) for node in logical_plan.implied[name])
-    read = {*dimensions, *payload, *(column for column, _, _ in predicates)}
+    implied = [imply(node, in_rows) for node in logical_plan.implied[name]]
+    read = {*dimensions, *payload, *[column for column, _, _ in predicates]}
     return DatasetScan(
         name=name,
         uuid=dataset.uuid,
         table=dataset.table_name,
         schema=schema,
         partition_keys=keys,
-        alignment=tuple(c for c in cube.partition_columns if c in keys),
+        alignment=tuple([c for c in cube.partition_columns if c in keys]),
         dimensions=dimensions,
-        columns=tuple(c for c in columns if c in read),
+        columns=tuple([c for c in columns if c in read]),
         payload=payload,
         predicates=predicates,
-        dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
+        dimension_predicates=tuple([p for p in predicates if p[0] in cube.dimension_columns]),
         role=logical_plan.roles[name],
-        implied=tuple(node for node in implied if node is not None),
+        implied=tuple([node for node in implied if node is not None]),
         mapping=dataset.column_mapping,
     )
 

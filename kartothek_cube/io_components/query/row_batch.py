@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.tables import append_columns
+from kartothek_cube.core.arrow.tables import append_columns, replace_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
-from kartothek_cube.io_components.kernels.take import repeat, take_values
+from kartothek_cube.io_components.kernels.take import repeat, take_values, to_single_array
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
 from kartothek_cube.io_components.runtime import COPY_THREADS_FROM, available_cores, ordered_map
 
@@ -64,6 +64,12 @@ class RowBatch:
     def append_columns(self, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> RowBatch:
         """The rows with more columns."""
         return replace_fields(self, table=append_columns(self.table, columns))
+
+    def combine_chunks(self, columns: Iterable[str]) -> RowBatch:
+        """The rows with one chunk per column: each comparison would copy them otherwise."""
+        positions = [self.table.column_names.index(column) for column in columns]
+        single = {position: to_single_array(self.table.column(position)) for position in positions}
+        return replace_fields(self, table=replace_columns(self.table, single))
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""

@@ -115,6 +115,8 @@ def load_rows(
     Of the cells of another dataset the join takes the last version. Rows of cells that are not in ``cells``,
     tables of dimensions, may be missing.
     """
+    if not datasets:
+        return []
     predicates = [_select_predicates(files.scan, group_predicates) for files in datasets]
     scans = [_make_scan(files, on_rows, cells) for files, on_rows in zip(datasets, predicates, strict=True)]
     found = run_scans(blobs, scans)
@@ -123,16 +125,16 @@ def load_rows(
 
 def _select_predicates(scan: DatasetScan, group_predicates: Predicates) -> Predicates:
     columns = {*scan.dimensions, *scan.payload}
-    return scan.predicates + tuple(p for p in group_predicates if p[0] in columns)
+    return scan.predicates + tuple([p for p in group_predicates if p[0] in columns])
 
 
 def _newest_rows(files: PartitionedFiles, read: FileRows, predicates: Predicates) -> RowBatch:
     scan = files.scan
     rows = RowBatch(scan, read.table, read.lengths, files.partition_keys, files.partition_ids)
     rows = rows.append_partition_keys(scan.columns)
-    is_overlapping = bool(files.overlapping().any())
+    is_overlapping = len(files) > 1 and bool(files.overlapping().any())
     if scan.role is Role.SEED or is_overlapping:
-        rows = _deduplicate_cells(rows)
+        rows = _deduplicate_cells(rows.combine_chunks(scan.dimensions))
     if is_overlapping and len(predicates) > len(scan.dimension_predicates):
         rows = rows.filter(filter_mask(rows.table, [list(predicates)]).to_numpy(zero_copy_only=False))
     return rows
@@ -146,12 +148,14 @@ def _make_scan(files: PartitionedFiles, predicates: Predicates, cells: Sequence[
     stored = [column for column in scan.columns if column not in scan.partition_keys]
     dimensions = [c for c in scan.dimensions if c not in scan.partition_keys]
     in_file = [p for p in predicates if p[0] not in scan.partition_keys]
-    stable = [p for p in in_file if p[0] in scan.dimensions or p in scan.dimension_predicates]
     of_single_file = _with_implied(in_file, scan, stored)
-    of_overlapping_file = _with_implied(stable, scan, dimensions)
+    filters = [of_single_file] * len(files)
+    if len(files) > 1 and of_single_file is not None:
+        stable = [p for p in in_file if p[0] in scan.dimensions or p in scan.dimension_predicates]
+        of_overlapping_file = _with_implied(stable, scan, dimensions)
+        filters = [of_overlapping_file if other else of_single_file for other in files.overlapping().tolist()]
     # columns that are null in all files; payload stays null, other partitions may type it
     types = pa.schema([(c, scan.schema.field(c).type if c in dimensions else pa.null()) for c in stored])
-    filters = [of_overlapping_file if other else of_single_file for other in files.overlapping().tolist()]
     # all versions of a cell have its dimensions
     shared = [table.select([c for c in table.column_names if c in dimensions]) for table in cells]
     return Scan(

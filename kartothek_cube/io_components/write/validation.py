@@ -272,7 +272,8 @@ def _check_keys(constraints: DatasetConstraints, table: pa.Table) -> None:
 
 def _key_columns(constraints: DatasetConstraints, table: pa.Table) -> list[str]:
     cube = constraints.cube
-    return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in table.column_names]
+    names = set(table.column_names)
+    return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
 
 
 def check_unique(constraints: DatasetConstraints, table: pa.Table) -> None:

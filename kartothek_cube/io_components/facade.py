@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar, get_origin
@@ -117,16 +118,20 @@ def facade(
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{name}() {error}") from None
-        return run(operation(*args, **kwargs))
+            arguments: T = cls(*args, **kwargs)
+        except TypeError:
+            # what is wrong with the arguments, as an error of the function
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{name}() {error}") from None
+            raise
+        return run(arguments)
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = module
     call.__signature__ = signature  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-    call.__annotations__["return"] = signature.return_annotation
+    call.__annotations__ = _annotations(cls, run, signature)
     call.__doc__ = _documentation(cls, call, note, summary, returns)
     if types.get("StoreT") == "StoreFactoryInput":
         call.__doc__ = re.sub(r"Store(s?), factor(y|ies) or", r"Factor\2, director\2 or", call.__doc__)
@@ -150,7 +155,30 @@ def _signature(cls: Any, run: Callable[..., object], types: Mapping[str, str]) -
     return signature.replace(parameters=parameters, return_annotation=returns)
 
 
-def _documentation(cls: type, function: Callable[..., object], note: str, summary: str, returns: str) -> str:
+def _annotations(cls: Any, run: Any, signature: inspect.Signature) -> dict[str, Any]:
+    """Types of parameters and result as objects: the module of the function lacks some of their names."""
+    names: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        names |= vars(sys.modules[base.__module__])
+    names |= run.__globals__
+    texts = {p.name: p.annotation for p in signature.parameters.values()}
+    annotations: dict[str, Any] = {}
+    for name, text in {**texts, "return": signature.return_annotation}.items():
+        try:
+            annotations[name] = eval(text, names)  # noqa: S307 - it is source code of this package
+        except NameError:
+            # imported for type checkers only
+            annotations[name] = text
+    return annotations
+
+
+def _documentation(
+    cls: type,
+    function: Callable[..., object],
+    note: str,
+    summary: str,
+    returns: str,
+) -> str:
     """The docstring of the class as that of a function: what its façade adds, and examples that call it."""
     text = next(doc for doc in map(inspect.getdoc, cls.__mro__) if doc and "\n\nParameters\n---" in doc)
     head, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", text)
@@ -160,7 +188,7 @@ def _documentation(cls: type, function: Callable[..., object], note: str, summar
     eager = f"kartothek_cube.io.{'eager_cube' if 'cube' in attrs.fields_dict(cls) else 'eager'}"
     if function.__module__ != eager:
         # another type, often a lazy object that gives the result
-        returned = f"Returns\n-------\n{function.__annotations__['return']}\n"
+        returned = f"Returns\n-------\n{inspect.signature(function).return_annotation}\n"
         given = returned + _indent(returns) if returns else ""
         sections = [
             (given or re.sub(r"(?s)^Returns\n-+\n\S.*?\n", returned, section))

@@ -180,7 +180,11 @@ def _documentation(
     returns: str,
 ) -> str:
     """The docstring of the class as that of a function: what its façade adds, and examples that call it."""
-    text = next(doc for doc in map(inspect.getdoc, cls.__mro__) if doc and "\n\nParameters\n---" in doc)
+    docs = [doc for doc in map(inspect.getdoc, cls.__mro__) if doc and "\n\nParameters\n---" in doc]
+    if not docs:
+        # python -OO drops docstrings
+        return ""
+    text = docs[0]
     head, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", text)
     documented = re.findall(r"(?m)^\w.*$", sections[0])
     added = [f.name for f in attrs.fields(cls) if f.name not in re.findall(r"\w+", " ".join(documented))]

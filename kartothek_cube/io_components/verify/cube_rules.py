@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Generic
 
 import attrs
 import pyarrow as pa
@@ -30,7 +29,6 @@ from kartothek_cube.core.errors import DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.runtime import store_factory
@@ -47,10 +45,10 @@ from kartothek_cube.io_components.verify.report import Problem, Report, merge_re
 __all__ = (
     "CubeVerifyPlan",
     "CubeVerifyTask",
-    "VerifyCube",
     "finish_cube_verify",
     "plan_cube_verify",
     "run_cube_verify",
+    "verify_cube_job",
 )
 
 
@@ -225,75 +223,24 @@ def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Probl
             yield Problem(dataset.uuid, "cube-metadata", metadata_key_from_uuid(dataset.uuid), text)
 
 
-@attrs.frozen
-class VerifyCube(Generic[StoreT]):
-    """
-    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
-
-    In addition to :func:`~kartothek_cube.io.eager.verify_dataset`: the seed exists, types agree, a payload
-    column belongs to one dataset, rows are sorted by cell, keys are not null, all indices of the cube exist,
-    and no cell of the seed is in several partitions.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets, ktk_cube_dataset_ids
-        Datasets concerned; all by default.
-    deep
-        Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
-        the data.
-
-    Returns
-    -------
-    Report
-        ``report.ok`` is True without problems; ``report.problems`` also say what to do.
-
-    Raises
-    ------
-    ValueError
-        There is no such cube or dataset.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import build_cube, repair_cube, verify_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> dataset = build_cube(cities, cube, store)["seed"]
-    >>> verify_cube(cube, store).ok
-    True
-    >>> store.delete(dataset.indices["CITY"].index_storage_key)
-    >>> repair_cube(cube, store)  # doctest: +ELLIPSIS
-    no problems in 1 dataset, 2 files, 2 rows, 1 index
-    repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
-    """
-
-    cube: Cube
-    store: StoreT
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None
-    deep: bool = attrs.field(default=True, kw_only=True)
-    datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
-
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[dict[str, VerifyContext], CubeVerifyTask, dict[str, VerifyResult], Report]:
-        """Check the files of the datasets of a cube, then their indices."""
-        plan = plan_cube_verify(self.cube, self.store, self.ktk_cube_dataset_ids, deep=self.deep)
-        tasks = [CubeVerifyTask(name, task) for name, each in plan.plans.items() for task in each.tasks]
-        return Job(
-            name="verify_cube",
-            description=f"verify cube {self.cube.uuid_prefix}",
-            context={name: each.context for name, each in plan.plans.items() if each.context is not None},
-            tasks=tasks,
-            run=run_cube_verify,
-            finish=partial(finish_cube_verify, plan),
-            steps=("prepare", "files", "report"),
-            is_parallel=True,
-            files=sum(len(task.task.keys) for task in tasks),
-        )
+def verify_cube_job(
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Job[dict[str, VerifyContext], CubeVerifyTask, dict[str, VerifyResult], Report]:
+    """Check the files of the datasets of a cube, then their indices."""
+    plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
+    tasks = [CubeVerifyTask(name, task) for name, each in plan.plans.items() for task in each.tasks]
+    return Job(
+        name="verify_cube",
+        description=f"verify cube {cube.uuid_prefix}",
+        context={name: each.context for name, each in plan.plans.items() if each.context is not None},
+        tasks=tasks,
+        run=run_cube_verify,
+        finish=partial(finish_cube_verify, plan),
+        steps=("prepare", "files", "report"),
+        is_parallel=True,
+        files=sum(len(task.task.keys) for task in tasks),
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, align_date_units
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -35,7 +36,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_frame,
     run_each,
 )
-from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores
+from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_plan import (
@@ -336,7 +337,7 @@ def store_dataframes_as_dataset(
 def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
     job = write_dataset_job(plan, list(iter_inputs(data)), write_part)
-    return execute(job, 1 if open_blobs(plan.store).is_local else REMOTE_REQUESTS)
+    return execute(job, 1 if open_blobs(plan.store).is_local else tuning.REMOTE_REQUESTS)
 
 
 def create_empty_dataset_header(

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.encode import (
     MAX_CODE,
-    fits_table,
     integers,
     is_dense,
     normalize_zeros,
@@ -60,7 +59,7 @@ def encode_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_
 
 def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
     """Last position in ``right`` of each code of ``left``; -1 is no code, and the position of absent ones."""
-    if fits_table(bound, len(left) + len(right)):
+    if is_dense(bound, len(left) + len(right)):
         position = np.full(bound + 1, -1, dtype=np.int64)
         position[right] = np.arange(len(right))
         position[-1] = -1

@@ -8,6 +8,7 @@ from functools import partial
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit.header_store import (
     CommitReceipt,
@@ -61,7 +62,6 @@ from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
     batched,
     is_same_store,
     ordered_map,
@@ -183,7 +183,9 @@ def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
     """Copy blobs as they are."""
     progress_add_total(len(keys))
-    discard_results(ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS))
+    discard_results(
+        ordered_map(partial(_copy_one, source, target), list(keys.items()), tuning.REMOTE_REQUESTS)
+    )
 
 
 def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> None:

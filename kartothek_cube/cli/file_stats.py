@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
@@ -24,7 +25,6 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.kernels.sort import last_rows_mask
 from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
     available_cores,
     ordered_map,
     progress_add_total,
@@ -122,7 +122,7 @@ def _count_visible_rows(
     ]
     count = partial(_count_visible_rows_of_partition, cube, dataset, blobs, files, keys, stored)
     visible = stored.copy()
-    threads = available_cores() if blobs.is_local else REMOTE_REQUESTS
+    threads = available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
     for members, counts in zip(to_read, ordered_map(count, to_read, threads), strict=True):
         visible[members] = counts
     return visible, len(to_read) == len(several)
@@ -170,14 +170,14 @@ def _list_files(blobs: BlobStore, uuid: str, files: pa.Array) -> tuple[Ints, Flo
     unknown = np.flatnonzero(sizes < 0)
     if len(unknown):
         keys = files.take(pa.array(unknown)).to_pylist()
-        sizes[unknown] = list(ordered_map(blobs.size, keys, 1 if blobs.is_local else REMOTE_REQUESTS))
+        sizes[unknown] = list(ordered_map(blobs.size, keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS))
     return sizes, times
 
 
 def _read_footers(blobs: BlobStore, keys: Sequence[str]) -> tuple[Ints, Mapping[str, int]]:
     """Read row counts of files, and bytes per column of a sample of them."""
     progress_add_total(len(keys))
-    footers = ordered_map(partial(_read_footer, blobs), keys, 1 if blobs.is_local else REMOTE_REQUESTS)
+    footers = ordered_map(partial(_read_footer, blobs), keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS)
     rows, column_bytes = np.zeros(len(keys), np.int64), Counter[str]()
     step = max(1, len(keys) // _COLUMN_SAMPLE)
     for number, footer in enumerate(footers):

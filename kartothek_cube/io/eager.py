@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import pandas as pd
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -30,7 +31,7 @@ from kartothek_cube.io_components.maintenance.garbage import (
 )
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset, ReadTable
 from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_frame, run_each
-from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores
+from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_plan import (
     OnConflict,
@@ -199,7 +200,7 @@ def store_dataframes_as_dataset(
 def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
     job = write_dataset_job(plan, list(iter_inputs(data)), write_part)
-    return execute(job, 1 if open_blobs(plan.store).is_local else REMOTE_REQUESTS)
+    return execute(job, 1 if open_blobs(plan.store).is_local else tuning.REMOTE_REQUESTS)
 
 
 def create_empty_dataset_header(

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
@@ -23,10 +24,6 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = (
-    "COPY_THREADS_FROM",
-    "REMOTE_REQUESTS",
-    "SAMPLE",
-    "TASK_SIZE",
     "ProgressBar",
     "ProgressListener",
     "apply_thread_limit",
@@ -46,21 +43,8 @@ __all__ = (
     "store_factory",
 )
 
-#: concurrent requests to a store that is not a local directory: their latency is the limit, not the cores
-REMOTE_REQUESTS = 64
 T = TypeVar("T")
 R = TypeVar("R")
-#: bytes in files, of the columns needed, that a task may read at once
-TASK_SIZE = 64 << 20
-#: files of a dataset whose sizes are taken for those of all
-SAMPLE = 16
-#: bytes in files, of the columns needed, of a block of a scan whose rows are consumed while it goes on
-_SCAN_BLOCK = 8 << 20
-#: values from which copying them by several threads outweighs the cost of starting these
-COPY_THREADS_FROM = 1 << 20
-#: bytes from which a task outweighs the cost of scheduling it
-_WORTH_A_TASK = 1 << 20
-
 
 _THREAD_LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", default=None)
 
@@ -168,7 +152,7 @@ def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -
 
 def mean_size(blobs: BlobStore, keys: Sequence[str]) -> float:
     """Mean bytes of a sample of files; 0 for no files."""
-    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
     return float(np.mean(list(ordered_map(partial(_size, blobs), keys, threads)))) if keys else 0.0
 
 
@@ -187,7 +171,7 @@ def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> 
     """
     ends = np.cumsum(weights)
     total = float(ends[-1])
-    n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)
+    n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / tuning.MIN_TASK_BYTES))), 1)
     # those that end before each item; items may be larger than slices
     ended = np.floor(ends[:-1] * (n_slices / total)) if total else ends[:-1]
     return np.concatenate([[0], np.flatnonzero(np.diff(ended, prepend=0)) + 1, [len(weights)]])
@@ -201,17 +185,19 @@ def scan_bounds(weights: npt.NDArray[np.float64]) -> Ints:
     >>> scan_bounds(np.full(9, 10.0)).tolist()
     [0, 1, 2, 4, 8, 9]
     """
+    # a consumer that stops has read one block too many
+    size = max(tuning.BLOCK_BYTES // 8, 1)
     doubled = [0]
     ends = np.cumsum(weights)
     while doubled[-1] < len(weights):
         stop = min(max(1, 2 * doubled[-1]), len(weights))
-        if ends[stop - 1] - (ends[doubled[-1] - 1] if doubled[-1] else 0) > _SCAN_BLOCK and doubled[-1]:
+        if ends[stop - 1] - (ends[doubled[-1] - 1] if doubled[-1] else 0) > size and doubled[-1]:
             break
         doubled.append(stop)
     start = doubled[-1]
     if start == len(weights):
         return np.array(doubled)
-    bounds: Ints = np.append(doubled[:-1], start + split_by_weight(weights[start:], 1, _SCAN_BLOCK))
+    bounds: Ints = np.append(doubled[:-1], start + split_by_weight(weights[start:], 1, size))
     return bounds
 
 

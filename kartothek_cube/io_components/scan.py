@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.arrays import zero_column_table
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_memory
 from kartothek_cube.core.arrow.types import Ints, number_bits, widen, with_number_bits
@@ -29,13 +30,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.widths import column_widths, widest
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
-    available_cores,
-    batched,
-    ordered_map,
-    progress_advance,
-)
+from kartothek_cube.io_components.runtime import available_cores, batched, ordered_map, progress_advance
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.parquet_reader import (
     columns_of_file,
@@ -54,8 +49,6 @@ _PATH = "\0path"
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 #: files of an object store that Polars reads at once; its default hides little of their latency
 _CONCURRENT_FILES = ("POLARS_MAX_CONCURRENT_SCANS", "POLARS_NUM_READERS_PRE_INIT")
-#: files whose footers are read to plan a query; of more, columns have the types of the schema
-_MAX_FOOTERS = 64
 #: size of a type in the cache of schemas
 _BYTES_OF_TYPE = 200
 
@@ -300,7 +293,7 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
 
 def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
     """The scan with types that hold the values of all files; None unless Polars has all of them."""
-    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
     names = tuple(scan.types.names)
     schemas = list(ordered_map(lambda key: _select_types(read_schema(blobs, key), names), scan.keys, threads))
     if None in schemas:
@@ -359,7 +352,7 @@ def _locate(
         paths = [path for key in keys if (path := blobs.local_path(key)) is not None]
         if len(paths) == len(keys):
             return paths, None
-    return list(ordered_map(partial(_get_file, blobs), keys, REMOTE_REQUESTS)), None
+    return list(ordered_map(partial(_get_file, blobs), keys, tuning.REMOTE_REQUESTS)), None
 
 
 def _get_file(blobs: BlobStore, key: str) -> bytes:
@@ -564,12 +557,12 @@ def read_files(
 ) -> Iterator[pa.Table]:
     """One table per file, in order, as of `read_file`."""
     read = partial(read_file, blobs, columns=columns, predicates=predicates, schema=schema, mapping=mapping)
-    return ordered_map(read, keys, available_cores() if blobs.is_local else REMOTE_REQUESTS)
+    return ordered_map(read, keys, available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS)
 
 
 def count_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
     """Rows in Parquet files, from their footers."""
-    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
     return sum(ordered_map(lambda key: int(read_footer(blobs, key)[0].num_rows), keys, threads))
 
 
@@ -662,10 +655,10 @@ def file_widths(
 ) -> dict[str, int]:
     """Bits of the columns of numbers in a schema, in the widest of some files; read from their footers."""
     full, widths = column_widths(schema), dict[str, int]()
-    if len(keys) > _MAX_FOOTERS:
+    if len(keys) > tuning.MAX_FOOTERS:
         return full
     # files of numbers that are as wide as in the schema tell it at once
-    for batch in batched(keys, 1 if blobs.is_local else REMOTE_REQUESTS):
+    for batch in batched(keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS):
         read = partial(_widths_of_file, blobs, schema=schema, mapping=mapping)
         widths = widest([widths, *ordered_map(read, batch, len(batch))])
         if all(widths.get(name) == bits for name, bits in full.items()):

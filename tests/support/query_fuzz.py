@@ -52,21 +52,18 @@ from tests.support.cube_model import (
 )
 from tests.support.factories import local, memory
 
-QUERY = "kartothek_cube.io_components.query."
+TUNING = "kartothek_cube.core.tuning."
 #: constant -> values to try, besides its own
 THRESHOLDS = {
-    QUERY + "executor.BLOCK_BYTES": (1, 5000),
-    QUERY + "executor.MAX_RESTRICTING_CELLS": (0, 20),
-    QUERY + "row_batch.COPY_THREADS_FROM": (0,),
-    QUERY + "frame_conversion.COPY_THREADS_FROM": (0,),
-    QUERY + "frame_conversion._SMALL": (0, 3),
-    QUERY + "frame_conversion._BATCH": (0, 4),
-    QUERY + "frame_conversion.MAX_COLUMNS": (3,),
+    TUNING + "BLOCK_BYTES": (1, 5000),
+    TUNING + "MAX_RESTRICTING_CELLS": (0, 20),
+    TUNING + "SMALL_FRAME_ROWS": (0, 3),
+    "kartothek_cube.io_components.query.frame_conversion.MAX_COLUMNS": (3,),
+    TUNING + "TABLE_CODES_PER_ROW": (0, 32),
     "kartothek_cube.io_components.kernels.encode.MAX_CODE": (2, 30),
     "kartothek_cube.io_components.kernels.search.MAX_CODE": (2, 30),
-    "kartothek_cube.io_components.runtime._WORTH_A_TASK": (1, 5000),
+    TUNING + "MIN_TASK_BYTES": (1, 5000),
     "kartothek_cube.io_components.runtime.available_cores": (lambda: 3,),
-    "kartothek_cube.core.arrow.pandas_conversion._MIN_ROWS_THREADS": (0,),
 }
 KEYS = [name for name, kind in KINDS.items() if kind.is_key]
 NAMES = ("x", "y", "z", "p", "q", "i1", "i2", "i3", "k1", "k2", "v1", "v2", "v3", "v4", "v5", "v6")

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -38,7 +39,7 @@ from kartothek_cube.io.spark._session import picklable_store
 from kartothek_cube.io.spark._spark_executor import batches_of, unpickle
 from kartothek_cube.io.spark._types import arrow_schema
 from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadPlan, run_read
-from kartothek_cube.io_components.runtime import TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -279,7 +280,7 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = ReadPlan(context, PartitionTable(files.labels, {table: files.files[table]}))
         keys = files.files[table].to_pylist()
         size = mean_size(open_blobs(self._store()), keys[:: max(1, len(keys) // _SAMPLE)])
-        bounds = split_by_weight(np.full(len(keys), size), 2 * self._workers, TASK_SIZE)
+        bounds = split_by_weight(np.full(len(keys), size), 2 * self._workers, tuning.BLOCK_BYTES)
         for first, last in pairwise(bounds.tolist()):
             (task,) = plan.block_tasks(np.array([first, last]))
             yield FilesPartition(pickle.dumps((context, task)))

@@ -23,6 +23,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
@@ -39,7 +40,7 @@ from kartothek_cube.io_components.facade import facade
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
 from kartothek_cube.io_components.read.dataset_arguments import ReadGroups
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, read_dataset_job
-from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
@@ -135,14 +136,16 @@ def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
     if not count or plan.groups == ():
         return []
     keys = plan.partitions.files[plan.context.table]
-    sample = keys.take(pa.array(np.arange(count)[:: max(1, count // SAMPLE)])).to_pylist()
+    sample = keys.take(pa.array(np.arange(count)[:: max(1, count // tuning.SAMPLE)])).to_pylist()
     share = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
     size = mean_size(open_blobs(plan.context.store), sample) * share
     if plan.groups is None:
-        cuts = split_by_weight(np.full(count, size), 3 * at_once, TASK_SIZE)
+        cuts = split_by_weight(np.full(count, size), 3 * at_once, tuning.BLOCK_BYTES)
         return [(task,) for task in plan.block_tasks(cuts)]
     groups = plan.tasks()
-    cuts = split_by_weight(np.array([size * len(task.labels) for task in groups]), 3 * at_once, TASK_SIZE)
+    cuts = split_by_weight(
+        np.array([size * len(task.labels) for task in groups]), 3 * at_once, tuning.BLOCK_BYTES
+    )
     return [tuple(groups[start:stop]) for start, stop in itertools.pairwise(cuts.tolist())]
 
 

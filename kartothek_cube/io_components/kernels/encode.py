@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
@@ -21,7 +22,6 @@ __all__ = (
     "categorize",
     "combine_keys",
     "encode_ordered",
-    "fits_table",
     "group_codes",
     "hash_groups",
     "hash_rows",
@@ -46,21 +46,8 @@ class Codes(NamedTuple):
 
 
 def is_dense(bound: int, length: int) -> bool:
-    """
-    Whether codes take so many of the possible ones that those of further columns can be combined with them.
-
-    There are at most four times as many as codes, or a table of them fits into the cache of a core (64 Ki).
-    """
-    return bound <= max(4 * length, 1 << 16)
-
-
-def fits_table(bound: int, length: int) -> bool:
-    """
-    Whether a table with an entry per possible code is cheaper than sorting or hashing the given codes.
-
-    Of 50,000 codes below 1,000,000, finding duplicates takes 0.3 instead of 3 ms; tables have up to 16 MB.
-    """
-    return is_dense(bound, length) or bound <= min(32 * length, 1 << 21)
+    """Whether a table with an entry per possible code is cheaper than sorting or hashing the codes."""
+    return bound <= tuning.TABLE_CODES_PER_ROW * length
 
 
 def integers(column: pa.ChunkedArray) -> Ints | None:
@@ -150,7 +137,7 @@ def join_codes(
 
 def make_dense(codes: Ints, bound: int) -> Ints:
     """Codes without gaps, in the same order."""
-    if fits_table(bound, len(codes)):
+    if is_dense(bound, len(codes)):
         present = np.zeros(bound, dtype=bool)
         present[codes] = True
         ranks: Ints = np.cumsum(present) - 1

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.encode import (
     MAX_CODE,
-    fits_table,
     integers,
     is_dense,
     normalize_zeros,
@@ -60,7 +59,7 @@ def encode_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_
 
 def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
     """Last position in ``right`` of each code of ``left``; -1 is no code, and the position of absent ones."""
-    if fits_table(bound, len(left) + len(right)):
+    if is_dense(bound, len(left) + len(right)):
         position = np.full(bound + 1, -1, dtype=np.int64)
         position[right] = np.arange(len(right))
         position[-1] = -1
@@ -74,7 +73,8 @@ def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
         return np.where((left >= 0) & (right[nearest] == left), nearest, -1)
     # the first match in reverse order is the last one
     from_end = pc.index_in(pa.array(left), value_set=pa.array(right[::-1])).fill_null(len(right))
-    return np.where(left < 0, -1, len(right) - 1 - from_end.to_numpy(zero_copy_only=False))
+    last = len(right) - 1 - from_end.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.where(left < 0, -1, last)
 
 
 def _densify(left: Ints, right: Ints) -> JoinCodes:
@@ -112,19 +112,20 @@ class _Grid(NamedTuple):
     size: int
 
     def encode(self, values: Ints) -> Ints:
-        """Position of each value; -1 of those that are not in the grid."""
-        codes: Ints = np.subtract(values, self.low, out=allocate_array(len(values), np.int64))
+        """Position of each value; -1 of those that are not in the grid, of less than 2**63 values."""
         # as unsigned numbers, distances below zero are the largest ones
-        distances = codes.view(np.uint64)
+        codes = np.subtract(values, self.low, out=allocate_array(len(values), np.int64)).view(np.uint64)
+        is_other = None
         if self.step > 1:
-            codes = allocate_array(len(values), np.int64)
-            np.floor_divide(distances, np.uint64(self.step), out=codes.view(np.uint64))
-        is_other = codes.view(np.uint64) >= self.size
-        if self.step > 1:
-            is_other |= codes * self.step != distances.view(np.int64)
+            distances, step = codes, np.uint64(self.step)
+            codes = np.floor_divide(distances, step, out=allocate_array(len(values), np.uint64))
+            is_other = codes * step != distances
+        too_large = codes >= self.size
+        is_other = too_large if is_other is None else is_other | too_large
         if is_other.any():
-            codes[is_other] = -1
-        return codes
+            codes[is_other] = np.iinfo(np.uint64).max
+        encoded: Ints = codes.view(np.int64)
+        return encoded
 
 
 def _find_grid(values: Ints) -> _Grid:

@@ -13,8 +13,8 @@ from kartothek_cube.io_components.kernels.encode import (
     combine_keys,
     decode_dictionary,
     encode_ordered,
-    fits_table,
     integers,
+    is_dense,
 )
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, take_values
 
@@ -89,7 +89,7 @@ def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
     codes, bound = combine_keys([encode_ordered(column) for column in columns], length)
     if length < 2 or bool((codes[1:] >= codes[:-1]).all()):
         return None
-    if fits_table(bound, length):
+    if is_dense(bound, length):
         # counting sort; it keeps one row per code, so it holds for unique keys only
         order = np.full(bound, -1, dtype=np.int64)
         order[codes] = np.arange(length)
@@ -104,7 +104,7 @@ def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
     length = len(codes)
     if length < 2:
         return None
-    if fits_table(bound, length):
+    if is_dense(bound, length):
         last = np.full(bound, -1, dtype=np.int64)
         last[codes] = np.arange(length)
         keep = last[codes] == np.arange(length)

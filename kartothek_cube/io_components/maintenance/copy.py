@@ -9,6 +9,7 @@ from typing import Generic
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit.header_store import (
     CommitReceipt,
@@ -63,7 +64,6 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
     batched,
     is_same_store,
     ordered_map,
@@ -186,7 +186,9 @@ def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
     """Copy blobs as they are."""
     progress_add_total(len(keys))
-    discard_results(ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS))
+    discard_results(
+        ordered_map(partial(_copy_one, source, target), list(keys.items()), tuning.REMOTE_REQUESTS)
+    )
 
 
 def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> None:

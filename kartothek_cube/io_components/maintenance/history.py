@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, overload
 import attrs
 import pandas as pd
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.header_store import (
     BaseState,
@@ -64,7 +65,7 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations
-from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map
+from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.write.write_commit import commit_cube
 from kartothek_cube.serialization.parquet_reader import read_footer
 
@@ -454,7 +455,7 @@ def _load_changed(
 
 def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
     try:
-        footers = ordered_map(partial(read_footer, blobs), sorted(keys), REMOTE_REQUESTS)
+        footers = ordered_map(partial(read_footer, blobs), sorted(keys), tuning.REMOTE_REQUESTS)
         return sum(int(footer.num_rows) for footer, _ in footers)
     except (KeyError, CorruptDatasetError):
         # deleted by other software, or no Parquet file

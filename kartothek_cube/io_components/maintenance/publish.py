@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, tuning
 from kartothek_cube.core.commit.header_store import attempts, retry_request
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube.consistency import read_specification
@@ -63,13 +63,7 @@ from kartothek_cube.io_components.maintenance.delta_log import (
     value_ranges,
 )
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
-    batched,
-    ordered_map,
-    progress_advance,
-    store_factory,
-)
+from kartothek_cube.io_components.runtime import batched, ordered_map, progress_advance, store_factory
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.serialization.parquet_reader import read_footer
 
@@ -344,7 +338,7 @@ def _run(context: PublishContext, task: PublishTask) -> PublishResult:
     if task.has_cells:
         _check_cells(blobs, table, task.keys)
         return PublishResult(task.uuid, distinct=task.keys)
-    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
     facts = ordered_map(partial(_read_facts, blobs, table), task.keys, threads)
     return PublishResult(task.uuid, dict(zip(task.keys, facts, strict=True)))
 

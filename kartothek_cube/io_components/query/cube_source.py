@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.consistency import get_dataset_columns
@@ -36,7 +37,6 @@ from kartothek_cube.io_components.query.physical_plan import (
 )
 from kartothek_cube.io_components.query.result_types import plan_table
 from kartothek_cube.io_components.runtime import (
-    SAMPLE,
     available_cores,
     limit_threads,
     mean_size,
@@ -98,15 +98,17 @@ class _PlannedCubeScan(SourceScan):
         total = np.zeros(self.plan.n_partitions)
         for files, scan in zip(self.plan.files, self.plan.context.scans, strict=True):
             if scan.alignment:
-                keys = files.sample_keys(SAMPLE)
-                size = mean_size(blobs, keys) * column_fraction(scan) if blobs.is_local else _REMOTE_FILE
+                keys = files.sample_keys(tuning.SAMPLE)
+                size = (
+                    mean_size(blobs, keys) * column_fraction(scan)
+                    if blobs.is_local
+                    else tuning.REMOTE_FILE_BYTES
+                )
                 in_memory = _sample_rows(blobs, keys) * _BYTES_PER_VALUE * (len(scan.columns) + 1)
-                total += max(size, in_memory / 2) * files.count_files()
+                total += max(size * column_fraction(scan), in_memory / 2) * files.count_files()
         return total
 
 
-#: bytes of a file that is not local: its size would cost a request
-_REMOTE_FILE = 1 << 22
 #: bytes of a number or a time, and of the position of a text
 _BYTES_PER_VALUE = 8
 

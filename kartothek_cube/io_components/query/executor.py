@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
@@ -30,7 +31,6 @@ from kartothek_cube.io_components.query.physical_plan import (
 from kartothek_cube.io_components.query.row_batch import RowBatch
 from kartothek_cube.io_components.query.scan import PartitionedFiles, group_files_by_partition, load_rows
 from kartothek_cube.io_components.runtime import (
-    SAMPLE,
     available_cores,
     mean_size,
     ordered_map,
@@ -52,12 +52,6 @@ __all__ = (
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-#: bytes in the files of a block: a block per thread is in memory beside the result
-BLOCK_BYTES = 64 << 20
-#: bytes of a file whose size would cost a request
-_REMOTE_FILE_BYTES = 1 << 20
-#: cells of a block up to which those of a restricted dataset restrict the scans of the others
-MAX_RESTRICTING_CELLS = 1 << 18
 
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
@@ -184,15 +178,15 @@ def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Int
         return np.array([0, 1])
     weights = np.zeros(n_partitions)
     for files in filter(len, datasets):
-        sample = files.keys[:: max(1, len(files) // SAMPLE)]
-        size = mean_size(blobs, sample) if blobs.is_local else _REMOTE_FILE_BYTES
+        sample = files.keys[:: max(1, len(files) // tuning.SAMPLE)]
+        size = mean_size(blobs, sample) if blobs.is_local else tuning.REMOTE_FILE_BYTES
         weights += np.bincount(files.partition_ids, minlength=n_partitions) * (
             size * column_fraction(files.scan)
         )
-    # Polars has threads of its own: only joins and sorts of many rows gain by further blocks, while a block of
+    # Polars has threads of its own: only joins and sorts of many rows gain by further blocks, and a block of
     # 10,000 columns takes 0.5 s to set up
-    least = min(available_cores(), 1 + int(4 * weights.sum() / BLOCK_BYTES))
-    return split_by_weight(weights, least, BLOCK_BYTES)
+    least = min(available_cores(), 1 + int(4 * weights.sum() / tuning.BLOCK_BYTES))
+    return split_by_weight(weights, least, tuning.BLOCK_BYTES)
 
 
 def _run_block(
@@ -240,7 +234,7 @@ def _cells_of(loaded: Iterable[RowBatch]) -> list[pa.Table]:
         if rows.scan.role is not Role.LEFT
         and rows.scan.is_filtered
         and rows.scan.dimensions
-        and len(rows) <= MAX_RESTRICTING_CELLS
+        and len(rows) <= tuning.MAX_RESTRICTING_CELLS
     ]
 
 

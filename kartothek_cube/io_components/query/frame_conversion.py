@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -14,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
 from kartothek_cube.io_components.kernels.take import allocate_array
-from kartothek_cube.io_components.runtime import COPY_THREADS_FROM, available_cores, ordered_map
 
 __all__ = (
     "frames_of_slices",
@@ -28,10 +27,8 @@ Array: TypeAlias = npt.NDArray[Any]
 _Block: TypeAlias = tuple[Any, npt.NDArray[np.integer[Any]]]
 #: pandas warns of frames of more than 100 blocks; each column from here is one, and users add some
 MAX_COLUMNS = 50
-#: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
-_SMALL = 1_000
-#: rows of a concatenation: a limit to the memory that is held twice
-_BATCH = 50_000
+#: small frames of a concatenation: a limit to the memory that is held twice
+_BATCH = 50
 # from 3 on, pandas copies what is part of another frame when it is written to, and not before
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 _NULLABLE_IDS = frozenset({pa.float32().id, pa.float64().id, pa.timestamp("ns").id})
@@ -104,16 +101,12 @@ def _copy_columns(columns: list[pa.ChunkedArray]) -> list[_Block]:
     for dtype, positions in by_dtype.items():
         length = len(columns[positions[0]])
         values = allocate_array(len(positions) * length, dtype).reshape(len(positions), length)
-
-        def copy(row: int, values: Array = values, positions: list[int] = positions) -> None:
-            column, columns[positions[row]] = columns[positions[row]], None
+        for row, position in enumerate(positions):
+            column, columns[position] = columns[position], None
             stop = 0
             for chunk in column.chunks:
                 start, stop = stop, stop + len(chunk)
                 values[row, start:stop] = chunk.to_numpy(zero_copy_only=False)
-
-        threads = available_cores() if values.size >= COPY_THREADS_FROM else 1
-        deque(ordered_map(copy, range(len(positions)), threads), maxlen=0)
         if dtype.kind == "M":  # pandas would wrap each slice of it
             values = pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]
         blocks.append((values, np.array(positions)))
@@ -199,10 +192,10 @@ def frames_of_slices(
     is_cut = bool(table.column_names) and not any(
         table.column(number).null_count for number in null_sensitive
     )
-    is_cut = is_cut and int(np.diff(bounds).max(initial=0)) < _SMALL
+    is_cut = is_cut and int(np.diff(bounds).max(initial=0)) < tuning.SMALL_FRAME_ROWS
     start = 0
     while start < len(bounds) - 1:
-        stop = int(bounds.searchsorted(bounds[start] + _BATCH, "right")) - 1
+        stop = int(bounds.searchsorted(bounds[start] + _BATCH * tuning.SMALL_FRAME_ROWS, "right")) - 1
         stop = min(max(stop, start + 1), len(bounds) - 1)
         part = (bounds[start : stop + 1] - bounds[start]).tolist()
         rows = table.slice(int(bounds[start]), part[-1])
@@ -221,13 +214,15 @@ def _next_batch(tables: list[pa.Table]) -> list[pa.Table]:
     null_sensitive = [number for number, dtype in enumerate(schema.types) if _depends_on_nulls(dtype)]
 
     def fits(table: pa.Table) -> bool:
-        return len(table) < _SMALL and not any(table.column(number).null_count for number in null_sensitive)
+        return len(table) < tuning.SMALL_FRAME_ROWS and not any(
+            table.column(number).null_count for number in null_sensitive
+        )
 
     if not schema.names or not fits(batch[0]):
         return batch
     while (
         tables
-        and rows < _BATCH
+        and rows < _BATCH * tuning.SMALL_FRAME_ROWS
         and tables[-1].schema.equals(schema, check_metadata=True)
         and fits(tables[-1])
     ):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.io_components.kernels.encode import fits_table
+from kartothek_cube.io_components.kernels.encode import is_dense
 from kartothek_cube.io_components.kernels.search import encode_keys, lookup_codes
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.query.logical_plan import Role
@@ -87,7 +87,7 @@ def _stay_in_partition(
 
 
 def _is_unique(codes: Ints, bound: int) -> bool:
-    if not fits_table(bound, len(codes)):
+    if not is_dense(bound, len(codes)):
         return len(np.unique(codes)) == len(codes)
     return int(np.bincount(codes + 1, minlength=1)[1:].max(initial=0)) < 2
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -24,7 +25,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
-from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 
 __all__ = (
     "AlignedFiles",
@@ -312,7 +313,7 @@ def _one_of(column: str, values: tuple[Any, ...]) -> tuple[str, str, Any]:
 
 
 def split_into_tasks(
-    plan: PhysicalPlan, workers: int, tasks_per_worker: int = 3, size: int = TASK_SIZE
+    plan: PhysicalPlan, workers: int, tasks_per_worker: int = 3, size: int = tuning.BLOCK_BYTES
 ) -> list[ScanTask]:
     """Tasks over consecutive groups or physical partitions, of at most ``size`` bytes if they can be cut."""
     if plan.is_empty:
@@ -320,7 +321,7 @@ def split_into_tasks(
     blobs = plan.context.open_store()
     aligned = unaligned = np.zeros(plan.n_partitions)
     for files, scan in zip(plan.files, plan.context.scans, strict=True):
-        file_bytes = mean_size(blobs, files.sample_keys(SAMPLE)) * column_fraction(scan)
+        file_bytes = mean_size(blobs, files.sample_keys(tuning.SAMPLE)) * column_fraction(scan)
         if scan.alignment:
             aligned = aligned + file_bytes * files.count_files()
         else:

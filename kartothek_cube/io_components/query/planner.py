@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
@@ -38,7 +39,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     ScanContext,
     match_partitions,
 )
-from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map, store_factory
+from kartothek_cube.io_components.runtime import ordered_map, store_factory
 from kartothek_cube.io_components.scan import file_widths, read_files
 
 _LOGGER = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ def _load_snapshot(
         requested = converter_str_set_optional(datasets)
         if blobs.is_local:
             return load_snapshot(cube, blobs, requested)
-        return load_snapshot(cube, blobs, requested, partial(ordered_map, threads=REMOTE_REQUESTS))
+        return load_snapshot(cube, blobs, requested, partial(ordered_map, threads=tuning.REMOTE_REQUESTS))
     return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
 
 

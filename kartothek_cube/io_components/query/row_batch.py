@@ -14,7 +14,6 @@ from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values, to_single_array
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
-from kartothek_cube.io_components.runtime import COPY_THREADS_FROM, available_cores, ordered_map
 
 __all__ = (
     "RowBatch",
@@ -92,11 +91,9 @@ class RowBatch:
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
     """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
-
     # a result as large as memory allows is sorted column by column: both copies of all would not fit
-    def take(number: int) -> pa.Array:
+    taken = []
+    for number in range(len(columns)):
         column, columns[number] = columns[number], None
-        return take_values(column, positions, missing=False)
-
-    threads = available_cores() if len(positions) * len(columns) >= COPY_THREADS_FROM else 1
-    return list(ordered_map(take, range(len(columns)), threads))
+        taken.append(take_values(column, positions, missing=False))
+    return taken

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
@@ -39,7 +40,7 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import categorize, group_codes
 from kartothek_cube.io_components.kernels.take import repeat
 from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_index
-from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import (
     FileRows,
     Scan,
@@ -370,7 +371,7 @@ def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:
         return run_read(plan.context, tasks[number], task_values)
 
     if threads is None:
-        threads = available_cores() if open_blobs(plan.context.store).is_local else REMOTE_REQUESTS
+        threads = available_cores() if open_blobs(plan.context.store).is_local else tuning.REMOTE_REQUESTS
     return ordered_map(run, range(len(tasks)), threads)
 
 

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
 from kartothek_cube.core.expressions.predicate import PredicatesType, disjunctive_form
@@ -18,13 +19,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, plan_read, run_read
-from kartothek_cube.io_components.runtime import (
-    SAMPLE,
-    available_cores,
-    mean_size,
-    prefetch_map,
-    scan_bounds,
-)
+from kartothek_cube.io_components.runtime import available_cores, mean_size, prefetch_map, scan_bounds
 from kartothek_cube.io_components.scan import count_rows
 
 __all__ = ("DatasetSource",)
@@ -40,7 +35,7 @@ class _PlannedRead(SourceScan):
         keys = self._keys()
         if not keys:
             return
-        size = mean_size(open_blobs(self.plan.context.store), keys[:: max(1, len(keys) // SAMPLE)])
+        size = mean_size(open_blobs(self.plan.context.store), keys[:: max(1, len(keys) // tuning.SAMPLE)])
         tasks = self.plan.block_tasks(scan_bounds(np.full(len(keys), size)))
         read = partial(run_read, self.plan.context)
         yield from prefetch_map(read, tasks, 1 if sequential else available_cores())

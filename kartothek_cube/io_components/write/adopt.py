@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import index_columns
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
@@ -23,7 +24,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.sort import sort_order
-from kartothek_cube.io_components.runtime import TASK_SIZE, progress_advance
+from kartothek_cube.io_components.runtime import progress_advance
 from kartothek_cube.io_components.write.cube_plan import plan_build, plan_extend
 from kartothek_cube.io_components.write.foreign_tables import (
     ForeignFile,
@@ -171,7 +172,9 @@ def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
     batch: list[ForeignFile] = []
     size_bytes = 0
     for file in files:
-        if batch and (size_bytes + file.size_bytes > TASK_SIZE // 2 or len(batch) == _FILES_PER_TASK):
+        if batch and (
+            size_bytes + file.size_bytes > tuning.BLOCK_BYTES // 2 or len(batch) == _FILES_PER_TASK
+        ):
             yield batch
             batch, size_bytes = [], 0
         batch.append(file)

@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.casting import cast_column, parse_texts
 from kartothek_cube.core.arrow.types import same_type, storage_type
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.urlencode import unquote
-from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -275,7 +276,7 @@ def _open_directory(
     unknown = sorted(set(types) - set(keys))
     if unknown:
         raise ValueError(f"No directory of {location} has a value of column {', '.join(unknown)}")
-    threads = available_cores() if is_local else REMOTE_REQUESTS
+    threads = available_cores() if is_local else tuning.REMOTE_REQUESTS
     schemas = list(ordered_map(partial(_read_schema, filesystem), [f.info.path for f in listed], threads))
     schema = _unite_schemas([f.info.path for f in listed], schemas)
     parsed: dict[str, pa.Array] = {}
@@ -536,7 +537,7 @@ def _has_deletions(filesystem: fs.FileSystem, root: str, version: int) -> bool:
     paths = _sidecars(chain(*state), log)
     paths += [path for number, path in sorted(commits) if start < number <= version]
     deleted: set[str] = set()
-    for actions in chain(state, ordered_map(read, paths, REMOTE_REQUESTS)):
+    for actions in chain(state, ordered_map(read, paths, tuning.REMOTE_REQUESTS)):
         deleted.difference_update(action["remove"]["path"] for action in actions if action.get("remove"))
         for add in (action["add"] for action in actions if action.get("add")):
             (deleted.add if add.get("deletionVector") else deleted.discard)(add["path"])

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, is_nested, is_text, storage_type, widen
@@ -51,7 +52,6 @@ from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import strictly_increasing
 from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
     available_cores,
     batched,
     is_same_store,
@@ -118,7 +118,7 @@ def write_files(
         work = partial(_write_other, blobs, serializer, table)
     size = _slices_per_task(len(slices), table.nbytes) if blobs.is_local else 1
     if threads is None:
-        threads = available_cores() if blobs.is_local else REMOTE_REQUESTS
+        threads = available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
     written = list(chain.from_iterable(ordered_map(work, batched(slices, size), threads)))
     return pa.array(written, pa.string())
 

@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from kartothek_cube.io_components.query import executor
+from kartothek_cube.core import tuning
 from tests.support.query_fuzz import run_case
 
 
 @pytest.mark.parametrize("first", range(0, 12, 4))
 def test_queries_of_random_cubes(first, tmp_path, monkeypatch):
     # blocks of one partition
-    monkeypatch.setattr(executor, "BLOCK_BYTES", 0.1)
+    monkeypatch.setattr(tuning, "BLOCK_BYTES", 0.1)
     counts: Counter[str] = Counter()
     for number in range(first, first + 4):
         run_case(number, tmp_path, counts, queries=4, share=0.3)

@@ -89,7 +89,7 @@ def test_groups_come_in_one_piece_and_in_order(built):
 
 def test_many_tasks_are_sent_to_a_worker_each(jvm, built, monkeypatch):
     monkeypatch.setattr("kartothek_cube.io.spark._spark_executor._FEW_TASKS", 1)
-    monkeypatch.setattr("kartothek_cube.io_components.runtime._WORTH_A_TASK", 1)
+    monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
     df = query_cube_spark(CUBE, built)
     assert df.rdd.getNumPartitions() == 3
     assert rows(df) == rows(create_frame(seed().select(["i1", "p", "v1", "x", "y"])))

@@ -111,3 +111,16 @@ def test_rows_that_come_again_and_again(values, length, change):
     right = [2, 0, 4, 1]
     expected = [right.index(v) if v in right else -1 for v in left]
     assert lookup_keys([pa.array(left)], [pa.array(right)], length, len(right)).tolist() == expected
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(INT64, st.integers(1, 2**63), st.lists(st.integers(0, 9), min_size=1), st.lists(INT64))
+def test_numbers_of_a_grid_are_found_among_others(low, step, positions, others):
+    """The days of a cube in nanoseconds, for example, are found without hashes."""
+    days = [value for n in positions if (value := low + n * step) < 2**63]
+    left = [*days, *others, *(value + 1 for value in days if value < 2**63 - 1)]
+    found = lookup_keys([pa.array(left, pa.int64())], [pa.array(days, pa.int64())], len(left), len(days))
+    last = {value: number for number, value in enumerate(days)}
+    assert found.tolist() == [last.get(value, -1) for value in left]

@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from storefact import get_store_from_url
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.query import executor
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import file_keys, memory
 
@@ -212,8 +212,8 @@ def test_queries_against_brute_force(kind, data):
                 file_keys(lambda: copy, f"cube++{id_}").values(), itertools.chain(*content[id_]), strict=True
             ):
                 write(copy, key, rows, id_, kind, how[id_])
-        stack.enter_context(mock.patch.object(executor, "BLOCK_BYTES", block))
-        stack.enter_context(mock.patch.object(executor, "MAX_RESTRICTING_CELLS", restricting))
+        stack.enter_context(mock.patch.object(tuning, "BLOCK_BYTES", block))
+        stack.enter_context(mock.patch.object(tuning, "MAX_RESTRICTING_CELLS", restricting))
         found = eager_cube.query_cube(
             cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by
         )

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.io_components.query import frame_conversion
 from kartothek_cube.io_components.query.frame_conversion import frames_of_slices, frames_of_tables
@@ -45,7 +46,7 @@ def test_frames_of_many_tables(data):
         arrays = [pa.array(c, VALUES[kind][0]) for kind, c in zip(kinds, columns, strict=True)]
         tables.append(pa.table(arrays, [f"v{i}" for i in range(len(kinds))]))
     expected, drawn, lengths = [to_pandas(table) for table in tables], tables.copy(), [*map(len, tables)]
-    with mock.patch.object(frame_conversion, "_BATCH", data.draw(st.sampled_from([3, 100]))):
+    with mock.patch.object(tuning, "SMALL_FRAME_ROWS", data.draw(st.sampled_from([0, 2, 1000]))):
         found = list(frames_of_tables(tables))
         sliced = [*frames_of_slices(pa.concat_tables(drawn), np.cumsum([0, *lengths]))] if drawn else []
     for frames in (found, sliced):

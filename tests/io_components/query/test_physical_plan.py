@@ -60,7 +60,7 @@ def answer(plan, tasks) -> pd.DataFrame:
     ],
 )
 def test_tasks_together_are_the_query(monkeypatch, store, arguments, workers):
-    monkeypatch.setattr("kartothek_cube.io_components.runtime._WORTH_A_TASK", 1)
+    monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
     plan = plan_query(CUBE, store, **arguments)
     tasks = split_into_tasks(plan, workers)
     expected = pd.concat(query_cube(CUBE, store, **arguments)).sort_values("x", ignore_index=True)
@@ -91,12 +91,12 @@ def test_small_queries_are_one_task(store):
 
 
 def test_size_bounds_tasks(monkeypatch, store):
-    monkeypatch.setattr("kartothek_cube.io_components.runtime._WORTH_A_TASK", 1)
+    monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
     assert len(split_into_tasks(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)) == 7
 
 
 def test_what_every_task_has_to_read_makes_tasks_larger(monkeypatch, store):
-    monkeypatch.setattr("kartothek_cube.io_components.runtime._WORTH_A_TASK", 1)
+    monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
     alone = split_into_tasks(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)
     shared = split_into_tasks(plan_query(CUBE, store, payload_columns=["v1", "v3"]), workers=1, size=1)
     assert len(shared) < len(alone)

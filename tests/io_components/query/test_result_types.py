@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from storefact import get_store_from_url
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -28,7 +29,6 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.bag_cube import query_cube_bag
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.iter_cube import query_cube__iterator
-from kartothek_cube.io_components.query import executor
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
 from tests.support.cubes import memory
@@ -121,8 +121,8 @@ def drop_records(store):
 #: one block, blocks of few partitions, a block per partition
 BLOCKS = {
     "whole": {},
-    "small": {(executor, "BLOCK_BYTES"): 3000},
-    "alone": {(executor, "BLOCK_BYTES"): 1},
+    "small": {(tuning, "BLOCK_BYTES"): 3000},
+    "alone": {(tuning, "BLOCK_BYTES"): 1},
 }
 
 

@@ -1,0 +1,23 @@
+"""Constants that choose how rows are read; ``python asv_bench/tuning.py`` measures each with other values."""
+
+from __future__ import annotations
+
+#: bytes in files, of the columns needed, of a block of partitions: each thread has one in memory beside the
+#: result, and each task of dask and Spark reads one
+BLOCK_BYTES = 64 << 20
+#: bytes from which a task outweighs the cost of scheduling it
+MIN_TASK_BYTES = 1 << 20
+#: size that is assumed of a file in an object store, where asking for it would cost a request
+REMOTE_FILE_BYTES = 1 << 20
+#: files of a dataset whose sizes are taken for those of all
+SAMPLE = 16
+#: files whose footers are read to find the types of a dataset that records none
+MAX_FOOTERS = 64
+#: requests at once to a store that is not local: their latency is the limit, not the cores
+REMOTE_REQUESTS = 64
+#: cells of restricted datasets, per block, that are looked up in the scans of the others
+MAX_RESTRICTING_CELLS = 1 << 18
+#: possible codes per row up to which a table of all codes replaces sorting and hashing
+TABLE_CODES_PER_ROW = 4
+#: rows of a frame up to which several are converted at once: each conversion takes longer than copying them
+SMALL_FRAME_ROWS = 1_000

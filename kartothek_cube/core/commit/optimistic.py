@@ -57,7 +57,13 @@ from kartothek_cube.core.errors import (
     MissingFileError,
     UnknownOutcomeError,
 )
-from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
+from kartothek_cube.core.header import (
+    COMMIT_RECORD,
+    CommitRecord,
+    Participation,
+    embed_schema,
+    parse_record,
+)
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
     OperationInfo,

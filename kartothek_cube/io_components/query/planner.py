@@ -220,7 +220,9 @@ def _prune_partitions(
     if not nodes and not columns:
         return PartitionSelection(scan, dataset, np.arange(len(dataset.partition_table)), keys)
     restricted = set().union(*map(columns_of, nodes))
-    dataset = dataset.load_indices(columns | restricted, blobs)
+    # the index of 20 M values in one file takes 2.2 s to load, and the scan of that file 0.26
+    pruning = restricted if len(dataset.partition_table) > 1 else set()
+    dataset = dataset.load_indices(columns | pruning, blobs)
     positions = select_partitions(dataset, disjunctive_form(nodes))
     # all versions of a cell agree on these columns
     stable_columns = {*scan.dimensions, *(p[0] for p in scan.dimension_predicates), *scan.alignment}

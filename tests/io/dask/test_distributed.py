@@ -163,3 +163,18 @@ def test_an_error_of_a_task_reaches_the_user(client, store):
     ddf = dask.dataframe.from_pandas(pd.DataFrame({"x": [0], "p": [1], "v1": ["a"]}), npartitions=1)
     with pytest.raises(ValueError, match="v1"):
         append_to_cube_from_dataframe(ddf, CUBE, store).compute()
+
+
+def threads_of_polars() -> int:
+    """Count the threads of Polars in this process."""
+    import polars
+
+    return polars.thread_pool_size()
+
+
+def test_polars_has_the_threads_of_the_worker(client, store):
+    """Workers of one machine would take all its cores each."""
+    build_cube_from_delayed([dask.delayed(load)(p) for p in range(6)], CUBE, store, IDS).compute()
+    dask.compute(*query_cube_delayed(CUBE, store, partition_by="p"))
+    counts = client.run(threads_of_polars)
+    assert set(counts.values()) == {1}, counts

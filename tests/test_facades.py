@@ -1,150 +1,297 @@
-"""The derived façades are those that ``tools/make_facades.py`` writes, which follow the eager ones."""
+"""Façades have the signature of their operation, for people, for type checkers and for :mod:`pickle`."""
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
+import inspect
+import pickle
+import pydoc
+import re
+import subprocess
 import sys
+import typing
+from importlib import import_module
 
+import attrs
+import cloudpickle
 import pytest
 
+from kartothek_cube.api import cube as cube_api
+from kartothek_cube.api import dataset as dataset_api
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.job import Job, execute
 from tests.support.paths import ROOT
 
-pytest.importorskip("ruff")
+#: operations on cubes that write input, and others
+WRITES = ("build_cube", "extend_cube", "append_to_cube", "update_cube")
+OTHERS = (
+    "query_cube",
+    "remove_partitions",
+    "delete_cube",
+    "copy_cube",
+    "collect_stats",
+    "cleanup_cube",
+    "compact_cube",
+    "verify_cube",
+)
+#: façade of cubes -> suffix of writes, of other operations
+CUBE_FACADES = {
+    "eager_cube": ("", ""),
+    "iter_cube": ("__iter", "__iter"),
+    "dask.bag_cube": ("_from_bag", "_bag"),
+    "dask.delayed_cube": ("_from_delayed", "_delayed"),
+    "dask.dataframe_cube": ("_from_dataframe", "_dataframe"),
+    "spark.cube": ("_from_spark", "_spark"),
+}
+#: operations that a façade does not have
+MISSING = {"compact_cube_dataframe", "verify_cube_dataframe"}
+
+MODULES = (
+    *CUBE_FACADES,
+    "arrow_cube",
+    "eager",
+    "iter",
+    "arrow",
+    "dask.bag",
+    "dask.delayed",
+    "dask.dataframe",
+    "spark.dataset",
+)
+FUNCTIONS = {
+    f"{module}.{name}": value
+    for module in MODULES
+    for name, value in vars(import_module(f"kartothek_cube.io.{module}")).items()
+    if name in import_module(f"kartothek_cube.io.{module}").__all__ and inspect.isfunction(value)
+}
+MADE = {name: f for name, f in FUNCTIONS.items() if hasattr(f, "__signature__")}
+
+
+@pytest.mark.parametrize("module", CUBE_FACADES)
+def test_every_facade_of_cubes_has_every_operation(module):
+    write, other = CUBE_FACADES[module]
+    names = {*(name + write for name in WRITES), *(name + other for name in OTHERS)} - MISSING
+    assert names - set(import_module(f"kartothek_cube.io.{module}").__all__) == set()
+    assert names <= {name.rpartition(".")[2] for name in MADE}
+
+
+@pytest.mark.parametrize("api", [cube_api, dataset_api])
+def test_the_api_knows_all_names_of_lazy_facades(api):
+    assert {module: tuple(sorted(import_module(module).__all__)) for module in api._FACADES} == api._FACADES
+    assert len(api._FACADES) == 4
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_help_documents_every_parameter(name):
+    text = pydoc.plain(pydoc.render_doc(MADE[name]))
+    assert text.splitlines()[2].startswith(f"{MADE[name].__name__}(")
+    section = re.search(r"(?s)\n    Parameters\n    -+\n(.*?)(\n    \n|$)", text)[1]
+    documented = re.findall(r"\w+", " ".join(re.findall(r"(?m)^    (\S.*)$", section)))
+    assert sorted(documented) == sorted(inspect.signature(MADE[name]).parameters)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_functions_are_pickled_by_name(name):
+    function = MADE[name]
+    assert pickle.loads(pickle.dumps(function)) is function
+    assert cloudpickle.loads(cloudpickle.dumps(function)) is function
+    assert len(cloudpickle.dumps(function)) < 200
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if not name.startswith(("spark.", "arrow_cube."))])
+def test_type_hints_are_objects(name):
+    hints = typing.get_type_hints(MADE[name])
+    assert set(hints) == {*inspect.signature(MADE[name]).parameters, "return"}
+
+
+# -- what type checkers know ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def make_facades():
-    spec = importlib.util.spec_from_file_location("make_facades", ROOT / "tools" / "make_facades.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def checked(tmp_path_factory):
+    """What mypy says: the revealed type of each function, and the error of a call with a wrong argument."""
+    pytest.importorskip("mypy")
+    lines = []
+    for name in MADE:
+        module, _, function = name.rpartition(".")
+        lines.append(f"from kartothek_cube.io.{module} import {function}; reveal_type({function})")
+        lines.append(f"{function}(wrong_argument=1)")
+    path = tmp_path_factory.mktemp("types") / "calls.py"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    found = re.findall(r"(?m)^.*calls\.py:(\d+): (?:note|error): (.*)$", run.stdout)
+    assert found, run.stdout + run.stderr
+    texts: dict[int, list[str]] = {}
+    for line, text in found:
+        texts.setdefault(int(line) - 1, []).append(text)
+    return {name: (texts[2 * i], texts[2 * i + 1]) for i, name in enumerate(MADE)}
 
 
-@pytest.fixture
-def io(make_facades, monkeypatch, tmp_path):
-    """The directory ``io`` of a copy of the library, on which the script works."""
-    shutil.copytree(
-        ROOT / "kartothek_cube", tmp_path / "kartothek_cube", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    monkeypatch.setattr(make_facades, "ROOT", tmp_path)
-    return tmp_path / "kartothek_cube" / "io"
+def parse_type(revealed):
+    """The parameters of a revealed type (name, keyword-only, has a default), and the type of its result."""
+    text = re.fullmatch(r'Revealed type is "def \((.*)"', revealed)[1]
+    parameters, depth, start, is_keyword = [], 0, 0, False
+    for i, char in enumerate(text):
+        depth += (char in "[(") - (char in "])")
+        if depth < 0 or (char == "," and not depth):
+            parameter = text[start:i].strip()
+            if parameter == "*":
+                is_keyword = True
+            else:
+                parameters.append((parameter.partition(":")[0], is_keyword, parameter.endswith(" =")))
+            start = i + 1
+        if depth < 0:
+            return parameters, text[i + 1 :].removeprefix(" -> ") or "None"
+    raise ValueError(revealed)
 
 
-def replace(path, old, new):
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new), encoding="utf-8")
+def last_names(annotation):
+    """The names in an annotation, without modules."""
+    return [name.rpartition(".")[2] for name in re.findall(r"[\w.]+", annotation)]
 
 
-def test_the_facades_are_current(make_facades, capsys):
-    assert make_facades.main(["--check"]) == 0, capsys.readouterr().out
-
-
-def test_a_change_of_an_eager_function_changes_the_derived_ones(make_facades, io, capsys):
-    path = io / "dask" / "bag_cube.py"
-    before = path.read_text(encoding="utf-8")
-    replace(io / "eager_cube.py", "min_files: int = 2", "min_files: int = 3")
-    assert make_facades.main(["--check"]) == 1
-    assert "bag_cube.py is not current" in capsys.readouterr().out
-    assert path.read_text(encoding="utf-8") == before
-    assert make_facades.main([]) == 0
-    assert path.read_text(encoding="utf-8") == before.replace("min_files: int = 2", "min_files: int = 3")
-
-
-def test_a_new_operation_is_an_eager_function_and_a_row(make_facades, io, monkeypatch, tmp_path):
-    signature = "count_rows(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> dict[str, int]"
-    with (io / "eager_cube.py").open("a", encoding="utf-8") as file:
-        file.write(f'\n\ndef {signature}:\n    """Count rows. Hidden ones are included."""\n')
-    table = make_facades.TABLE.read_text(encoding="utf-8")
-    row = (
-        '[[operation]]\neager = "count_rows"\nkind = "answer"\nplan = "collect_stats_job"\n'
-        'note = "It is fast."\n\n'
-    )
-    marker = "# -- what façades have in common"
-    (tmp_path / "facades.toml").write_text(table.replace(marker, row + marker), encoding="utf-8")
-    monkeypatch.setattr(make_facades, "TABLE", tmp_path / "facades.toml")
-    assert make_facades.main([]) == 0
-    bag = (io / "dask" / "bag_cube.py").read_text(encoding="utf-8")
-    assert bag.endswith(
-        '''
-def count_rows_bag(cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None) -> Bag:
-    """
-    Count rows.
-
-    See :func:`kartothek_cube.io.eager_cube.count_rows`. ``store`` is a factory, a directory or a URL. The
-    only element of the bag is its result. It is fast.
-    """
-    store = as_factory(store)
-    return answer_as_bag(collect_stats_job(cube, store, datasets))
-'''
-    )
-    for module, name in (
-        ("iter_cube", "count_rows__iter"),
-        ("dask/bag_cube", "count_rows_bag"),
-        ("dask/delayed_cube", "count_rows_delayed"),
-        ("dask/dataframe_cube", "count_rows_dataframe"),
-        ("spark/cube", "count_rows_spark"),
-    ):
-        text = (io / f"{module}.py").read_text(encoding="utf-8")
-        assert f'    "{name}",\n' in text
-        assert f"def {name}(" in text
-        names = (io.parent / "api" / "_lazy_facades.py").read_text(encoding="utf-8")
-        assert (f'"{name}",\n' in names) == (module != "iter_cube")
-
-
-def test_a_changed_function_below_the_marker_is_restored(make_facades, io):
-    path = io / "iter.py"
-    before = path.read_text(encoding="utf-8")
-    path.write_text(before.replace("overwrite: bool = False", "overwrite: bool = True"), encoding="utf-8")
-    assert path.read_text(encoding="utf-8") != before
-    assert make_facades.main([]) == 0
-    assert path.read_text(encoding="utf-8") == before
-
-
-def test_a_new_parameter_that_no_call_has_is_an_error(make_facades, io, capsys):
-    before = {path: path.read_bytes() for path in io.rglob("*.py")}
-    replace(io / "eager_cube.py", "min_files: int = 2", "min_files: int = 2,\n    max_files: int = 9")
-    assert make_facades.main([]) == 1
-    assert (
-        capsys.readouterr().out == "facades.toml: compact_cube__iter: no call has the parameters max_files\n"
-    )
-    assert [path.name for path, text in before.items() if path.read_bytes() != text] == ["eager_cube.py"]
+@pytest.mark.parametrize("name", MADE)
+def test_type_checkers_know_the_signature(checked, name):
+    (revealed,), wrong = checked[name]
+    # one of the two names of a parameter may have to be given, which types cannot express
+    expected = [
+        (p.name, p.kind is p.KEYWORD_ONLY, p.default is not p.empty or p.name == "ktk_cube_dataset_ids")
+        for p in inspect.signature(MADE[name]).parameters.values()
+    ]
+    parameters, result = parse_type(revealed)
+    assert parameters == expected
+    # pyarrow has no type information
+    annotation = re.sub(r"pa\.\w+", "Any", inspect.signature(MADE[name]).return_annotation)
+    assert last_names(result) == last_names(annotation)
+    assert any('Unexpected keyword argument "wrong_argument"' in text for text in wrong)
 
 
 @pytest.mark.parametrize(
-    "old, new, message",
+    "name", [name for name in MADE if "store" in inspect.signature(MADE[name]).parameters]
+)
+def test_type_checkers_know_which_facades_need_a_factory(checked, name):
+    (revealed,), _ = checked[name]
+    is_factory = inspect.signature(MADE[name]).parameters["store"].annotation == "StoreFactoryInput"
+    assert is_factory == bool(re.match(r"dask\.\w+_cube\.", name))
+    # a store is Any, as simplekv has no type information
+    assert is_factory != ("store: str | os.PathLike[str] | Any | " in revealed)
+
+
+# -- how functions are made ----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Count:
+    """
+    Count something.
+
+    See :func:`copy_cube`.
+
+    Parameters
+    ----------
+    cube
+        The cube.
+    datasets, ktk_cube_dataset_ids
+        Datasets.
+
+    Returns
+    -------
+    int
+        A number.
+
+    Examples
+    --------
+    >>> count(1)  # doctest: +SKIP
+    1
+    """
+
+    cube: Cube
+    ktk_cube_dataset_ids: list[str] | None = None
+    datasets: list[str] | None = attrs.field(default=None, kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[None, int, int, int]:
+        return Job(
+            name="count",
+            description="count",
+            context=None,
+            tasks=range(len(self.ktk_cube_dataset_ids)),
+            run=lambda _, i: i,
+            finish=sum,
+        )
+
+
+@attrs.frozen
+class CountWithProgress(Count):
+    progress: bool = attrs.field(default=False, kw_only=True)
+
+
+def run_count(count: Count) -> Answer:  # noqa: F821 - the name of a type variable
+    return execute(count.job())
+
+
+def run_elsewhere(count: Count) -> list[int]:
+    return [execute(count.job())]
+
+
+def test_the_signature_is_that_of_the_class():
+    count = facade("m", "count", CountWithProgress, run_count)
+    assert str(inspect.signature(count)) == (
+        "(cube: 'Cube', ktk_cube_dataset_ids: 'list[str] | None' = None, *, "
+        "datasets: 'list[str] | None' = None, progress: 'bool' = False) -> 'int'"
+    )
+    assert (count.__module__, count.__name__, count.__qualname__) == ("m", "count", "count")
+    assert typing.get_type_hints(count)["return"] is int
+    assert count("c", ["a", "b", "c"]) == count("c", datasets=["a", "b", "c"]) == 0 + 1 + 2
+
+
+@pytest.mark.parametrize(
+    "args, kwargs, message",
     [
-        ('plan = "verify_cube_job"', 'plan = "check_cube_job"', "unknown function check_cube_job"),
-        ('eager = "verify_cube"', 'eager = "check_cube"', "unknown verify_cube"),
-        ('eager = "delete_dataset"', 'eager = "drop_dataset"', "delayed: unknown drop_dataset"),
-        ('eager = "read_table"', 'eager = "read_table"\ntype = "1"', "read_table_arrow: unknown type"),
-        ('data = "Bag"', 'dtaa = "Bag"', "io.dask.bag_cube: unknown dtaa"),
-        ('verify_cube = "One task', 'verify_cubes = "One task', "io.iter_cube: unknown verify_cubes"),
-        ("is_graph = false", "is_grph = false", "unknown is_grph"),
-        ('"cube store blocksize', '"cube store blocksiz', "delete_cube_bag: unknown parameter blocksiz"),
-        ("One task runs at a time.", "A sentence of some length. " * 40, "the docstring has"),
-        ("_execute_in_order({})", "_execute_in_order({}(x=1))", "compact_cube_job has no parameters x"),
-        ('"_write(plan_store)"', '"_write(1)"', "no call: 1"),
-        (
-            '"_write(plan_store)"',
-            '"_write(plan_store"',
-            "store_dataframes_as_dataset__iter: no call: _write(plan",
-        ),
-        ("{planned}", "{plannd}", "query_cube_bag: unknown plannd"),
-        ('kind = "query"\n', "", "'kind' is missing"),
-        ('inherits = ["dask_dataset"]', 'inherits = ["dusk_dataset"]', "'dusk_dataset' is missing"),
+        ((), {}, r"count\(\) missing a required argument: 'cube'"),
+        (("c",), {"x": 1}, r"count\(\) got an unexpected keyword argument 'x'"),
+        (("c", [], []), {}, r"count\(\) too many positional arguments"),
+        (("c", []), {"datasets": []}, r"count\(\) takes datasets or ktk_cube_dataset_ids"),
     ],
 )
-def test_a_mistake_in_the_table_is_one_sentence(
-    make_facades, monkeypatch, tmp_path, capsys, old, new, message
-):
-    table = make_facades.TABLE.read_text(encoding="utf-8")
-    assert old in table
-    (tmp_path / "facades.toml").write_text(table.replace(old, new, 1), encoding="utf-8")
-    monkeypatch.setattr(make_facades, "TABLE", tmp_path / "facades.toml")
-    assert make_facades.main(["--check"]) == 1
-    (line,) = capsys.readouterr().out.splitlines()
-    assert message in line
+def test_wrong_arguments_are_errors_of_the_function(args, kwargs, message):
+    with pytest.raises(TypeError, match=message):
+        facade("m", "count", Count, run_count)(*args, **kwargs)
+
+
+def test_the_documentation_is_that_of_the_class():
+    text = facade("m", "count", CountWithProgress, run_count, "Runs here.").__doc__
+    assert text == inspect.cleandoc(
+        """
+        Count something.
+
+        See :func:`~kartothek_cube.io.eager_cube.copy_cube`.
+
+        Runs here.
+
+        Parameters
+        ----------
+        cube
+            The cube.
+        datasets, ktk_cube_dataset_ids
+            Datasets.
+        progress
+            Show a bar of files, bytes and the time left; needs tqdm.
+
+        Returns
+        -------
+        int
+            A number.
+
+        Examples
+        --------
+        >>> count(1)  # doctest: +SKIP
+        1
+        """
+    )
+
+
+def test_another_facade_documents_its_own_result():
+    other = facade("m", "enumerate_all", Count, run_elsewhere, summary="Count elsewhere.", returns="Numbers.")
+    assert other.__doc__.startswith("Count elsewhere.\n\nSee ")
+    assert other.__doc__.endswith("Returns\n-------\nlist[int]\n    Numbers.")
+    assert inspect.signature(other).return_annotation == "list[int]"

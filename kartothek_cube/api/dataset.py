@@ -1,8 +1,8 @@
 """The complete dataset API: ``from kartothek_cube.api.dataset import *``.
 
 Importing this module imports neither dask nor pyspark, and neither do the names of the pandas, Arrow and
-iterator façades. The dask and Spark façades are imported when one of their names is used; after a star
-import, when one of their functions is called.
+iterator façades. The dask and Spark façades are imported when one of their names is used; a star import uses
+all names.
 """
 
 # ruff: noqa: F401, F403 - this module only re-exports names
@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kartothek_cube.api import lazy_names
-from kartothek_cube.api._lazy_facades import DATASET_FACADES
 from kartothek_cube.core.common_metadata import (
     SchemaWrapper,
     empty_dataframe_from_schema,
@@ -57,8 +56,39 @@ _NAMES = (
     "validate_compatible",
 )
 
+#: façades that are imported on first use, and their names
+_FACADES = {
+    "kartothek_cube.io.dask.bag": (
+        "build_dataset_indices__bag",
+        "read_dataset_as_dataframe_bag",
+        "store_bag_as_dataset",
+    ),
+    "kartothek_cube.io.dask.delayed": (
+        "delete_dataset__delayed",
+        "garbage_collect_dataset__delayed",
+        "read_dataset_as_delayed",
+        "read_table_as_delayed",
+        "store_delayed_as_dataset",
+        "update_dataset_from_delayed",
+    ),
+    "kartothek_cube.io.dask.dataframe": (
+        "collect_dataset_metadata",
+        "hash_dataset",
+        "read_dataset_as_ddf",
+        "store_dataset_from_ddf",
+        "update_dataset_from_ddf",
+    ),
+    "kartothek_cube.io.spark.dataset": (
+        "build_dataset_indices_spark",
+        "garbage_collect_dataset_spark",
+        "read_dataset_as_spark",
+        "store_dataset_from_spark",
+        "update_dataset_from_spark",
+    ),
+}
+
 __getattr__ = lazy_names(
     __name__,
     [*_NAMES, *(name for module in (arrow, eager, iter_facade) for name in module.__all__)],
-    DATASET_FACADES,
+    _FACADES,
 )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import pandas as pd
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, align_date_units
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf, DatasetState
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
@@ -20,25 +19,20 @@ from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.job import execute
+from kartothek_cube.io_components.facade import Operation, facade
+from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import history
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
 from kartothek_cube.io_components.maintenance.garbage import (
-    dataset_garbage_job,
-    delete_dataset_job,
+    CollectDatasetGarbage,
+    DeleteDataset,
     list_garbage,
     with_sizes,
 )
-from kartothek_cube.io_components.read.dataset_read import (
-    FrameOptions,
-    frame_of_table,
-    plan_read,
-    read_frame,
-    run_each,
-)
+from kartothek_cube.io_components.read.dataset_arguments import ReadDataset, ReadTable
+from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_frame, run_each
 from kartothek_cube.io_components.runtime import available_cores
-from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.build_index import build_index_job
+from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_plan import (
     OnConflict,
     plan_commit,
@@ -88,164 +82,33 @@ __all__ = (
     "write_single_partition",
 )
 
+P = ParamSpec("P")
 
-def read_dataset_as_dataframes(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    columns: list[str] | None = None,
-    predicate_pushdown_to_io: bool = True,
-    categoricals: list[str] | None = None,
-    dates_as_object: bool = True,
-    predicates: PredicatesType = None,
-    factory: DatasetFactory | None = None,
-    dispatch_by: str | Sequence[str] | None = None,
-    *,
-    table_name: str | None = None,
-    as_of: AsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-) -> list[pd.DataFrame]:
-    """
-    Read a dataset, one frame per partition or per group.
 
-    Parameters
-    ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
-    columns
-        Columns to read, in this order. None: partition keys, then the columns in the order of the file.
-        ``[]``: rows without columns.
-    predicate_pushdown_to_io
-        Has no effect; accepted for compatibility with kartothek. Predicates are always pushed down.
-    categoricals
-        Columns that become unordered categoricals.
-    dates_as_object
-        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
-    predicates
-        Rows to read: a list of conjunctions of ``(column, operator, value)``, one of which has to hold.
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``.
-    dispatch_by
-        Indexed columns. The result has one frame for each combination of their values that the indices hold,
-        with exactly the rows of these values. ``[]``: everything in one frame.
-    table_name
-        Table to read; required only for datasets with several tables.
-    as_of
-        Version or point in time of the state to read, which is kept until a cleanup
-        (:func:`~kartothek_cube.io.eager.keep_dataset_history`); by default the current one.
-    dtype_backend
-        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values and do not depend on the
-        values (:ref:`types`). By default NumPy types.
+def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, Answer]:
+    """The façade that runs a job."""
 
-    Returns
-    -------
-    list of pandas.DataFrame
-        Partitions in the order of commit, or groups sorted by their values. Partitions that cannot hold a
-        matching row are absent. In a dataset without partition keys, frames keep the index with which they
-        were stored; all others have a new one.
+    def run(operation: Operation[Answer]) -> Answer:
+        return execute(operation.job())
 
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    ValueError
-        A column does not exist, or predicates have the wrong form.
-    TypeError
-        The value of a predicate does not fit its column.
-    RuntimeError
-        A column of ``dispatch_by`` has no index, or there are several tables.
+    return facade(__name__, name, operation, run)
 
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> [df["CITY"].tolist() for df in read_dataset_as_dataframes("geodata", store)]
-    [['Bonn', 'Ulm'], ['Rom']]
-    """
-    plan = plan_read(
-        dataset_uuid,
-        store,
-        factory,
-        columns=columns,
-        predicate_pushdown_to_io=predicate_pushdown_to_io,
-        categoricals=categoricals,
-        predicates=predicates,
-        dispatch_by=dispatch_by,
-        table_name=table_name,
-        as_of=as_of,
-        row_index=True,
-    )
-    options = FrameOptions(plan.context, dates_as_object, dtype_backend)
+
+def _read_frames(read: ReadDataset) -> list[pd.DataFrame]:
+    plan = read.plan()
+    options = read.options(plan)
     frames = [frame_of_table(options, table) for table in run_each(plan)]
     align_date_units(frames)
     return frames
 
 
-def read_table(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    columns: list[str] | None = None,
-    predicate_pushdown_to_io: bool = True,
-    categoricals: list[str] | None = None,
-    dates_as_object: bool = True,
-    predicates: PredicatesType = None,
-    factory: DatasetFactory | None = None,
-    *,
-    table_name: str | None = None,
-    as_of: AsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-) -> pd.DataFrame:
-    """
-    Read a dataset into one frame.
+def _read_frame(read: ReadTable) -> pd.DataFrame:
+    plan = read.plan()
+    return read_frame(read.options(plan), plan.single_task())
 
-    Parameters
-    ----------
-    dataset_uuid, store, predicate_pushdown_to_io, categoricals, dates_as_object, predicates
-        As in :func:`read_dataset_as_dataframes`.
-    factory, table_name, as_of, dtype_backend
-        As there.
-    columns
-        Columns to read, in this order. None: all, partition keys first, the others sorted by name.
 
-    Returns
-    -------
-    pandas.DataFrame
-        With a new index. If nothing matches, it has no rows and the types of the schema.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As :func:`read_dataset_as_dataframes`.
-
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> read_table("geodata", store, predicates=[[("CITY", ">", "C")]])
-      COUNTRY_CODE CITY
-    0           DE  Ulm
-    1           IT  Rom
-    """
-    plan = plan_read(
-        dataset_uuid,
-        store,
-        factory,
-        columns=columns,
-        predicate_pushdown_to_io=predicate_pushdown_to_io,
-        categoricals=categoricals,
-        predicates=predicates,
-        table_name=table_name,
-        as_of=as_of,
-        in_schema_order=True,
-    )
-    return read_frame(FrameOptions(plan.context, dates_as_object, dtype_backend), plan.single_task())
+read_dataset_as_dataframes = facade(__name__, "read_dataset_as_dataframes", ReadDataset, _read_frames)
+read_table = facade(__name__, "read_table", ReadTable, _read_frame)
 
 
 def store_dataframes_as_dataset(
@@ -644,48 +507,7 @@ def update_dataset_from_dataframes(
     return _write_all(plan, df_list)
 
 
-def garbage_collect_dataset(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
-    *,
-    retention: timedelta | None = None,
-) -> None:
-    """
-    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
-
-    Older states, and files that only they have, are deleted unless a retention or
-    :func:`keep_dataset_history` keeps them.
-
-    Parameters
-    ----------
-    dataset_uuid, store, factory
-        As in :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    retention
-        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
-        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
-        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
-        all older states; a write that still needs them gets a ConcurrentWriteError.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset, write_single_partition
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
-    >>> before = set(store.keys())
-    >>> _ = write_single_partition(store, "geodata", pd.DataFrame({"CITY": ["Ulm"]}))  # never committed
-    >>> garbage_collect_dataset("geodata", store)
-    >>> set(store.keys()) == before
-    True
-    """
-    execute(dataset_garbage_job(dataset_factory(dataset_uuid, store, factory), retention))
+garbage_collect_dataset = _eager("garbage_collect_dataset", CollectDatasetGarbage)
 
 
 def list_dataset_garbage(
@@ -926,45 +748,7 @@ def repair_dataset(
     return compare_reports(before, verify_dataset(factory=dataset))
 
 
-def build_dataset_indices(
-    store: StoreInput | None,
-    dataset_uuid: str | None,
-    columns: str | Sequence[str],
-    factory: DatasetFactory | None = None,
-) -> DatasetMetadata:
-    """
-    Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
-
-    Parameters
-    ----------
-    store, dataset_uuid, factory
-        As in :func:`read_dataset_as_dataframes`.
-    columns
-        Columns to index.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    RuntimeError
-        A column does not exist, or is a partition key.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
-    >>> sorted(build_dataset_indices(store, "geodata", ["CITY"]).indices)
-    ['CITY']
-    """
-    dataset = dataset_factory(dataset_uuid, store, factory)
-    return execute(build_index_job(dataset, normalize_arg("columns", columns) or []))
+build_dataset_indices = _eager("build_dataset_indices", BuildDatasetIndices)
 
 
 def publish_dataset(
@@ -1028,40 +812,7 @@ def publish_dataset(
     return execute(publish_job({uuid: uuid}, dataset.store_factory, format), available_cores())[uuid]
 
 
-def delete_dataset(
-    dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
-) -> None:
-    """
-    Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
-
-    A repetition deletes the files that an interrupted call has left. Other keys with this prefix stay.
-
-    Parameters
-    ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
-    >>> delete_dataset("geodata", store)
-    >>> list(store.keys())
-    []
-    """
-    dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
-    execute(delete_dataset_job(dataset))
+delete_dataset = _eager("delete_dataset", DeleteDataset)
 
 
 def copy_dataset(

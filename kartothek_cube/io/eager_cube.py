@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, ParamSpec
 
+import attrs
 import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_tupleset
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.arrow.types import Frame
-from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import DatasetsInput, choose_datasets, discover_datasets
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.job import execute
+from kartothek_cube.io_components.facade import Operation, facade, plan_job
+from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage, history
-from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job, with_sizes
+from kartothek_cube.io_components.maintenance.compact import CompactCube
+from kartothek_cube.io_components.maintenance.copy import CopyCube
+from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
-from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.maintenance.stats import CollectStats
+from kartothek_cube.io_components.query.cube_query import QueryFrame, QueryFrames
 from kartothek_cube.io_components.query.executor import (
     frames_of_result,
     query_job,
@@ -35,20 +37,21 @@ from kartothek_cube.io_components.query.executor import (
     run_single_frame,
 )
 from kartothek_cube.io_components.query.explain import explain_query
-from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
+from kartothek_cube.io_components.verify.verify_cube import VerifyCube
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
-from kartothek_cube.io_components.write.cube_plan import (
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_merge,
-    plan_update,
+from kartothek_cube.io_components.write.cube_plan import plan_merge
+from kartothek_cube.io_components.write.cube_writes import (
+    AppendToCube,
+    BuildCube,
+    CubeWrite,
+    ExtendCube,
+    RemovePartitions,
+    UpdateCube,
 )
 from kartothek_cube.io_components.write.foreign_tables import TableSource
-from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
-from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_cube_job
-from kartothek_cube.io_components.write.write_plan import RowsOutside, SchemaMode
+from kartothek_cube.io_components.write.validation import CubeInput, collect_input
+from kartothek_cube.io_components.write.write_commit import write_cube_job
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -85,132 +88,48 @@ __all__ = (
     "verify_cube",
 )
 
-
-def build_cube(
-    data: CubeInput,
-    cube: Cube,
-    store: StoreInput,
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    progress: bool = False,
-) -> dict[str, DatasetMetadata]:
-    """
-    Store a new cube.
-
-    All input is checked before anything is written. The datasets appear one by one, the seed last: the cube
-    exists when its seed does.
-
-    Parameters
-    ----------
-    data
-        A DataFrame (the seed), a dict of dataset id to DataFrame, or an iterable of these. Anything
-        with the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
-        stand for a DataFrame.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    metadata
-        Metadata to keep with each dataset, by dataset id.
-    overwrite
-        Whether an existing cube is replaced.
-    partition_on
-        Partition columns by dataset id; default are the partition columns of the cube. The seed can't
-        have others.
-    df_serializer
-        How files are written; Parquet with ZSTD by default.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata.
-
-    Raises
-    ------
-    ValueError
-        If the input breaks a rule of the cube: missing or duplicate columns, nulls in key columns, duplicate
-        cells, payload in two datasets, a missing seed, datasets left out of an overwrite.
-    RuntimeError
-        If a dataset exists and ``overwrite`` is not set.
-    MultiTableCommitAborted
-        If a dataset has no rows, or the datasets do not form the cube; the store is as it was then,
-        apart from files that :func:`cleanup_cube` removes.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(["CITY", "DAY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> weather = pd.DataFrame({
-    ...     "CITY": ["Hamburg", "Dresden", "London"],
-    ...     "DAY": pd.to_datetime(["2020-01-01"] * 3),
-    ...     "COUNTRY_CODE": ["DE", "DE", "UK"],
-    ...     "AVG_TEMP": [6, 5, 8],
-    ... })
-    >>> sorted(build_cube(weather, cube, store))
-    ['seed']
-    >>> query_cube(cube, store, payload_columns=["AVG_TEMP"])[0]["AVG_TEMP"].tolist()
-    [5, 6, 8]
-    """
-    with progress_bar("build", progress):
-        frames = collect_input(data, cube)
-        plan = plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
-        return execute(write_cube_job(plan, frames))
+P = ParamSpec("P")
 
 
-def extend_cube(
-    data: CubeInput,
-    cube: Cube,
-    store: StoreInput,
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    progress: bool = False,
-) -> dict[str, DatasetMetadata]:
-    """
-    Add datasets, and with them columns, to a cube.
+_TYPES = {"DataT": "CubeInput", "StoreT": "StoreInput"}
 
-    Parameters
-    ----------
-    data, metadata, partition_on, df_serializer
-        As in :func:`build_cube`, without the seed.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    overwrite
-        Whether datasets that exist already are replaced.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
 
-    Returns
-    -------
-    dict
-        Dataset id to metadata of what was written.
+def _write(
+    name: str, write: Callable[P, CubeWrite[CubeInput]], title: str
+) -> Callable[P, dict[str, DatasetMetadata]]:
+    """The façade of a write of data that is in memory."""
 
-    Raises
-    ------
-    ValueError
-        As :func:`build_cube`; also for the seed, and for payload columns that the cube has in another
-        dataset.
-    RuntimeError
-        If a dataset exists and ``overwrite`` is not set.
-    MultiTableCommitAborted
-        As :func:`build_cube`.
-    """
-    with progress_bar("extend", progress):
-        frames = collect_input(data, cube)
-        plan = plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
-        return execute(write_cube_job(plan, frames))
+    def run(write: CubeWrite[CubeInput]) -> dict[str, DatasetMetadata]:
+        with progress_bar(title, getattr(write, "progress", False)):
+            frames = collect_input(write.data, write.cube)
+            return execute(write_cube_job(write.plan(frames), frames))
+
+    return facade(__name__, name, write, run, types=_TYPES)
+
+
+def _eager(name: str, operation: Callable[P, Operation[Answer]], title: str = "") -> Callable[P, Answer]:
+    """The façade that runs a job."""
+
+    def run(operation: Operation[Answer]) -> Answer:
+        with progress_bar(title, getattr(operation, "progress", False)):
+            job = plan_job(operation)
+            return execute(job, available_cores() if job.is_parallel else 1)
+
+    return facade(__name__, name, operation, run, types=_TYPES)
+
+
+@attrs.frozen
+class _BuildCube(BuildCube[CubeInput, StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
+
+
+@attrs.frozen
+class _ExtendCube(ExtendCube[CubeInput, StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
+
+
+build_cube = _write("build_cube", _BuildCube, "build")
+extend_cube = _write("extend_cube", _ExtendCube, "extend")
 
 
 def adopt_dataset(
@@ -315,64 +234,12 @@ def adopt_dataset(
         return execute(job, ADOPT_THREADS)
 
 
-def append_to_cube(
-    data: CubeInput,
-    cube: Cube,
-    store: StoreInput,
-    metadata: CubeMetadata | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    unique_cells: bool = False,
-    progress: bool = False,
-    schema_mode: SchemaMode = "strict",
-) -> dict[str, DatasetMetadata]:
-    """
-    Add partitions to datasets of a cube.
+@attrs.frozen
+class _AppendToCube(AppendToCube[CubeInput, StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
-    New cells hide older ones with the same key in the same partition. Datasets without rows in the input stay
-    as they are.
 
-    Parameters
-    ----------
-    data, df_serializer
-        As in :func:`build_cube`.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    metadata
-        Metadata to set by dataset id; other entries stay.
-    schema_mode
-        ``strict``: rows have the columns of the dataset. ``merge``: new cells may lack payload columns, which
-        are null there or have the default of :func:`update_schema`, and new payload columns are added, which
-        are null in existing rows. A cell that would lose a stored value in this way is an error: use
-        :func:`merge_into_cube`. All frames of a dataset in one call have the same columns.
-    unique_cells
-        Whether a cell of the seed that is already in another partition of the cube is an error. Otherwise
-        both are rows of a query. Only files are read that share a value of each indexed dimension; a
-        concurrent append is not seen.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of what was written.
-
-    Raises
-    ------
-    ValueError
-        As :func:`build_cube`; also for datasets that do not exist, for columns that do not fit, and for
-        ``unique_cells`` if the seed has no index on a dimension.
-    MultiTableCommitAborted
-        As :func:`build_cube`.
-    """
-    with progress_bar("append", progress):
-        frames = collect_input(data, cube)
-        plan = plan_append(
-            cube, store, frames, metadata, df_serializer, schema_mode, unique_cells=unique_cells
-        )
-        return execute(write_cube_job(plan, frames))
+append_to_cube = _write("append_to_cube", _AppendToCube, "append")
 
 
 def update_schema(
@@ -446,71 +313,12 @@ def update_schema(
     return update_cube_schema(cube, store, dataset, plan_schema_update(add, defaults, drop, rename, widen))
 
 
-@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
-def update_cube(
-    data: CubeInput,
-    cube: Cube,
-    store: StoreInput,
-    remove_conditions: ConditionsInput | Literal["all"],
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    progress: bool = False,
-    datasets: str | Iterable[str] | None = None,
-    rows_outside: RowsOutside = "raise",
-) -> dict[str, DatasetMetadata]:
-    """
-    Remove partitions of datasets and add others, in one commit per dataset.
+@attrs.frozen
+class _UpdateCube(UpdateCube[CubeInput, StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
-    Parameters
-    ----------
-    data, df_serializer
-        As in :func:`build_cube`.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    remove_conditions
-        Partitions to remove, as in :func:`remove_partitions`; None removes nothing.
-    datasets, ktk_cube_dataset_ids
-        Datasets to update, also those for which there is no input.
-    metadata
-        Metadata to set by dataset id; other entries stay.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-    rows_outside
-        What to do with input for partitions that ``remove_conditions`` do not select: ``"raise"`` an error;
-        ``"append"`` it, beside the rows that are stored there; ``"warn"`` and append it, as
-        ``update_cube_from_bag`` does by default, for users of kartothek.
 
-    Returns
-    -------
-    dict
-        Dataset id to metadata of the updated datasets.
-
-    Raises
-    ------
-    ValueError
-        For input of other datasets or outside of the conditions, conditions on other columns than the
-        partition columns of the cube, and as :func:`append_to_cube`.
-    ConcurrentWriteError
-        If another writer added partitions in the range that is removed.
-    MultiTableCommitAborted
-        If a dataset would lose all its partitions.
-    """
-    with progress_bar("update", progress):
-        frames = collect_input(data, cube)
-        plan = plan_update(
-            cube,
-            store,
-            remove_conditions,
-            ktk_cube_dataset_ids,
-            metadata,
-            df_serializer,
-            rows_outside=rows_outside,
-        )
-        return execute(write_cube_job(plan, frames))
+update_cube = _write("update_cube", _UpdateCube, "update")
 
 
 def merge_into_cube(
@@ -595,313 +403,55 @@ def merge_into_cube(
         return execute(merge_cube_job(context, data), available_cores())
 
 
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def remove_partitions(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput | Literal["all"] = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-) -> dict[str, DatasetMetadata]:
-    """
-    Remove partitions. Their files stay until :func:`cleanup_cube`.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    conditions
-        Conditions on partition columns of the cube, or their text. A condition on a column is ignored in
-        datasets that are not partitioned by it: they lose rows with all its values, which is a warning unless
-        they are named. One that joins several columns by ``|`` is an error if a
-        dataset is partitioned by some of them only. ``"all"`` removes all partitions; without conditions that
-        is done as well, with a warning.
-    datasets, ktk_cube_dataset_ids
-        Datasets concerned; all by default.
-    metadata
-        Metadata to set by dataset id.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of all datasets of the cube.
-
-    Raises
-    ------
-    ValueError
-        For conditions on other columns, and for unknown datasets.
-    """
-    return execute(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
+remove_partitions = _eager("remove_partitions", RemovePartitions[StoreInput])
 
 
-def query_cube(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    as_of: CubeAsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-    progress: bool = False,
-) -> list[pd.DataFrame]:
-    """
-    Query a cube as if it were one DataFrame.
+@attrs.frozen
+class _QueryFrames(QueryFrames[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
-    Cells come from the seed, all other datasets add columns to them ("Query System" in the specification).
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    conditions
-        Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`, or their
-        text: ``"TEMP > 10 & DAY >= 2024-01-05"``; see
-        :meth:`~kartothek_cube.core.cube.conditions.Conjunction.from_string`.
-    datasets
-        Ids of the datasets to join, or a dict of id to metadata; by default all of the cube.
-    dimension_columns
-        Dimensions of the result, in sort order; by default all. Fewer dimensions project the cube.
-    partition_by
-        Indexed columns by whose values the result is split.
-    payload_columns
-        Columns to read; by default all.
-    as_of
-        Version of the cube (:func:`list_cube_history`) or point in time: the cube is read in that state,
-        which is kept until a cleanup (:func:`keep_cube_history`). Or a dict of dataset id to version or time,
-        for some of the datasets. By default, the cube is read as it is now.
-    dtype_backend
-        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They do
-        not depend on the values. By default, types are those of NumPy as far as possible.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
+@attrs.frozen
+class _QueryFrame(QueryFrame[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
-    Returns
-    -------
-    list of pandas.DataFrame
-        One frame per group with rows, sorted by the values of ``partition_by``; without it one frame, or none
-        if nothing matches (:func:`query_cube_df` always returns one). Columns are sorted by name, rows by
-        dimension and partition columns. A column has the same type in all frames (:ref:`types`). Dates are
-        ``datetime64[ns]``; a column with dates that this cannot hold (before 1677-09-22 or after 2262-04-11)
-        is ``datetime64[s]`` in all frames.
 
-    Raises
-    ------
-    ValueError
-        For unknown or unindexed columns, unknown datasets, and projections that would lose rows.
-    TypeError
-        If a condition has a value of the wrong type.
-    """
-    with progress_bar("query", progress):
-        plan = plan_frames(
-            cube,
-            store,
-            conditions,
-            datasets,
-            dimension_columns,
-            partition_by,
-            payload_columns,
-            as_of=as_of,
-            dtype_backend=dtype_backend,
-        )
+def _query_frames(query: _QueryFrames) -> list[pd.DataFrame]:
+    with progress_bar("query", query.progress):
+        plan = query.plan()
         task = plan.single_task()
         tasks = [] if task is None else [task]
         parts = execute(query_job(plan, tasks, run_frames))
         return list(chain.from_iterable(parts))
 
 
-def query_cube_df(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    columns: str | Iterable[str] | None = None,
-    limit: int | None = None,
-    as_of: CubeAsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-    progress: bool = False,
-) -> pd.DataFrame:
-    """
-    Query a cube into one DataFrame, which has no rows if nothing matches.
-
-    Parameters
-    ----------
-    cube, store, conditions, datasets, dimension_columns, as_of, dtype_backend, progress
-        As in :func:`query_cube`.
-    payload_columns, columns
-        Columns to read, by default all; ``columns`` is the shorter name. The frame has the dimensions and the
-        partition columns first, unless they are named as well, and then these columns in this order.
-    limit
-        Largest number of rows. Partitions are read one after the other until there are as many: which rows
-        these are depends on how the cube is stored. They are sorted as usual.
-
-    Returns
-    -------
-    pandas.DataFrame
-        If nothing matches, with all columns and the types of the schema.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`query_cube`; also for a negative limit.
-
-    Examples
-    --------
-    >>> from kartothek_cube.core.cube.conditions import C
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = {"AVG_TEMP": [8, 7], "CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"]}
-    >>> _ = build_cube(pd.DataFrame(cities), cube, store)
-    >>> query_cube_df(cube, store, limit=1)
-       CITY COUNTRY_CODE  AVG_TEMP
-    0  Bonn           DE         7
-    >>> query_cube_df(cube, store, C("AVG_TEMP") > 30).dtypes["AVG_TEMP"]
-    dtype('int64')
-    """
-    with progress_bar("query", progress):
-        plan = plan_table(
-            cube,
-            store,
-            conditions,
-            datasets,
-            dimension_columns,
-            payload_columns,
-            columns=columns,
-            limit=limit,
-            as_of=as_of,
-            dtype_backend=dtype_backend,
-        )
-        if limit is not None:
-            return frames_of_result(plan.context, [execute(query_table_job(plan, limit))])[0]
+def _query_frame(query: _QueryFrame) -> pd.DataFrame:
+    with progress_bar("query", query.progress):
+        plan = query.plan()
+        if query.limit is not None:
+            return frames_of_result(plan.context, [execute(query_table_job(plan, query.limit))])[0]
         (frame,) = execute(query_job(plan, [plan.single_task()], run_single_frame))
         return frame
 
 
-def delete_cube(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> None:
-    """
-    Delete a cube or some of its datasets.
-
-    Files that belong to no state of a dataset, such as replaced indices and those of failed writes, stay
-    until :func:`cleanup_cube` deletes them, which is possible before and after. A deletion that was
-    interrupted is repeated.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets
-        Ids, or a dict of id to metadata; by default all datasets of the cube.
-    """
-    execute(delete_cube_job(cube, store, datasets))
+query_cube = facade(__name__, "query_cube", _QueryFrames, _query_frames, types=_TYPES)
+query_cube_df = facade(__name__, "query_cube_df", _QueryFrame, _query_frame, types=_TYPES)
 
 
-def copy_cube(
-    cube: Cube,
-    src_store: StoreInput,
-    tgt_store: StoreInput,
-    overwrite: bool = False,
-    datasets: DatasetsInput = None,
-    renamed_cube_prefix: str | None = None,
-    renamed_datasets: Mapping[str, str] | None = None,
-    *,
-    progress: bool = False,
-) -> None:
-    """
-    Copy a cube from one store to another.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    src_store, tgt_store
-        Stores, factories or URLs; must not be the same store.
-    overwrite
-        Whether datasets that exist in the target are replaced.
-    datasets
-        Ids, or a dict of id to metadata; by default all datasets of the cube.
-    renamed_cube_prefix
-        Prefix of the copy; the same by default.
-    renamed_datasets
-        Old to new ids of renamed datasets.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-
-    Raises
-    ------
-    ValueError
-        If the stores are the same, or the target would not be a valid cube.
-    RuntimeError
-        If a dataset is missing in the source, or exists in the target and ``overwrite`` is not set.
-    """
-    with progress_bar("copy", progress):
-        plan = plan_copy(
-            cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-        )
-        execute(copy_cube_job(plan))
+@attrs.frozen
+class _CopyCube(CopyCube[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
-def collect_stats(
-    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, progress: bool = False
-) -> dict[str, dict[str, int]]:
-    """
-    Count what is stored.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets
-        Ids, or a dict of id to metadata; by default all datasets of the cube.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-
-    Returns
-    -------
-    dict
-        Dataset id to ``blobsize`` (bytes of data files), ``files``, ``partitions`` (different values of the
-        partition keys) and ``rows`` (in files, hidden ones included).
-    """
-    with progress_bar("stats", progress):
-        return execute(collect_stats_job(cube, store, datasets))
+@attrs.frozen
+class _CollectStats(CollectStats[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
 
-def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
-    """
-    Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
-
-    Older states, and files that only they have, are deleted unless the retention or
-    :func:`keep_cube_history` keeps them; the log says how many.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    retention
-        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
-        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
-        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
-        all older states; a write that still needs them gets a ConcurrentWriteError.
-    """
-    execute(cube_garbage_job(cube, store, retention))
+delete_cube = _eager("delete_cube", DeleteCube[StoreInput])
+copy_cube = _eager("copy_cube", _CopyCube, "copy")
+collect_stats = _eager("collect_stats", _CollectStats, "stats")
+cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
 
 
 def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:
@@ -1082,77 +632,12 @@ def rollback_cube(
     return history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
 
 
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def compact_cube(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    min_files: int = 2,
-    progress: bool = False,
-    datasets: str | Iterable[str] | None = None,
-) -> dict[str, dict[str, int]]:
-    """
-    Merge the files of each physical partition into one, without cells that newer files hide.
+@attrs.frozen
+class _CompactCube(CompactCube[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
-    Results of queries stay the same. Each dataset is compacted by one commit; concurrent appends are allowed
-    and stay newer. The old files stay until :func:`cleanup_cube`.
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    conditions
-        Conditions on partition columns of the cube that select partitions; by default all.
-    datasets, ktk_cube_dataset_ids
-        Datasets concerned; all by default.
-    df_serializer
-        How files are written; Parquet with ZSTD by default.
-    min_files
-        Partitions with fewer files are left as they are. With 1, files that were written before a change of
-        the schema (:doc:`/schema_evolution`) are rewritten with the current columns as well.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-
-    Returns
-    -------
-    dict
-        Dataset id to the number of examined ``partitions``, and their ``files_before``,
-        ``files_after``, ``bytes_before``, ``bytes_after``, ``rows_before`` and ``rows_after``.
-
-    Raises
-    ------
-    ValueError
-        For conditions on other columns, and unknown datasets.
-    ConcurrentWriteError
-        A concurrent writer replaced or removed files, or dropped, renamed or widened columns. That dataset is
-        as it was: repeat the call.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [336, 126]})
-    >>> _ = build_cube(cities, cube, store)
-    >>> _ = append_to_cube(cities.tail(1).assign(PEOPLE=127), cube, store)
-    >>> counts = compact_cube(cube, store)["seed"]
-    >>> counts["files_before"], counts["files_after"], counts["rows_before"], counts["rows_after"]
-    (2, 1, 3, 2)
-    """
-    # imported when needed, as in other rare operations: importing this module stays quick
-    from kartothek_cube.io_components.maintenance.compact import compact_cube_job
-
-    job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
-    with progress_bar("compact", progress):
-        return execute(job, available_cores())
+compact_cube = _eager("compact_cube", _CompactCube, "compact")
 
 
 def publish_cube(
@@ -1228,69 +713,12 @@ def publish_cube(
         return execute(job, available_cores())
 
 
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def verify_cube(
-    cube: Cube,
-    store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    *,
-    deep: bool = True,
-    progress: bool = False,
-    datasets: str | Iterable[str] | None = None,
-) -> Report:
-    """
-    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
+@attrs.frozen
+class _VerifyCube(VerifyCube[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
-    In addition to :func:`~kartothek_cube.io.eager.verify_dataset`: the seed exists, types agree, a payload
-    column belongs to one dataset, rows are sorted by cell, keys are not null, all indices of the cube exist,
-    and no cell of the seed is in several partitions.
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets, ktk_cube_dataset_ids
-        Datasets concerned; all by default.
-    deep
-        Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
-        the data.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-
-    Returns
-    -------
-    Report
-        ``report.ok`` is True without problems; ``report.problems`` also say what to do.
-
-    Raises
-    ------
-    ValueError
-        There is no such cube or dataset.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import build_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> dataset = build_cube(cities, cube, store)["seed"]
-    >>> verify_cube(cube, store).ok
-    True
-    >>> store.delete(dataset.indices["CITY"].index_storage_key)
-    >>> repair_cube(cube, store)  # doctest: +ELLIPSIS
-    no problems in 1 dataset, 2 files, 2 rows, 1 index
-    repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
-    """
-    from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
-
-    job = verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep)
-    with progress_bar("verify", progress):
-        return execute(job, available_cores())
+verify_cube = _eager("verify_cube", _VerifyCube, "verify")
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")

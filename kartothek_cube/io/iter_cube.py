@@ -19,42 +19,36 @@ Examples
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import chain
-from typing import Literal
+from typing import ParamSpec
 
 import pandas as pd
 
-from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
-from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task, execute, iter_results
-from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.facade import Operation, facade, plan_job
+from kartothek_cube.io_components.job import Answer, execute, iter_results
+from kartothek_cube.io_components.maintenance.compact import CompactCube
+from kartothek_cube.io_components.maintenance.copy import CopyCube
+from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
+from kartothek_cube.io_components.maintenance.stats import CollectStats
+from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_frames
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
-from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
-from kartothek_cube.io_components.verify.report import Report
-from kartothek_cube.io_components.write.cube_plan import (
-    declared_ids,
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_update,
+from kartothek_cube.io_components.verify.verify_cube import VerifyCube
+from kartothek_cube.io_components.write.cube_writes import (
+    AppendParts,
+    BuildParts,
+    CubeWrite,
+    ExtendParts,
+    RemovePartitions,
+    UpdateCube,
 )
-from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata, iter_elements
-from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, RowsOutside, SchemaMode
+from kartothek_cube.io_components.write.validation import CubeElement, iter_elements
+from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_tasks import write_part
-from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
     "append_to_cube__iter",
@@ -73,285 +67,63 @@ __all__ = (
 )
 
 
-def _write(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, DatasetMetadata]:
-    return execute(write_job(plan, iter_elements(data), write_part))
+P = ParamSpec("P")
+
+_TYPES = {"DataT": "Iterable[CubeElement]", "StoreT": "StoreInput"}
+_INPUT = (
+    "``data`` is an iterable. Each element is checked and written before the next one is taken; the cube "
+    "appears, or changes, at the end."
+)
 
 
-def _query(plan: PhysicalPlan) -> Iterator[pd.DataFrame]:
+def _write(
+    name: str, write: Callable[P, CubeWrite[Iterable[CubeElement]]]
+) -> Callable[P, dict[str, DatasetMetadata]]:
+    """The façade of a write that holds one part of the input in memory."""
+
+    def run(write: CubeWrite[Iterable[CubeElement]]) -> dict[str, DatasetMetadata]:
+        return execute(write_job(write.plan(), iter_elements(write.data), write_part))
+
+    return facade(__name__, name, write, run, _INPUT, _TYPES)
+
+
+def _iter(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, Answer]:
+    """The façade that runs one task of a job at a time."""
+
+    def run(operation: Operation[Answer]) -> Answer:
+        job = plan_job(operation)
+        # tasks that take the time do not exceed one thread either
+        with limit_threads(1) if job.is_parallel else nullcontext():
+            return execute(job)
+
+    return facade(__name__, name, operation, run, "One task runs at a time.", _TYPES)
+
+
+def _query(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFrame]:
+    plan = query.plan()
     return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
 
 
-def _execute_in_order(job: Job[Context, Task, Result, Answer]) -> Answer:
-    """Run a job on one thread, which its tasks do not exceed either."""
-    with limit_threads(1):
-        return execute(job)
-
-
-# -- generated by tools/make_facades.py from tools/facades.toml; do not edit -------------------------------
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def build_cube__iter(
-    data: Iterable[CubeElement],
-    cube: Cube,
-    store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-) -> dict[str, DatasetMetadata]:
-    """
-    Store a new cube.
-
-    See :func:`kartothek_cube.io.eager_cube.build_cube`. ``data`` is an iterable of DataFrames (for the seed),
-    dicts of dataset id to DataFrame, and None; cells are unique within an element. Each element is checked
-    and written before the next one is taken, and the cube appears at the end. ``datasets`` (or
-    ``ktk_cube_dataset_ids``) are the ids that may occur in ``data``, by default the seed.
-    """
-    plan = plan_build(
-        cube,
-        store,
-        declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset]),
-        metadata,
-        overwrite,
-        partition_on,
-        df_serializer,
-    )
-    return _write(plan, data)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
-def extend_cube__iter(
-    data: Iterable[CubeElement],
-    cube: Cube,
-    store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-) -> dict[str, DatasetMetadata]:
-    """
-    Add datasets, and with them columns, to a cube.
-
-    See :func:`kartothek_cube.io.eager_cube.extend_cube`. ``data`` is as in :func:`build_cube__iter`;
-    ``datasets`` (or ``ktk_cube_dataset_ids``) are the ids that may occur in ``data``.
-    """
-    plan = plan_extend(
-        cube, store, declared_ids(ktk_cube_dataset_ids), metadata, overwrite, partition_on, df_serializer
-    )
-    return _write(plan, data)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
-def append_to_cube__iter(
-    data: Iterable[CubeElement],
-    cube: Cube,
-    store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    unique_cells: bool = False,
-    schema_mode: SchemaMode = "strict",
-    datasets: str | Iterable[str] | None = None,
-) -> dict[str, DatasetMetadata]:
-    """
-    Add partitions to datasets of a cube.
-
-    See :func:`kartothek_cube.io.eager_cube.append_to_cube`. ``data`` is as in :func:`build_cube__iter`;
-    ``datasets`` (or ``ktk_cube_dataset_ids``) are the ids that may occur in ``data``. A dataset without rows
-    in the input stays as it is.
-    """
-    plan = plan_append(
-        cube,
-        store,
-        declared_ids(ktk_cube_dataset_ids),
-        metadata,
-        df_serializer,
-        schema_mode,
-        unique_cells=unique_cells,
-    )
-    return _write(plan, data)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
-def update_cube__iter(
-    data: Iterable[CubeElement],
-    cube: Cube,
-    store: StoreInput,
-    remove_conditions: ConditionsInput | Literal["all"],
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-    rows_outside: RowsOutside = "raise",
-) -> dict[str, DatasetMetadata]:
-    """
-    Remove partitions of datasets and add others, in one commit per dataset.
-
-    See :func:`kartothek_cube.io.eager_cube.update_cube`. ``data`` is as in :func:`build_cube__iter`. Removal
-    and input of a dataset are one commit.
-    """
-    plan = plan_update(
-        cube,
-        store,
-        remove_conditions,
-        ktk_cube_dataset_ids,
-        metadata,
-        df_serializer,
-        rows_outside=rows_outside,
-    )
-    return _write(plan, data)
-
-
-def query_cube__iterator(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    as_of: CubeAsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-) -> Iterator[pd.DataFrame]:
-    """
-    Query a cube as if it were one DataFrame.
-
-    See :func:`kartothek_cube.io.eager_cube.query_cube`. The call plans the query and raises what is wrong
-    with it; the files of a group are read when its frame is taken, or before if the store is remote. For the
-    types of groups, footers of files are read when it is planned.
-    """
-    plan = plan_frames(
-        cube,
-        store,
-        conditions,
-        datasets,
-        dimension_columns,
-        partition_by,
-        payload_columns,
-        as_of=as_of,
-        dtype_backend=dtype_backend,
-    )
-    return _query(plan)
-
-
-#: the same name as those of the other functions
+build_cube__iter = _write("build_cube__iter", BuildParts[Iterable[CubeElement], StoreInput])
+extend_cube__iter = _write("extend_cube__iter", ExtendParts[Iterable[CubeElement], StoreInput])
+append_to_cube__iter = _write("append_to_cube__iter", AppendParts[Iterable[CubeElement], StoreInput])
+update_cube__iter = _write("update_cube__iter", UpdateCube[Iterable[CubeElement], StoreInput])
+query_cube__iterator = facade(
+    __name__,
+    "query_cube__iterator",
+    QueryFrames[StoreInput],
+    _query,
+    "The call plans the query and raises what is wrong with it; the files of a group are read when its "
+    "frame is taken, or before if the store is remote. For the types of groups, footers of files are "
+    "read when it is planned.",
+    _TYPES,
+)
+# the same name as those of the other functions
 query_cube__iter = query_cube__iterator
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def remove_partitions__iter(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput | Literal["all"] = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-) -> dict[str, DatasetMetadata]:
-    """
-    Remove partitions.
-
-    See :func:`kartothek_cube.io.eager_cube.remove_partitions`. This function does the same, without
-    ``progress``.
-    """
-    job = remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return execute(job)
-
-
-def delete_cube__iter(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> None:
-    """
-    Delete a cube or some of its datasets.
-
-    See :func:`kartothek_cube.io.eager_cube.delete_cube`. This function does the same, without ``progress``.
-    """
-    execute(delete_cube_job(cube, store, datasets))
-
-
-def cleanup_cube__iter(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
-    """
-    Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
-
-    See :func:`kartothek_cube.io.eager_cube.cleanup_cube`. This function does the same, without ``progress``.
-    """
-    execute(cube_garbage_job(cube, store, retention))
-
-
-def copy_cube__iter(
-    cube: Cube,
-    src_store: StoreInput,
-    tgt_store: StoreInput,
-    overwrite: bool = False,
-    datasets: DatasetsInput = None,
-    renamed_cube_prefix: str | None = None,
-    renamed_datasets: Mapping[str, str] | None = None,
-) -> None:
-    """
-    Copy a cube from one store to another.
-
-    See :func:`kartothek_cube.io.eager_cube.copy_cube`. This function does the same, without ``progress``.
-    """
-    plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-    execute(copy_cube_job(plan))
-
-
-def collect_stats__iter(
-    cube: Cube, store: StoreInput, datasets: DatasetsInput = None
-) -> dict[str, dict[str, int]]:
-    """
-    Count what is stored.
-
-    See :func:`kartothek_cube.io.eager_cube.collect_stats`. This function does the same, without ``progress``.
-    """
-    return execute(collect_stats_job(cube, store, datasets))
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def compact_cube__iter(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    min_files: int = 2,
-    datasets: str | Iterable[str] | None = None,
-) -> dict[str, dict[str, int]]:
-    """
-    Merge the files of each physical partition into one, without cells that newer files hide.
-
-    See :func:`kartothek_cube.io.eager_cube.compact_cube`. One partition is compacted at a time.
-    """
-    from kartothek_cube.io_components.maintenance.compact import compact_cube_job
-
-    job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
-    return _execute_in_order(job)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def verify_cube__iter(
-    cube: Cube,
-    store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    *,
-    deep: bool = True,
-    datasets: str | Iterable[str] | None = None,
-) -> Report:
-    """
-    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
-
-    See :func:`kartothek_cube.io.eager_cube.verify_cube`. One task runs at a time.
-    """
-    from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
-
-    job = verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep)
-    return _execute_in_order(job)
+remove_partitions__iter = _iter("remove_partitions__iter", RemovePartitions[StoreInput])
+delete_cube__iter = _iter("delete_cube__iter", DeleteCube[StoreInput])
+copy_cube__iter = _iter("copy_cube__iter", CopyCube[StoreInput])
+collect_stats__iter = _iter("collect_stats__iter", CollectStats[StoreInput])
+cleanup_cube__iter = _iter("cleanup_cube__iter", CleanupCube[StoreInput])
+compact_cube__iter = _iter("compact_cube__iter", CompactCube[StoreInput])
+verify_cube__iter = _iter("verify_cube__iter", VerifyCube[StoreInput])

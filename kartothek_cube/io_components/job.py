@@ -1,6 +1,6 @@
 """Operations as data: a shared context, independent tasks, and the step that gives the answer.
 
-Every operation is a function that returns a :class:`Job`; a façade is an executor of jobs. Tasks may run
+Every operation is a class that plans a :class:`Job`; a façade is an executor of jobs. Tasks may run
 anywhere, any number of times and in any order: they read and write data files, never the state of a dataset.
 The last step is the only one that changes state, by one atomic commit per dataset, and is safe to repeat.
 """
@@ -54,6 +54,8 @@ class Job(Generic[Context, Task, Result, Answer]):
     prepare: Callable[[], None] | None = None
     #: names of the steps prepare, run and finish in graphs
     steps: tuple[str, str, str] = ("prepare", "run", "finish")
+    #: whether the tasks take the time, so that a process runs several at once if it may
+    is_parallel: bool = False
     #: files that the tasks read, for progress bars
     files: int = 0
 

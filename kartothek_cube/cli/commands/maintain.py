@@ -120,7 +120,7 @@ def copy(
     """Copy the cube to another store."""
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
-    from kartothek_cube.io_components.maintenance.copy import plan_copy
+    from kartothek_cube.io_components.maintenance.copy import CopyCube
 
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
@@ -132,7 +132,7 @@ def copy(
     replaced = sorted(selected & _existing_ids(state, target)) if overwrite else []
     try:
         # before anything is deleted: two names may refer to the same store
-        plan_copy(state.cube, state.store, target, overwrite, selected)
+        CopyCube(state.cube, state.store, target, overwrite, selected).plan()
         if replaced:
             confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {mask_store(tgt_store)}?", yes)
             if cleanup:

@@ -19,48 +19,42 @@ Examples
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
 
+import attrs
 from dask.bag import Bag
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
-from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_bag, results_as_bag
-from kartothek_cube.io.dask.common_cube import as_factory, check_blocksize
-from kartothek_cube.io_components.maintenance.compact import compact_cube_job
-from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io.dask.common_cube import (
+    TYPES,
+    CleanupCubeBlocks,
+    CollectStatsBlocks,
+    tasks_note,
+    with_factories,
+)
+from kartothek_cube.io_components.facade import Operation, facade, plan_job
+from kartothek_cube.io_components.maintenance.compact import CompactCube
+from kartothek_cube.io_components.maintenance.copy import CopyCube
+from kartothek_cube.io_components.maintenance.garbage import DeleteCube
+from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_frame_blocks
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
-from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import batched
-from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
-from kartothek_cube.io_components.write.cube_plan import (
-    declared_ids,
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_update,
+from kartothek_cube.io_components.verify.verify_cube import VerifyCube
+from kartothek_cube.io_components.write.cube_writes import (
+    AppendParts,
+    BuildParts,
+    CubeWrite,
+    ExtendParts,
+    RemovePartitions,
+    UpdateCube,
 )
-from kartothek_cube.io_components.write.validation import CubeMetadata
-from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
-from kartothek_cube.io_components.write.write_plan import (
-    CubeWritePlan,
-    RowsOutside,
-    SchemaMode,
-    with_write_id,
-)
+from kartothek_cube.io_components.write.write_commit import write_job
+from kartothek_cube.io_components.write.write_plan import RowsOutside, with_write_id
 from kartothek_cube.io_components.write.write_tasks import write_parts
-from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
     "append_to_cube_from_bag",
@@ -78,315 +72,107 @@ __all__ = (
 )
 
 
-def _write(plan: CubeWritePlan, data: Bag) -> Bag:
-    """Write each partition of the bag in one task, then commit."""
-    if not isinstance(data, Bag):
-        raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
-    partitions = [TaskRef((data.name, i)) for i in range(data.npartitions)]
-    return answer_as_bag(write_job(with_write_id(plan), partitions, write_parts), [data])
+P = ParamSpec("P")
+
+_TYPES = {**TYPES, "DataT": "Bag"}
 
 
-def _query(plan: PhysicalPlan, blocksize: int) -> Bag:
-    blocks = batched(plan.tasks(), blocksize)
+def _write(name: str, write: Callable[P, CubeWrite[Bag]], note: str = "") -> Callable[P, Bag]:
+    """The façade of a write: one task per partition of the bag, then a commit."""
+
+    def run(write: CubeWrite[Bag]) -> Bag:
+        plan, data = with_factories(write).plan(), write.data
+        if not isinstance(data, Bag):
+            raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
+        partitions = [TaskRef((data.name, i)) for i in range(data.npartitions)]
+        return answer_as_bag(write_job(with_write_id(plan), partitions, write_parts), [data])
+
+    input_note = (
+        "``data`` is a bag. One task checks and writes each partition of the bag, the last one commits "
+        "the cube. The only element of the bag that is returned are the datasets."
+    )
+    return facade(__name__, name, write, run, f"{input_note} {note}".strip(), _TYPES)
+
+
+def _bag(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Bag]:
+    """The façade whose functions return a bag with the answer of a job."""
+
+    def run(operation: Operation[Any]) -> Bag:
+        return answer_as_bag(plan_job(with_factories(operation)))
+
+    note = f"The only element of the bag is the result. {tasks_note(name)}".strip()
+    return facade(__name__, name, operation, run, note, _TYPES)
+
+
+def _bag_of_results(name: str, operation: Callable[P, Operation[None]]) -> Callable[P, Bag]:
+    """The façade whose functions return a bag with a None for each task."""
+
+    def run(operation: Operation[None]) -> Bag:
+        return results_as_bag(plan_job(with_factories(operation)))
+
+    return facade(
+        __name__, name, operation, run, f"The elements of the bag are None. {tasks_note(name)}", _TYPES
+    )
+
+
+@attrs.frozen
+class _UpdateCube(UpdateCube[Bag, StoreFactoryInput]):
+    # kartothek's default
+    rows_outside: RowsOutside = attrs.field(default="warn", kw_only=True)
+
+
+@attrs.frozen
+class _QueryFrames(QueryFrames[StoreFactoryInput]):
+    blocksize: int = 1
+
+
+# kartothek has the block size at another position than in the other façades; fields that are declared again
+# come last
+
+
+@attrs.frozen
+class _DeleteCube(DeleteCube[StoreFactoryInput]):
+    blocksize: int = 100
+    datasets: DatasetsInput = None
+
+
+@attrs.frozen
+class _CopyCube(CopyCube[StoreFactoryInput]):
+    blocksize: int = 100
+    overwrite: bool = False
+    datasets: DatasetsInput = None
+    renamed_cube_prefix: str | None = attrs.field(default=None, kw_only=True)
+    renamed_datasets: Mapping[str, str] | None = attrs.field(default=None, kw_only=True)
+
+
+def _query(query: _QueryFrames) -> Bag:
+    query = with_factories(query)
+    plan = query.plan()
+    blocks = batched(plan.tasks(), query.blocksize)
     return results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)
 
 
-# -- generated by tools/make_facades.py from tools/facades.toml; do not edit -------------------------------
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def build_cube_from_bag(
-    data: Bag,
-    cube: Cube,
-    store: StoreFactoryInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-) -> Bag:
-    """
-    Store a new cube.
-
-    See :func:`kartothek_cube.io.eager_cube.build_cube`. ``data`` is a bag of DataFrames (for the seed), dicts
-    of dataset id to DataFrame, and None; cells are unique within an element. One task checks and writes each
-    partition of the bag, the last one commits the cube. ``store`` is a factory, a directory or a URL.
-    ``datasets`` (or ``ktk_cube_dataset_ids``) are the ids that may occur in ``data``, by default the seed.
-    """
-    store = as_factory(store)
-    plan = plan_build(
-        cube,
-        store,
-        declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset]),
-        metadata,
-        overwrite,
-        partition_on,
-        df_serializer,
-    )
-    return _write(plan, data)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
-def extend_cube_from_bag(
-    data: Bag,
-    cube: Cube,
-    store: StoreFactoryInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-) -> Bag:
-    """
-    Add datasets, and with them columns, to a cube.
-
-    See :func:`kartothek_cube.io.eager_cube.extend_cube`. ``data`` and ``store`` are as in
-    :func:`build_cube_from_bag`; ``datasets`` (or ``ktk_cube_dataset_ids``) are the ids that may occur in
-    ``data``. The only element of the result are the datasets that were written.
-    """
-    store = as_factory(store)
-    plan = plan_extend(
-        cube, store, declared_ids(ktk_cube_dataset_ids), metadata, overwrite, partition_on, df_serializer
-    )
-    return _write(plan, data)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
-def append_to_cube_from_bag(
-    data: Bag,
-    cube: Cube,
-    store: StoreFactoryInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    unique_cells: bool = False,
-    schema_mode: SchemaMode = "strict",
-    datasets: str | Iterable[str] | None = None,
-) -> Bag:
-    """
-    Add partitions to datasets of a cube.
-
-    See :func:`kartothek_cube.io.eager_cube.append_to_cube`. ``data`` and ``store`` are as in
-    :func:`build_cube_from_bag`; ``datasets`` (or ``ktk_cube_dataset_ids``) are the ids that may occur in
-    ``data``. The only element of the result are the datasets that were written. A dataset without rows in the
-    input stays as it is.
-    """
-    store = as_factory(store)
-    plan = plan_append(
-        cube,
-        store,
-        declared_ids(ktk_cube_dataset_ids),
-        metadata,
-        df_serializer,
-        schema_mode,
-        unique_cells=unique_cells,
-    )
-    return _write(plan, data)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
-def update_cube_from_bag(
-    data: Bag,
-    cube: Cube,
-    store: StoreFactoryInput,
-    remove_conditions: ConditionsInput | Literal["all"],
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-    rows_outside: RowsOutside = "warn",
-) -> Bag:
-    """
-    Remove partitions of datasets and add others, in one commit per dataset.
-
-    See :func:`kartothek_cube.io.eager_cube.update_cube`. ``data`` and ``store`` are as in
-    :func:`build_cube_from_bag`. The only element of the result are the updated datasets. By default,
-    ``rows_outside`` is ``"warn"``: kartothek appends such rows. Removal and input of a dataset are one
-    commit.
-    """
-    store = as_factory(store)
-    plan = plan_update(
-        cube,
-        store,
-        remove_conditions,
-        ktk_cube_dataset_ids,
-        metadata,
-        df_serializer,
-        rows_outside=rows_outside,
-    )
-    return _write(plan, data)
-
-
-def query_cube_bag(
-    cube: Cube,
-    store: StoreFactoryInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    blocksize: int = 1,
-    *,
-    as_of: CubeAsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-) -> Bag:
-    """
-    Query a cube as if it were one DataFrame.
-
-    See :func:`kartothek_cube.io.eager_cube.query_cube`. ``store`` is a factory, a directory or a URL. The
-    query is planned when the graph is built: headers and indices are read then, files in tasks. Elements are
-    frames, ``blocksize`` groups in each partition of the bag.
-    """
-    store = as_factory(store)
-    check_blocksize(blocksize)
-    plan = plan_frames(
-        cube,
-        store,
-        conditions,
-        datasets,
-        dimension_columns,
-        partition_by,
-        payload_columns,
-        as_of=as_of,
-        dtype_backend=dtype_backend,
-    )
-    return _query(plan, blocksize)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def remove_partitions_bag(
-    cube: Cube,
-    store: StoreFactoryInput,
-    conditions: ConditionsInput | Literal["all"] = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    *,
-    datasets: str | Iterable[str] | None = None,
-) -> Bag:
-    """
-    Remove partitions.
-
-    See :func:`kartothek_cube.io.eager_cube.remove_partitions`. ``store`` is a factory, a directory or a URL.
-    The only element of the bag is its result.
-    """
-    store = as_factory(store)
-    job = remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return answer_as_bag(job)
-
-
-def delete_cube_bag(
-    cube: Cube, store: StoreFactoryInput, blocksize: int = 100, datasets: DatasetsInput = None
-) -> Bag:
-    """
-    Delete a cube or some of its datasets.
-
-    See :func:`kartothek_cube.io.eager_cube.delete_cube`. ``store`` is a factory, a directory or a URL. The
-    elements of the bag are None. Headers are deleted first, then ``blocksize`` files per task.
-    """
-    store = as_factory(store)
-    check_blocksize(blocksize)
-    return results_as_bag(delete_cube_job(cube, store, datasets, blocksize))
-
-
-def cleanup_cube_bag(
-    cube: Cube, store: StoreFactoryInput, blocksize: int = 100, *, retention: timedelta | None = None
-) -> Bag:
-    """
-    Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
-
-    See :func:`kartothek_cube.io.eager_cube.cleanup_cube`. ``store`` is a factory, a directory or a URL. The
-    elements of the bag are None. Garbage is listed when the graph is built, ``blocksize`` files are deleted
-    per task.
-    """
-    store = as_factory(store)
-    check_blocksize(blocksize)
-    return results_as_bag(cube_garbage_job(cube, store, retention, blocksize))
-
-
-def copy_cube_bag(
-    cube: Cube,
-    src_store: StoreFactoryInput,
-    tgt_store: StoreFactoryInput,
-    blocksize: int = 100,
-    overwrite: bool = False,
-    datasets: DatasetsInput = None,
-    *,
-    renamed_cube_prefix: str | None = None,
-    renamed_datasets: Mapping[str, str] | None = None,
-) -> Bag:
-    """
-    Copy a cube from one store to another.
-
-    See :func:`kartothek_cube.io.eager_cube.copy_cube`. Stores are factories, directories or URLs. The only
-    element of the bag is None. Arguments are checked when the graph is built; to tell the stores apart, a key
-    is put and deleted. Each task copies ``blocksize`` files, the last one commits the datasets.
-    """
-    src_store = as_factory(src_store)
-    tgt_store = as_factory(tgt_store)
-    check_blocksize(blocksize)
-    plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-    return answer_as_bag(copy_cube_job(plan, blocksize))
-
-
-def collect_stats_bag(
-    cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
-) -> Bag:
-    """
-    Count what is stored.
-
-    See :func:`kartothek_cube.io.eager_cube.collect_stats`. ``store`` is a factory, a directory or a URL. The
-    only element of the bag is its result. Each task reads the footers of ``blocksize`` files.
-    """
-    store = as_factory(store)
-    check_blocksize(blocksize)
-    return answer_as_bag(collect_stats_job(cube, store, datasets, blocksize))
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def compact_cube_bag(
-    cube: Cube,
-    store: StoreFactoryInput,
-    conditions: ConditionsInput = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    min_files: int = 2,
-    datasets: str | Iterable[str] | None = None,
-) -> Bag:
-    """
-    Merge the files of each physical partition into one, without cells that newer files hide.
-
-    See :func:`kartothek_cube.io.eager_cube.compact_cube`. ``store`` is a factory, a directory or a URL. The
-    only element of the bag is its result. The partitions to compact are chosen when the graph is built; each
-    task compacts one.
-    """
-    store = as_factory(store)
-    job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
-    return answer_as_bag(job)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
-def verify_cube_bag(
-    cube: Cube,
-    store: StoreFactoryInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    *,
-    deep: bool = True,
-    datasets: str | Iterable[str] | None = None,
-) -> Bag:
-    """
-    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
-
-    See :func:`kartothek_cube.io.eager_cube.verify_cube`. ``store`` is a factory, a directory or a URL. The
-    only element of the bag is its result. Headers and the existence of files are checked when the graph is
-    built, the files in tasks.
-    """
-    store = as_factory(store)
-    job = verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep)
-    return answer_as_bag(job)
+build_cube_from_bag = _write("build_cube_from_bag", BuildParts[Bag, StoreFactoryInput])
+extend_cube_from_bag = _write("extend_cube_from_bag", ExtendParts[Bag, StoreFactoryInput])
+append_to_cube_from_bag = _write("append_to_cube_from_bag", AppendParts[Bag, StoreFactoryInput])
+update_cube_from_bag = _write(
+    "update_cube_from_bag",
+    _UpdateCube,
+    'By default, ``rows_outside`` is ``"warn"``: kartothek appends such rows.',
+)
+query_cube_bag = facade(
+    __name__,
+    "query_cube_bag",
+    _QueryFrames,
+    _query,
+    "The query is planned when the graph is built: headers and indices are read then, files in tasks.",
+    _TYPES,
+    returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
+)
+remove_partitions_bag = _bag("remove_partitions_bag", RemovePartitions[StoreFactoryInput])
+delete_cube_bag = _bag_of_results("delete_cube_bag", _DeleteCube)
+cleanup_cube_bag = _bag_of_results("cleanup_cube_bag", CleanupCubeBlocks)
+copy_cube_bag = _bag("copy_cube_bag", _CopyCube)
+collect_stats_bag = _bag("collect_stats_bag", CollectStatsBlocks)
+compact_cube_bag = _bag("compact_cube_bag", CompactCube[StoreFactoryInput])
+verify_cube_bag = _bag("verify_cube_bag", VerifyCube[StoreFactoryInput])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 import attrs
 import numpy as np
@@ -22,7 +22,8 @@ from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, group_positions
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
@@ -47,11 +48,11 @@ from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 __all__ = (
+    "CompactCube",
     "CompactContext",
     "CompactResult",
     "CompactTask",
     "CompactionContext",
-    "compact_cube_job",
     "finish_compact",
     "run_compact",
 )
@@ -99,38 +100,97 @@ class CompactResult:
 # -- plan ----------------------------------------------------------------------------------------------------
 
 
-def compact_cube_job(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    min_files: int = 2,
-) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
-    """Merge the files of each physical partition with several or outdated ones, then commit all at once."""
-    if min_files < 1:
-        raise ValueError(f"min_files has to be 1 or more, got {min_files}")
-    ensure_cube(cube)
-    existing = discover_datasets(cube, store)
-    conjunction = removal_conditions(cube, conditions, existing)
-    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
-    datasets, tasks = {}, list[CompactTask]()
-    for name in cube.commit_order(names):
-        dataset = existing[name]
-        rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
-        datasets[name] = compaction_context(cube, store, dataset, df_serializer)
-        tasks += _tasks(name, cube, dataset, rows, min_files)
-    context = CompactContext(datasets, cube, store_factory(store))
-    return Job(
-        name="compact_cube",
-        description=f"compact cube {cube.uuid_prefix}",
-        context=context,
-        tasks=tasks,
-        run=run_compact,
-        finish=partial(finish_compact, context),
-        steps=("prepare", "partition", "commit"),
-        files=sum(len(task.labels) for task in tasks),
-    )
+@attrs.frozen
+class CompactCube(Generic[StoreT]):
+    """
+    Merge the files of each physical partition into one, without cells that newer files hide.
+
+    Results of queries stay the same. Each dataset is compacted by one commit; concurrent appends are allowed
+    and stay newer. The old files stay until :func:`cleanup_cube`.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    conditions
+        Conditions on partition columns of the cube that select partitions; by default all.
+    datasets, ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+    df_serializer
+        How files are written; Parquet with ZSTD by default.
+    min_files
+        Partitions with fewer files are left as they are. With 1, files that were written before a change of
+        the schema (:doc:`/schema_evolution`) are rewritten with the current columns as well.
+
+    Returns
+    -------
+    dict
+        Dataset id to the number of examined ``partitions``, and their ``files_before``,
+        ``files_after``, ``bytes_before``, ``bytes_after``, ``rows_before`` and ``rows_after``.
+
+    Raises
+    ------
+    ValueError
+        For conditions on other columns, and unknown datasets.
+    ConcurrentWriteError
+        A concurrent writer replaced or removed files, or dropped, renamed or widened columns. That dataset is
+        as it was: repeat the call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube, compact_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [336, 126]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = append_to_cube(cities.tail(1).assign(PEOPLE=127), cube, store)
+    >>> counts = compact_cube(cube, store)["seed"]
+    >>> counts["files_before"], counts["files_after"], counts["rows_before"], counts["rows_after"]
+    (2, 1, 3, 2)
+    """
+
+    cube: Cube
+    store: StoreT
+    conditions: ConditionsInput = None
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    df_serializer: DataFrameSerializer | None = None
+    min_files: int = attrs.field(default=2, kw_only=True)
+    datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[CompactContext, CompactTask, CompactResult, dict[str, dict[str, int]]]:
+        """Merge the files of partitions with several or outdated ones, then commit all at once."""
+        if self.min_files < 1:
+            raise ValueError(f"min_files has to be 1 or more, got {self.min_files}")
+        cube, store = self.cube, self.store
+        ensure_cube(cube)
+        existing = discover_datasets(cube, store)
+        conjunction = removal_conditions(cube, self.conditions, existing)
+        names = choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
+        datasets, tasks = {}, list[CompactTask]()
+        for name in cube.commit_order(names):
+            dataset = existing[name]
+            rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
+            datasets[name] = compaction_context(cube, store, dataset, self.df_serializer)
+            tasks += _tasks(name, cube, dataset, rows, self.min_files)
+        context = CompactContext(datasets, cube, store_factory(store))
+        return Job(
+            name="compact_cube",
+            description=f"compact cube {cube.uuid_prefix}",
+            context=context,
+            tasks=tasks,
+            run=run_compact,
+            finish=partial(finish_compact, context),
+            steps=("prepare", "partition", "commit"),
+            is_parallel=True,
+            files=sum(len(task.labels) for task in tasks),
+        )
 
 
 def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:

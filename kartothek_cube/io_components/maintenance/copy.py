@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Generic
 
 import attrs
 import pyarrow as pa
@@ -60,6 +61,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime import (
     batched,
@@ -72,6 +74,7 @@ from kartothek_cube.io_components.runtime import (
 from kartothek_cube.io_components.write.write_commit import commit_cube
 
 __all__ = (
+    "CopyCube",
     "DatasetCopy",
     "copy_dataset_job",
     "finish_copy",
@@ -276,56 +279,6 @@ class CopyPlan:
     overwrite: bool = False
 
 
-def plan_copy(
-    cube: Cube,
-    src_store: StoreInput,
-    tgt_store: StoreInput,
-    overwrite: bool = False,
-    datasets: DatasetsInput = None,
-    renamed_cube_prefix: str | None = None,
-    renamed_datasets: Mapping[str, str] | None = None,
-) -> CopyPlan:
-    """Check a copy of a cube; nothing is copied yet."""
-    check_reopens(tgt_store)
-    renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
-    uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
-    if is_same_store(open_blobs(src_store), open_blobs(tgt_store), uuid):
-        raise ValueError("Stores are identical but should not be: a copy needs two different stores")
-    selected = select_datasets(cube, src_store, datasets, must_exist=False)
-    _check_found(cube, src_store, selected, datasets)
-    renamed = dict(renamed_datasets or {})
-    unknown = set(renamed) - set(selected)
-    if unknown:
-        raise ValueError(
-            "renamed_datasets names datasets that are not copied: "
-            + unknown_names("dataset", unknown, selected)
-        )
-    names = {name: renamed.get(name, name) for name in selected}
-    if len(set(names.values())) < len(names):
-        raise ValueError(
-            f"renamed_datasets gives the same name to several datasets: {', '.join(sorted(names.values()))}"
-        )
-    target_cube = cube.copy(
-        uuid_prefix=renamed_cube_prefix or cube.uuid_prefix,
-        seed_dataset=names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset)),
-    )
-    existing = existing_dataset_ids(target_cube.uuid_prefix, tgt_store)
-    for name in sorted(names.values()):
-        if name in existing and not overwrite:
-            raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
-    kept = discover_datasets_unchecked(target_cube.uuid_prefix, tgt_store, existing - set(names.values()))
-    check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
-    order = cube.commit_order(selected)
-    return CopyPlan(
-        cube,
-        store_factory(src_store),
-        store_factory(tgt_store),
-        {selected[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
-        target_cube,
-        overwrite,
-    )
-
-
 def _check_found(
     cube: Cube, store: StoreInput, selected: Mapping[str, DatasetMetadata], datasets: DatasetsInput
 ) -> None:
@@ -446,15 +399,95 @@ def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:
     return {key: new for key, new in copy.keys.items() if new not in present}
 
 
-def copy_cube_job(plan: CopyPlan, blocksize: int | None = None) -> Job[CopyPlan, CopyTask, None, None]:
-    """Copy files in blocks, then schemas and headers; without block size all of it in the last step."""
-    return Job(
-        name="copy_cube",
-        description=f"copy cube {plan.cube.uuid_prefix}",
-        context=plan,
-        tasks=[] if blocksize is None else copy_tasks(plan, blocksize),
-        run=run_copy_task,
-        finish=partial(_finish_cube_copy, plan, blocksize is not None),
-        merge=discard_results,
-        steps=("prepare", "files", "headers"),
-    )
+@attrs.frozen
+class CopyCube(Generic[StoreT]):
+    """
+    Copy a cube from one store to another.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    src_store, tgt_store
+        Stores, factories or URLs; must not be the same store.
+    overwrite
+        Whether datasets that exist in the target are replaced.
+    datasets
+        Ids, or a dict of id to metadata; by default all datasets of the cube.
+    renamed_cube_prefix
+        Prefix of the copy; the same by default.
+    renamed_datasets
+        Old to new ids of renamed datasets.
+
+    Raises
+    ------
+    ValueError
+        If the stores are the same, or the target would not be a valid cube.
+    RuntimeError
+        If a dataset is missing in the source, or exists in the target and ``overwrite`` is not set.
+    """
+
+    cube: Cube
+    src_store: StoreT
+    tgt_store: StoreT
+    overwrite: bool = False
+    datasets: DatasetsInput = None
+    renamed_cube_prefix: str | None = None
+    renamed_datasets: Mapping[str, str] | None = None
+
+    def plan(self) -> CopyPlan:
+        """Check the copy; nothing is copied yet."""
+        cube, source, target = self.cube, self.src_store, self.tgt_store
+        check_reopens(target)
+        renamed_cube = cube.copy(uuid_prefix=self.renamed_cube_prefix or cube.uuid_prefix)
+        uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
+        if is_same_store(open_blobs(source), open_blobs(target), uuid):
+            raise ValueError("Stores are identical but should not be: a copy needs two different stores")
+        selected = select_datasets(cube, source, self.datasets, must_exist=False)
+        _check_found(cube, source, selected, self.datasets)
+        renamed = dict(self.renamed_datasets or {})
+        unknown = set(renamed) - set(selected)
+        if unknown:
+            raise ValueError(
+                "renamed_datasets names datasets that are not copied: "
+                + unknown_names("dataset", unknown, selected)
+            )
+        names = {name: renamed.get(name, name) for name in selected}
+        if len(set(names.values())) < len(names):
+            raise ValueError(
+                "renamed_datasets gives the same name to several datasets: "
+                + ", ".join(sorted(names.values()))
+            )
+        target_cube = cube.copy(
+            uuid_prefix=self.renamed_cube_prefix or cube.uuid_prefix,
+            seed_dataset=names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset)),
+        )
+        existing = existing_dataset_ids(target_cube.uuid_prefix, target)
+        for name in sorted(names.values()):
+            if name in existing and not self.overwrite:
+                raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
+        kept = discover_datasets_unchecked(target_cube.uuid_prefix, target, existing - set(names.values()))
+        check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
+        order = cube.commit_order(selected)
+        return CopyPlan(
+            cube,
+            store_factory(source),
+            store_factory(target),
+            {selected[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
+            target_cube,
+            self.overwrite,
+        )
+
+    def job(self, blocksize: int | None = None) -> Job[CopyPlan, CopyTask, None, None]:
+        """Copy files in blocks, then schemas and headers; without block size all of it in the last step."""
+        plan = self.plan()
+        return Job(
+            name="copy_cube",
+            description=f"copy cube {plan.cube.uuid_prefix}",
+            context=plan,
+            tasks=[] if blocksize is None else copy_tasks(plan, blocksize),
+            run=run_copy_task,
+            finish=partial(_finish_cube_copy, plan, blocksize is not None),
+            merge=discard_results,
+            steps=("prepare", "files", "headers"),
+        )

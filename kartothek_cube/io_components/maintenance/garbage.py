@@ -10,7 +10,9 @@ from contextlib import suppress
 from datetime import UTC, timedelta
 from functools import partial
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, Generic
+
+import attrs
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.arguments import converter_str_set
@@ -75,6 +77,8 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.delta_log import (
     list_finished_stages,
@@ -86,9 +90,11 @@ from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 __all__ = (
+    "CleanupCube",
+    "CollectDatasetGarbage",
+    "DeleteCube",
+    "DeleteDataset",
     "count_states",
-    "cube_garbage_job",
-    "dataset_garbage_job",
     "delete_files_job",
     "delete_garbage",
     "finish_operations",
@@ -435,19 +441,42 @@ def list_cube_garbage(
     return sorted(garbage)
 
 
-def cube_garbage_job(
-    cube: Cube, store: StoreInput, retention: timedelta | None = None, blocksize: int | None = None
-) -> Job[StoreFactory, Sequence[str], None, None]:
-    """Delete the files with the prefix of a cube that no dataset refers to."""
-    ensure_cube(cube)
-    blobs = open_blobs(store)
-    records = _read_records(cube, blobs)
-    _finish_operations(cube, blobs, records)
-    _delete_hidden(cube, blobs, records, retention)
-    keys = [blob.key for blob in list_cube_garbage(cube, blobs, retention)]
-    _report_states(f"Cleanup of cube {cube.uuid_prefix}", keys)
-    description = f"clean up cube {cube.uuid_prefix}"
-    return delete_files_job("cleanup_cube", description, store_factory(store), keys, blocksize)
+@attrs.frozen
+class CleanupCube(Generic[StoreT]):
+    """
+    Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
+
+    Older states, and files that only they have, are deleted unless the retention or
+    :func:`keep_cube_history` keeps them; the log says how many.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    retention
+        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
+        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
+        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
+        all older states; a write that still needs them gets a ConcurrentWriteError.
+    """
+
+    cube: Cube
+    store: StoreT
+    retention: timedelta | None = attrs.field(default=None, kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+        """Delete the files with the prefix of a cube that no dataset refers to."""
+        ensure_cube(self.cube)
+        blobs = open_blobs(self.store)
+        records = _read_records(self.cube, blobs)
+        _finish_operations(self.cube, blobs, records)
+        _delete_hidden(self.cube, blobs, records, self.retention)
+        keys = [blob.key for blob in list_cube_garbage(self.cube, blobs, self.retention)]
+        _report_states(f"Cleanup of cube {self.cube.uuid_prefix}", keys)
+        description = f"clean up cube {self.cube.uuid_prefix}"
+        return delete_files_job("cleanup_cube", description, store_factory(self.store), keys, blocksize)
 
 
 def count_states(keys: Iterable[str]) -> int:
@@ -466,14 +495,56 @@ def _report_states(operation: str, keys: Sequence[str]) -> None:
         )
 
 
-def dataset_garbage_job(
-    dataset: DatasetFactory, retention: timedelta | None = None, blocksize: int | None = None
-) -> Job[StoreFactory, Sequence[str], None, None]:
-    """Delete the files in the directories of a dataset that it does not refer to."""
-    keys = [blob.key for blob in list_garbage(dataset, retention)]
-    _report_states(f"Garbage collection of dataset {dataset.dataset_uuid}", keys)
-    description = f"collect garbage of dataset {dataset.dataset_uuid}"
-    return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
+@attrs.frozen
+class CollectDatasetGarbage:
+    """
+    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
+
+    Older states, and files that only they have, are deleted unless a retention or
+    :func:`keep_dataset_history` keeps them.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        As in :func:`read_dataset_as_dataframes`.
+    retention
+        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
+        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
+        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
+        all older states; a write that still needs them gets a ConcurrentWriteError.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import garbage_collect_dataset, store_dataframes_as_dataset
+    >>> from kartothek_cube.io.eager import write_single_partition
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
+    >>> before = set(store.keys())
+    >>> _ = write_single_partition(store, "geodata", pd.DataFrame({"CITY": ["Ulm"]}))  # never committed
+    >>> garbage_collect_dataset("geodata", store)
+    >>> set(store.keys()) == before
+    True
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    factory: DatasetFactory | None = None
+    retention: timedelta | None = attrs.field(default=None, kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+        """Delete the files in the directories of a dataset that it does not refer to."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        keys = [blob.key for blob in list_garbage(dataset, self.retention)]
+        _report_states(f"Garbage collection of dataset {dataset.dataset_uuid}", keys)
+        description = f"collect garbage of dataset {dataset.dataset_uuid}"
+        return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
 
 
 def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
@@ -658,55 +729,113 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
     return _order_keys(tracked)
 
 
-def delete_cube_job(
-    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int | None = None
-) -> Job[StoreFactory, Sequence[str], None, None]:
-    """Delete the headers of a cube, then all other files in any order."""
-    ensure_cube(cube)
-    blobs = open_blobs(store)
-    if datasets is None:
-        # also those of an operation that has not committed
-        finish_operations(cube, store)
-    unfinished = set() if isinstance(datasets, Mapping) else _list_unfinished(cube, blobs)
-    if datasets is not None and not isinstance(datasets, Mapping):
-        requested = converter_str_set(datasets)
-        unfinished &= requested
-        datasets = requested - unfinished
-    selected = select_datasets(cube, store, datasets)
-    if not isinstance(datasets, Mapping):
-        hidden = _load_hidden(cube, blobs)
-        selected |= {name: ds for name, ds in hidden.items() if datasets is None or name in datasets}
-    keys = _list_cube_files(selected.values(), blobs)
-    # the seed first: without it there is no cube any more
-    uuids = [selected[name].uuid for name in cube.join_order(selected)]
-    deleted = [cube.ktk_dataset_uuid(name) for name in sorted(unfinished)]
-    replaced: list[str] = []
-    for uuid in (*uuids, *deleted):
-        lists = [blob.key for blob in blobs.list(_deletions_folder(uuid))]
-        keys += _list_files_left(blobs, uuid, lists) if uuid in deleted else []
-        replaced += lists
-    blocks = [*batched(_order_keys(set(keys)), blocksize or max(len(keys), 1))]
-    new = [_list_by_dataset(block) for block in blocks]
-    seed, factory = cube.ktk_dataset_uuid(cube.seed_dataset), store_factory(store)
-    all_lists = dict(chain.from_iterable(block.items() for block in new))
-    return Job(
-        name="delete_cube",
-        description=f"delete cube {cube.uuid_prefix}",
-        context=factory,
-        tasks=[[*block, *lists] for block, lists in zip(blocks, new, strict=True)],
-        run=_delete_listed,
-        finish=discard_results,
-        merge=discard_results,
-        prepare=partial(_delete_cube_headers, seed, uuids, deleted, factory, all_lists, replaced),
-        steps=("headers", "files", "done"),
-    )
+@attrs.frozen
+class DeleteCube(Generic[StoreT]):
+    """
+    Delete a cube or some of its datasets.
+
+    Files that belong to no state of a dataset, such as replaced indices and those of failed writes, stay
+    until :func:`cleanup_cube` deletes them, which is possible before and after. A deletion that was
+    interrupted is repeated.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    datasets
+        Ids, or a dict of id to metadata; by default all datasets of the cube.
+    """
+
+    cube: Cube
+    store: StoreT
+    datasets: DatasetsInput = None
+
+    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+        """Delete the headers of a cube, then all other files in any order."""
+        cube, store, datasets = self.cube, self.store, self.datasets
+        ensure_cube(cube)
+        blobs = open_blobs(store)
+        if datasets is None:
+            # also those of an operation that has not committed
+            finish_operations(cube, store)
+        unfinished = set() if isinstance(datasets, Mapping) else _list_unfinished(cube, blobs)
+        if datasets is not None and not isinstance(datasets, Mapping):
+            requested = converter_str_set(datasets)
+            unfinished &= requested
+            datasets = requested - unfinished
+        selected = select_datasets(cube, store, datasets)
+        if not isinstance(datasets, Mapping):
+            hidden = _load_hidden(cube, blobs)
+            selected |= {name: ds for name, ds in hidden.items() if datasets is None or name in datasets}
+        keys = _list_cube_files(selected.values(), blobs)
+        # the seed first: without it there is no cube any more
+        uuids = [selected[name].uuid for name in cube.join_order(selected)]
+        deleted = [cube.ktk_dataset_uuid(name) for name in sorted(unfinished)]
+        replaced: list[str] = []
+        for uuid in (*uuids, *deleted):
+            lists = [blob.key for blob in blobs.list(_deletions_folder(uuid))]
+            keys += _list_files_left(blobs, uuid, lists) if uuid in deleted else []
+            replaced += lists
+        blocks = [*batched(_order_keys(set(keys)), blocksize or max(len(keys), 1))]
+        new = [_list_by_dataset(block) for block in blocks]
+        seed, factory = cube.ktk_dataset_uuid(cube.seed_dataset), store_factory(store)
+        all_lists = dict(chain.from_iterable(block.items() for block in new))
+        return Job(
+            name="delete_cube",
+            description=f"delete cube {cube.uuid_prefix}",
+            context=factory,
+            tasks=[[*block, *lists] for block, lists in zip(blocks, new, strict=True)],
+            run=_delete_listed,
+            finish=discard_results,
+            merge=discard_results,
+            prepare=partial(_delete_cube_headers, seed, uuids, deleted, factory, all_lists, replaced),
+            steps=("headers", "files", "done"),
+        )
 
 
-def delete_dataset_job(
-    dataset: DatasetFactory, blocksize: int | None = None
-) -> Job[StoreFactory, Sequence[str], None, None]:
-    """Delete the header of a dataset, then its files in any order."""
-    keys, description = _list_dataset_files(dataset), f"delete dataset {dataset.dataset_uuid}"
-    factory = dataset.store_factory
-    delete = partial(_delete_dataset_header, dataset.dataset_uuid, factory)
-    return delete_files_job("delete_dataset", description, factory, keys, blocksize, delete, "header")
+@attrs.frozen
+class DeleteDataset:
+    """
+    Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
+
+    A repetition deletes the files that an interrupted call has left. Other keys with this prefix stay.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import delete_dataset, store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
+    >>> delete_dataset("geodata", store)
+    >>> list(store.keys())
+    []
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    factory: DatasetFactory | None = None
+
+    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+        """Delete the header of a dataset, then its files in any order."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
+        keys, description = _list_dataset_files(dataset), f"delete dataset {dataset.dataset_uuid}"
+        store = dataset.store_factory
+        delete = partial(_delete_dataset_header, dataset.dataset_uuid, store)
+        return delete_files_job("delete_dataset", description, store, keys, blocksize, delete, "header")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Generic, TypeAlias
 
 import attrs
 
@@ -15,6 +15,7 @@ from kartothek_cube.core.dataset.file_keys import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.display import card, table
+from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.runtime import batched, progress_advance, store_factory
@@ -73,28 +74,53 @@ def add_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dic
     return total
 
 
-def collect_stats_job(
-    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int = 100
-) -> Job[StoreFactory, StatsTask, Stats, Stats]:
-    """Count the files of the datasets of a cube, then add up."""
-    base: Stats = {}
-    tasks: list[StatsTask] = []
-    for name, dataset in select_datasets(cube, store, datasets).items():
-        keys = data_keys(dataset)
-        # known without opening files
-        base[name] = {"files": len(keys), "partitions": count_partitions(dataset)}
-        tasks += [StatsTask(name, tuple(part)) for part in batched(keys, blocksize)]
-    return Job(
-        name="collect_stats",
-        description=f"count cube {cube.uuid_prefix}",
-        context=store_factory(store),
-        tasks=tasks,
-        run=run_stats,
-        finish=partial(_finish_stats, base),
-        merge=add_stats,
-        steps=("prepare", "count", "sum"),
-        files=sum(len(task.keys) for task in tasks),
-    )
+@attrs.frozen
+class CollectStats(Generic[StoreT]):
+    """
+    Count what is stored.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    datasets
+        Ids, or a dict of id to metadata; by default all datasets of the cube.
+
+    Returns
+    -------
+    dict
+        Dataset id to ``blobsize`` (bytes of data files), ``files``, ``partitions`` (different values of the
+        partition keys) and ``rows`` (in files, hidden ones included).
+    """
+
+    cube: Cube
+    store: StoreT
+    datasets: DatasetsInput = None
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[StoreFactory, StatsTask, Stats, dict[str, dict[str, int]]]:
+        """Count the files of the datasets of a cube, then add up."""
+        base: Stats = {}
+        tasks: list[StatsTask] = []
+        for name, dataset in select_datasets(self.cube, self.store, self.datasets).items():
+            keys = data_keys(dataset)
+            # known without opening files
+            base[name] = {"files": len(keys), "partitions": count_partitions(dataset)}
+            tasks += [StatsTask(name, tuple(part)) for part in batched(keys, blocksize or 100)]
+        return Job(
+            name="collect_stats",
+            description=f"count cube {self.cube.uuid_prefix}",
+            context=store_factory(self.store),
+            tasks=tasks,
+            run=run_stats,
+            finish=partial(_finish_stats, base),
+            merge=add_stats,
+            steps=("prepare", "count", "sum"),
+            files=sum(len(task.keys) for task in tasks),
+        )
 
 
 def _finish_stats(base: Stats, counted: Iterable[Stats]) -> Stats:

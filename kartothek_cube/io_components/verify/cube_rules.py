@@ -241,5 +241,6 @@ def verify_cube_job(
         run=run_cube_verify,
         finish=partial(finish_cube_verify, plan),
         steps=("prepare", "files", "report"),
+        is_parallel=True,
         files=sum(len(task.task.keys) for task in tasks),
     )

@@ -22,16 +22,18 @@ from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.file import long_types
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.scan import read_files
+from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.table_writer import WriteResult, index_entries_of, merge_results
 
 __all__ = (
+    "BuildDatasetIndices",
     "IndexContext",
     "IndexTask",
-    "build_index_job",
     "finish_index_build",
     "plan_index_build",
     "run_index_build",
@@ -171,18 +173,58 @@ def _read_back(context: IndexContext, column: str, labels: Sequence[str]) -> Ind
     return result.indices[column]
 
 
-def build_index_job(
-    dataset: DatasetFactory, columns: Sequence[str], partitions_per_task: int | None = None
-) -> Job[IndexContext, IndexTask, WriteResult, DatasetMetadata]:
-    """Collect the index entries of all partitions, then commit the indices."""
-    context, tasks = plan_index_build(dataset, columns, partitions_per_task)
-    return Job(
-        name="build_indices",
-        description=f"index dataset {context.uuid}",
-        context=context,
-        tasks=tasks,
-        run=run_index_build,
-        finish=partial(finish_index_build, context),
-        merge=merge_results,
-        steps=("prepare", "read", "commit"),
-    )
+@attrs.frozen
+class BuildDatasetIndices:
+    """
+    Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
+
+    Parameters
+    ----------
+    store, dataset_uuid, factory
+        As in :func:`read_dataset_as_dataframes`.
+    columns
+        Columns to index.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    RuntimeError
+        A column does not exist, or is a partition key.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import build_dataset_indices, store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
+    >>> sorted(build_dataset_indices(store, "geodata", ["CITY"]).indices)
+    ['CITY']
+    """
+
+    store: StoreInput | None
+    dataset_uuid: str | None
+    columns: str | Sequence[str]
+    factory: DatasetFactory | None = None
+
+    def job(self, blocksize: int | None = None) -> Job[IndexContext, IndexTask, WriteResult, DatasetMetadata]:
+        """Collect the index entries of all partitions, `blocksize` per task, then commit the indices."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        columns = normalize_arg("columns", self.columns) or []
+        context, tasks = plan_index_build(dataset, columns, blocksize)
+        return Job(
+            name="build_indices",
+            description=f"index dataset {context.uuid}",
+            context=context,
+            tasks=tasks,
+            run=run_index_build,
+            finish=partial(finish_index_build, context),
+            merge=merge_results,
+            steps=("prepare", "read", "commit"),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -18,7 +18,6 @@ from kartothek_cube.core.commit.operation import Role, commit_operation
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.common_metadata import make_meta
-from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
@@ -45,7 +44,6 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
-from kartothek_cube.io_components.write.cube_plan import plan_remove
 from kartothek_cube.io_components.write.dataset_plan import plan_store
 from kartothek_cube.io_components.write.kept_values import ValuesKept
 from kartothek_cube.io_components.write.table_writer import (
@@ -56,7 +54,6 @@ from kartothek_cube.io_components.write.table_writer import (
     index_entries_of,
     merge_writes,
 )
-from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     DatasetWritePlan,
@@ -72,7 +69,6 @@ __all__ = (
     "create_header",
     "finish_dataset_write",
     "finish_write",
-    "remove_partitions_job",
     "write_cube_job",
     "write_dataset_job",
     "write_job",
@@ -125,22 +121,6 @@ def write_cube_job(
 def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table | None]) -> Written:
     name, table = item
     return {name: plan.changes[name].context.merge(())} if table is None else run_write(plan, {name: table})
-
-
-def remove_partitions_job(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput | Literal["all"] = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-) -> Job[CubeWritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
-    """Remove partitions: a commit, without tasks."""
-    plan = plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return attrs.evolve(
-        write_cube_job(plan, {}),
-        name="remove_partitions",
-        description=f"remove partitions of cube {cube.uuid_prefix}",
-    )
 
 
 @normalize_args

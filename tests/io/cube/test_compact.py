@@ -29,7 +29,7 @@ from kartothek_cube.io.eager_cube import (
 from kartothek_cube.io.iter_cube import compact_cube__iter
 from kartothek_cube.io_components.maintenance import compact
 from kartothek_cube.io_components.maintenance.compact import (
-    compact_cube_job,
+    CompactCube,
     finish_compact,
 )
 from tests.support.cubes import (
@@ -184,7 +184,7 @@ def test_columns_without_type_in_a_file(null):
 
 
 def planned(store):
-    job = compact_cube_job(CUBE, store)
+    job = CompactCube(CUBE, store).job()
     return job.context, [job.run(job.context, task) for task in job.tasks]
 
 

@@ -1,0 +1,212 @@
+"""Façades: functions for users, made of the class that holds the arguments of an operation and plans its job.
+
+The fields of the class are the parameters of the function, in this order and with these defaults; its
+docstring is that of the function. A façade that has one parameter more is made of a subclass with one field
+more, so that type checkers know its signature as well (``ParamSpec`` cannot add a keyword).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar, get_origin
+
+import attrs
+
+from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.job import Answer, Job
+
+__all__ = ("ALIAS_REQUIRED", "Operation", "StoreT", "facade", "plan_job", "with_stores")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Result = TypeVar("Result")
+#: what a façade takes as store: those of dask need a factory, which their tasks can carry
+StoreT = TypeVar("StoreT", bound=StoreInput)
+
+#: metadata of a field that has to be given by one of its two names
+ALIAS_REQUIRED = {"required": True}
+#: parameters that are stores
+_STORES = ("store", "src_store", "tgt_store")
+#: length of lines of documentation
+_WIDTH = 100
+#: parameters that subclasses add
+_ADDED = {
+    "blocksize": "Number of items per task: files, or groups of a query.",
+    "shuffle": "Whether the rows of each physical partition are first collected into few files.",
+    "num_buckets": "With ``shuffle``, the largest number of files of a physical partition.",
+    "bucket_by": "With ``shuffle``, the columns by whose values rows are put into files; all by default.",
+    "max_rows_per_file": (
+        "Partitions of more rows are written by several tasks. They are counted first, so the input is "
+        "computed twice. By default, a partition has to fit into the memory of a task."
+    ),
+    "chunk_size": "Number of files per task.",
+    "partition_size": (
+        "Partitions of the dataset, or groups, in each partition of the bag; by default 1, more from 100 on."
+    ),
+    "dispatch_by": (
+        "Indexed columns. The result is split by all combinations of their values that the indices hold; "
+        "rows of a group have exactly these values. ``[]``: everything is one group."
+    ),
+    "dtype_backend": (
+        '``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They do '
+        "not depend on the values. By default, types are those of NumPy as far as possible."
+    ),
+    "progress": "Show a bar of files, bytes and the time left; needs tqdm.",
+    "spark": "The session; by default the active one.",
+}
+
+
+class Operation(Protocol[Answer]):
+    """The arguments of an operation: a frozen class of attrs, whose docstring is that of its façades."""
+
+    def job(self, blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
+        """Check the arguments and plan; ``blocksize`` is the number of items per task."""
+
+
+def plan_job(operation: Operation[Answer], blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
+    """The job of an operation; a block size that the user gives counts."""
+    return operation.job(getattr(operation, "blocksize", blocksize))
+
+
+def with_stores(operation: T, convert: Callable[[Any], Any]) -> T:
+    """The operation with converted stores."""
+    arguments: Any = operation
+    names = [field.name for field in attrs.fields(type(arguments)) if field.name in _STORES]
+    changed: T = attrs.evolve(arguments, **{name: convert(getattr(arguments, name)) for name in names})
+    return changed
+
+
+def facade(
+    module: str,
+    name: str,
+    operation: Callable[P, T],
+    run: Callable[[T], Result],
+    note: str = "",
+    types: Mapping[str, str] | None = None,
+    *,
+    summary: str = "",
+    returns: str = "",
+) -> Callable[P, Result]:
+    """
+    Make the function that users call.
+
+    Parameters
+    ----------
+    module, name
+        Where the function is. Tasks on workers and :mod:`pickle` find it there.
+    operation
+        The class of the arguments.
+    run
+        Plans and runs the operation. The function returns its result, and has the type of its annotation;
+        ``Answer`` is the type of the answer of the job.
+    note
+        What is particular about this façade; a paragraph of its documentation.
+    types
+        What the type variables of the class stand for, as text.
+    summary, returns
+        First line of the documentation, and what it says about the result; by default as in the class.
+    """
+    cls: Any = get_origin(operation) or operation
+    types = types or {}
+    signature = _signature(cls, run, types)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        try:
+            arguments: T = cls(*args, **kwargs)
+        except TypeError:
+            # what is wrong with the arguments, as an error of the function
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{name}() {error}") from None
+            raise
+        return run(arguments)
+
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = module
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__annotations__ = _annotations(cls, run, signature)
+    call.__doc__ = _documentation(cls, call, note, summary, returns)
+    if types.get("StoreT") == "StoreFactoryInput":
+        call.__doc__ = re.sub(r"Store(s?), factor(y|ies) or", r"Factor\2, director\2 or", call.__doc__)
+    aliased = getattr(attrs.fields(cls), "ktk_cube_dataset_ids", None)
+    if aliased is None:
+        return call
+    required = bool(aliased.metadata.get("required"))
+    return alias_parameter("datasets", "ktk_cube_dataset_ids", required=required)(call)
+
+
+def _signature(cls: Any, run: Callable[..., object], types: Mapping[str, str]) -> inspect.Signature:
+    returns = run.__annotations__["return"]
+    if returns == "Answer":
+        # the last argument of Job[...]
+        (job,) = ast.parse(cls.job.__annotations__["return"]).body
+        returns = ast.unparse(job.value.slice.elts[-1])
+    signature = inspect.signature(cls)
+    parameters = [
+        p.replace(annotation=types.get(p.annotation, p.annotation)) for p in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters, return_annotation=returns)
+
+
+def _annotations(cls: Any, run: Any, signature: inspect.Signature) -> dict[str, Any]:
+    """Types of parameters and result as objects: the module of the function lacks some of their names."""
+    names: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        names |= vars(sys.modules[base.__module__])
+    names |= run.__globals__
+    texts = {p.name: p.annotation for p in signature.parameters.values()}
+    annotations: dict[str, Any] = {}
+    for name, text in {**texts, "return": signature.return_annotation}.items():
+        try:
+            annotations[name] = eval(text, names)  # noqa: S307 - it is source code of this package
+        except NameError:
+            # imported for type checkers only
+            annotations[name] = text
+    return annotations
+
+
+def _documentation(
+    cls: type,
+    function: Callable[..., object],
+    note: str,
+    summary: str,
+    returns: str,
+) -> str:
+    """The docstring of the class as that of a function: what its façade adds, and examples that call it."""
+    docs = [doc for doc in map(inspect.getdoc, cls.__mro__) if doc and "\n\nParameters\n---" in doc]
+    if not docs:
+        # python -OO drops docstrings
+        return ""
+    text = docs[0]
+    head, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", text)
+    documented = re.findall(r"(?m)^\w.*$", sections[0])
+    added = [f.name for f in attrs.fields(cls) if f.name not in re.findall(r"\w+", " ".join(documented))]
+    sections[0] = "\n".join([sections[0], *(f"{field}\n{_indent(_ADDED[field])}" for field in added)])
+    eager = f"kartothek_cube.io.{'eager_cube' if 'cube' in attrs.fields_dict(cls) else 'eager'}"
+    if function.__module__ != eager:
+        # another type, often a lazy object that gives the result
+        returned = f"Returns\n-------\n{inspect.signature(function).return_annotation}\n"
+        given = returned + _indent(returns) if returns else ""
+        sections = [
+            (given or re.sub(r"(?s)^Returns\n-+\n\S.*?\n", returned, section))
+            if section.startswith("Returns\n")
+            else section
+            for section in sections
+        ]
+    called = [s for s in sections if not s.startswith("Examples\n") or f"{function.__name__}(" in s]
+    summary = summary + head[head.index("\n") :] if summary and "\n" in head else summary or head
+    paragraphs = [summary, *([textwrap.fill(note, _WIDTH)] if note else []), *called]
+    text = "\n\n".join(paragraphs)
+    # functions that the docstring names are those of the eager façade
+    return text if function.__module__ == eager else re.sub(r":func:`(\w+)`", rf":func:`~{eager}.\1`", text)
+
+
+def _indent(text: str) -> str:
+    return textwrap.indent(textwrap.fill(text, _WIDTH - 4), "    ")

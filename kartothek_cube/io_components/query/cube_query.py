@@ -1,0 +1,202 @@
+"""The arguments of queries of cubes, as users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic
+
+import attrs
+
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
+from kartothek_cube.io_components.facade import StoreT
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
+
+__all__ = ("QueryCube", "QueryFrame", "QueryFrames", "QueryTable")
+
+
+@attrs.frozen
+class QueryCube(Generic[StoreT]):
+    """
+    Query a cube as if it were one DataFrame.
+
+    Cells come from the seed, all other datasets add columns to them ("Query System" in the specification).
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    conditions
+        Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`, or their
+        text: ``"TEMP > 10 & DAY >= 2024-01-05"``; see
+        :meth:`~kartothek_cube.core.cube.conditions.Conjunction.from_string`.
+    datasets
+        Ids of the datasets to join, or a dict of id to metadata; by default all of the cube.
+    dimension_columns
+        Dimensions of the result, in sort order; by default all. Fewer dimensions project the cube.
+    partition_by
+        Indexed columns by whose values the result is split.
+    payload_columns
+        Columns to read; by default all.
+    as_of
+        Version of the cube (:func:`list_cube_history`) or point in time: the cube is read in that state,
+        which is kept until a cleanup (:func:`keep_cube_history`). Or a dict of dataset id to version or time,
+        for some of the datasets. By default, the cube is read as it is now.
+
+    Returns
+    -------
+    list of pandas.DataFrame
+        One frame per group with rows, sorted by the values of ``partition_by``; without it one frame, or none
+        if nothing matches (:func:`query_cube_df` always returns one). Columns are sorted by name, rows by
+        dimension and partition columns. A column has the same type in all frames (:ref:`types`). Dates are
+        ``datetime64[ns]``; a column with dates that this cannot hold (before 1677-09-22 or after 2262-04-11)
+        is ``datetime64[s]`` in all frames.
+
+    Raises
+    ------
+    ValueError
+        For unknown or unindexed columns, unknown datasets, and projections that would lose rows.
+    TypeError
+        If a condition has a value of the wrong type.
+    """
+
+    cube: Cube
+    store: StoreT
+    conditions: ConditionsInput = None
+    datasets: DatasetsInput = None
+    dimension_columns: str | Iterable[str] | None = None
+    partition_by: str | Iterable[str] | None = None
+    payload_columns: str | Iterable[str] | None = None
+    as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+
+    def plan(self) -> PhysicalPlan:
+        """Plan the query."""
+        return plan_query(
+            self.cube,
+            self.store,
+            self.conditions,
+            self.datasets,
+            self.dimension_columns,
+            self.partition_by,
+            self.payload_columns,
+            as_of=self.as_of,
+        )
+
+
+@attrs.frozen
+class QueryFrames(QueryCube[StoreT]):
+    """A query whose result are DataFrames."""
+
+    dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
+
+    def plan(self) -> PhysicalPlan:
+        """Plan the query, with the types of frames."""
+        return plan_frames(
+            self.cube,
+            self.store,
+            self.conditions,
+            self.datasets,
+            self.dimension_columns,
+            self.partition_by,
+            self.payload_columns,
+            as_of=self.as_of,
+            dtype_backend=self.dtype_backend,
+        )
+
+
+@attrs.frozen
+class QueryTable(Generic[StoreT]):
+    """
+    Query a cube into one DataFrame, which has no rows if nothing matches.
+
+    Parameters
+    ----------
+    cube, store, conditions, datasets, dimension_columns, as_of
+        As in :func:`query_cube`.
+    payload_columns, columns
+        Columns to read, by default all; ``columns`` is the shorter name. The frame has the dimensions and the
+        partition columns first, unless they are named as well, and then these columns in this order.
+    limit
+        Largest number of rows. Partitions are read one after the other until there are as many: which rows
+        these are depends on how the cube is stored. They are sorted as usual.
+
+    Returns
+    -------
+    pandas.DataFrame
+        If nothing matches, with all columns and the types of the schema.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`query_cube`; also for a negative limit.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.conditions import C
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube, query_cube_df
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = {"AVG_TEMP": [8, 7], "CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"]}
+    >>> _ = build_cube(pd.DataFrame(cities), cube, store)
+    >>> query_cube_df(cube, store, limit=1)
+       CITY COUNTRY_CODE  AVG_TEMP
+    0  Bonn           DE         7
+    >>> query_cube_df(cube, store, C("AVG_TEMP") > 30).dtypes["AVG_TEMP"]
+    dtype('int64')
+    """
+
+    cube: Cube
+    store: StoreT
+    conditions: ConditionsInput = None
+    datasets: DatasetsInput = None
+    dimension_columns: str | Iterable[str] | None = None
+    payload_columns: str | Iterable[str] | None = None
+    columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    limit: int | None = attrs.field(default=None, kw_only=True)
+    as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+
+    def plan(self) -> PhysicalPlan:
+        """Plan the query."""
+        return plan_table(
+            self.cube,
+            self.store,
+            self.conditions,
+            self.datasets,
+            self.dimension_columns,
+            self.payload_columns,
+            columns=self.columns,
+            limit=self.limit,
+            as_of=self.as_of,
+        )
+
+
+@attrs.frozen
+class QueryFrame(QueryTable[StoreT]):
+    """A query whose result is one DataFrame."""
+
+    dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
+
+    def plan(self) -> PhysicalPlan:
+        """Plan the query, with the types of frames."""
+        return plan_table(
+            self.cube,
+            self.store,
+            self.conditions,
+            self.datasets,
+            self.dimension_columns,
+            self.payload_columns,
+            columns=self.columns,
+            limit=self.limit,
+            as_of=self.as_of,
+            dtype_backend=self.dtype_backend,
+        )

@@ -1,0 +1,316 @@
+"""The arguments of reads of datasets, as users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.expressions.predicate import PredicatesType
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, plan_read
+
+__all__ = ("ReadBatches", "ReadDataset", "ReadGroups", "ReadTable", "ReadTableArrow", "ReadTablesArrow")
+
+
+@attrs.frozen
+class ReadTable:
+    """
+    Read a dataset into one frame.
+
+    Parameters
+    ----------
+    dataset_uuid, store, predicate_pushdown_to_io, categoricals, dates_as_object, predicates
+        As in :func:`read_dataset_as_dataframes`.
+    factory, table_name, as_of, dtype_backend
+        As there.
+    columns
+        Columns to read, in this order. None: all, partition keys first, the others sorted by name.
+
+    Returns
+    -------
+    pandas.DataFrame
+        With a new index. If nothing matches, it has no rows and the types of the schema.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`read_dataset_as_dataframes`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_table("geodata", store, predicates=[[("CITY", ">", "C")]])
+      COUNTRY_CODE CITY
+    0           DE  Ulm
+    1           IT  Rom
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    columns: list[str] | None = None
+    predicate_pushdown_to_io: bool = True
+    categoricals: list[str] | None = None
+    dates_as_object: bool = True
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    table_name: str | None = attrs.field(default=None, kw_only=True)
+    as_of: AsOf | None = attrs.field(default=None, kw_only=True)
+    dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
+
+    def plan(self) -> ReadPlan:
+        """Plan the read."""
+        return plan_read(
+            self.dataset_uuid,
+            self.store,
+            self.factory,
+            columns=self.columns,
+            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
+            categoricals=self.categoricals,
+            predicates=self.predicates,
+            table_name=self.table_name,
+            as_of=self.as_of,
+            in_schema_order=True,
+        )
+
+    def options(self, plan: ReadPlan) -> FrameOptions:
+        """What tasks that read frames share."""
+        return FrameOptions(plan.context, self.dates_as_object, self.dtype_backend)
+
+
+@attrs.frozen
+class ReadDataset(ReadTable):
+    """
+    Read a dataset, one frame per partition or per group.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+    columns
+        Columns to read, in this order. None: partition keys, then the columns in the order of the file.
+        ``[]``: rows without columns.
+    predicate_pushdown_to_io
+        Has no effect; accepted for compatibility with kartothek. Predicates are always pushed down.
+    categoricals
+        Columns that become unordered categoricals.
+    dates_as_object
+        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
+    predicates
+        Rows to read: a list of conjunctions of ``(column, operator, value)``, one of which has to hold.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+    dispatch_by
+        Indexed columns. The result has one frame for each combination of their values that the indices hold,
+        with exactly the rows of these values. ``[]``: everything in one frame.
+    table_name
+        Table to read; required only for datasets with several tables.
+    as_of
+        Version or point in time of the state to read, which is kept until a cleanup
+        (:func:`keep_dataset_history`); by default the current one.
+    dtype_backend
+        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values and do not depend on the
+        values (:ref:`types`). By default NumPy types.
+
+    Returns
+    -------
+    list of pandas.DataFrame
+        Partitions in the order of commit, or groups sorted by their values. Partitions that cannot hold a
+        matching row are absent. In a dataset without partition keys, frames keep the index with which they
+        were stored; all others have a new one.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        A column does not exist, or predicates have the wrong form.
+    TypeError
+        The value of a predicate does not fit its column.
+    RuntimeError
+        A column of ``dispatch_by`` has no index, or there are several tables.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import read_dataset_as_dataframes, store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> [df["CITY"].tolist() for df in read_dataset_as_dataframes("geodata", store)]
+    [['Bonn', 'Ulm'], ['Rom']]
+    """
+
+    dispatch_by: str | Sequence[str] | None = None
+
+    def plan(self, same_categories: bool = False) -> ReadPlan:
+        """Plan the read."""
+        return plan_read(
+            self.dataset_uuid,
+            self.store,
+            self.factory,
+            columns=self.columns,
+            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
+            categoricals=self.categoricals,
+            predicates=self.predicates,
+            dispatch_by=self.dispatch_by,
+            table_name=self.table_name,
+            as_of=self.as_of,
+            row_index=True,
+            same_categories=same_categories,
+        )
+
+
+@attrs.frozen
+class ReadTableArrow:
+    """
+    Read a dataset into one Arrow table.
+
+    Parameters
+    ----------
+    dataset_uuid, store, predicate_pushdown_to_io, predicates, factory, table_name, as_of
+        As in :func:`read_dataset_as_dataframes`.
+    columns
+        Columns to read, in this order; by default all.
+    categoricals
+        Columns that are dictionary-encoded.
+
+    Returns
+    -------
+    pyarrow.Table
+        Columns have the types of the files, partition keys those of the schema: timestamps are in ns, dates
+        stay dates, and missing values change no type.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`read_dataset_as_dataframes`.
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    columns: list[str] | None = None
+    predicate_pushdown_to_io: bool = True
+    categoricals: list[str] | None = None
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    table_name: str | None = attrs.field(default=None, kw_only=True)
+    as_of: AsOf | None = attrs.field(default=None, kw_only=True)
+
+    def plan(self) -> ReadPlan:
+        """Plan the read."""
+        return plan_read(
+            self.dataset_uuid,
+            self.store,
+            self.factory,
+            columns=self.columns,
+            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
+            categoricals=self.categoricals,
+            predicates=self.predicates,
+            table_name=self.table_name,
+            as_of=self.as_of,
+            in_schema_order=True,
+        )
+
+
+@attrs.frozen
+class ReadTablesArrow(ReadTableArrow):
+    """A read whose result are several tables."""
+
+    dispatch_by: str | Sequence[str] | None = None
+
+    def plan(self) -> ReadPlan:
+        """Plan the read."""
+        return plan_read(
+            self.dataset_uuid,
+            self.store,
+            self.factory,
+            columns=self.columns,
+            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
+            categoricals=self.categoricals,
+            predicates=self.predicates,
+            dispatch_by=self.dispatch_by,
+            table_name=self.table_name,
+            as_of=self.as_of,
+        )
+
+
+@attrs.frozen
+class ReadBatches:
+    """
+    Read a dataset as a stream for other engines (DuckDB, polars, Spark).
+
+    Parameters
+    ----------
+    dataset_uuid, store, predicate_pushdown_to_io, predicates, factory, table_name, as_of
+        As in :func:`read_dataset_as_dataframes`.
+    columns
+        Columns to read, in this order; by default all.
+
+    Returns
+    -------
+    pyarrow.Table
+        Columns have the types of the files, partition keys those of the schema: timestamps are in ns, dates
+        stay dates, and missing values change no type.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`read_dataset_as_dataframes`.
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    columns: list[str] | None = None
+    predicate_pushdown_to_io: bool = True
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    table_name: str | None = attrs.field(default=None, kw_only=True)
+    as_of: AsOf | None = attrs.field(default=None, kw_only=True)
+
+    def plan(self) -> ReadPlan:
+        """Plan the read."""
+        return plan_read(
+            self.dataset_uuid,
+            self.store,
+            self.factory,
+            columns=self.columns,
+            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
+            predicates=self.predicates,
+            table_name=self.table_name,
+            as_of=self.as_of,
+            in_schema_order=True,
+        )
+
+
+@attrs.frozen
+class ReadGroups(ReadBatches):
+    """A read whose result are rows, those of a group together."""
+
+    dispatch_by: str | Sequence[str] | None = None
+
+    def plan(self) -> ReadPlan:
+        """Plan the read."""
+        return plan_read(
+            self.dataset_uuid,
+            self.store,
+            self.factory,
+            columns=self.columns,
+            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
+            predicates=self.predicates,
+            dispatch_by=self.dispatch_by,
+            table_name=self.table_name,
+            as_of=self.as_of,
+            in_schema_order=True,
+        )

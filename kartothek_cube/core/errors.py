@@ -15,6 +15,7 @@ from kartothek_cube.core.naming import header_keys, validate_uuid
 __all__ = (
     "ConcurrentWriteError",
     "CorruptDatasetError",
+    "CubeNotFoundError",
     "DatasetExistsError",
     "DatasetNotFoundError",
     "DuplicateCellsError",
@@ -185,6 +186,29 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
         elif self.keys:
             message += f": the store has neither {self.keys[0]!r} nor {self.keys[1]!r}"
         super().__init__(f"{message}.")
+
+
+class CubeNotFoundError(KartothekCubeError, ValueError, RuntimeError):
+    """The store has no cube of this name. A RuntimeError as well, as in the copies of kartothek.
+
+    Parameters
+    ----------
+    uuid_prefix
+        The name.
+    reason
+        Names of the cubes that exist, for example.
+
+    Examples
+    --------
+    >>> raise CubeNotFoundError("enrgy", "did you mean energy? available: energy")
+    Traceback (most recent call last):
+        ...
+    kartothek_cube.core.errors.CubeNotFoundError: Cube enrgy not found: did you mean energy? available: energy
+    """
+
+    def __init__(self, uuid_prefix: str, reason: str) -> None:
+        super().__init__(f"Cube {uuid_prefix} not found: {reason}")
+        self.uuid_prefix = uuid_prefix
 
 
 class MissingFileError(KartothekCubeError, KeyError):

@@ -31,6 +31,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
+    CubeNotFoundError,
     DatasetNotFoundError,
     unknown_names,
 )
@@ -227,6 +228,8 @@ def discover_datasets(
 def _check_datasets(
     cube: Cube, stored: Mapping[str, DatasetMetadata], requested: frozenset[str] | None, blobs: BlobStore
 ) -> None:
+    if not stored and not discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs):
+        raise cube_not_found(cube.uuid_prefix, blobs)
     missing = set() if requested is None else requested - set(stored)
     if missing:
         raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
@@ -371,12 +374,13 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata], blobs:
         for name, ds in datasets.items()
         if read_specification(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED) is True
     ]
+    if not seeds and not datasets:
+        raise cube_not_found(uuid_prefix, blobs)
     if not seeds:
-        cubes = list_cubes(blobs)
-        hint = f". Datasets with this prefix: {', '.join(datasets) or 'none'}"
-        if uuid_prefix not in cubes:
-            hint = f": {unknown_names('cube', [uuid_prefix], cubes)}"
-        raise ValueError(f'Could not find seed dataset for cube "{uuid_prefix}"{hint}')
+        raise ValueError(
+            f'Could not find seed dataset for cube "{uuid_prefix}". '
+            f"Datasets with this prefix: {', '.join(datasets)}"
+        )
     if len(seeds) > 1:
         raise ValueError(
             f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}'
@@ -436,17 +440,35 @@ def select_datasets(
     blobs = open_existing(cube.uuid_prefix, store)
     requested = converter_str_set_optional(datasets)
     if requested is not None and must_exist:
-        choose_datasets(cube, requested, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
-    return discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
+        existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+        if not existing:
+            check_cube_exists(cube.uuid_prefix, blobs)
+        choose_datasets(cube, requested, existing)
+    datasets_of_cube = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
+    if not datasets_of_cube:
+        check_cube_exists(cube.uuid_prefix, blobs)
+    return datasets_of_cube
 
 
 def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
-    """Open a store to read a cube from it; ValueError if its directory does not exist."""
+    """Open a store to read a cube from it; CubeNotFoundError if its directory does not exist."""
     blobs = open_blobs(store)
     directory = blobs.missing_directory
     if directory is not None:
-        raise ValueError(f"Could not find cube {uuid_prefix}: there is no directory {directory}")
+        raise CubeNotFoundError(uuid_prefix, f"there is no directory {directory}")
     return blobs
+
+
+def cube_not_found(uuid_prefix: str, blobs: BlobStore) -> CubeNotFoundError:
+    """The error about a cube that does not exist, with the names of those that do."""
+    cubes = [name for name in list_cubes(blobs) if name != uuid_prefix]
+    return CubeNotFoundError(uuid_prefix, unknown_names("cube", [uuid_prefix], cubes))
+
+
+def check_cube_exists(uuid_prefix: str, blobs: BlobStore) -> None:
+    """Raise CubeNotFoundError unless the store has some file of the cube, as a failed write leaves them."""
+    if not blobs.list_dir(uuid_prefix + KTK_CUBE_UUID_SEPARATOR):
+        raise cube_not_found(uuid_prefix, blobs)
 
 
 # -- consistent reads ---------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
     DatasetsInput,
+    cube_not_found,
     discover_datasets_unchecked,
     existing_dataset_ids,
     select_datasets,
@@ -283,8 +284,7 @@ def _check_found(
     cube: Cube, store: StoreInput, selected: Mapping[str, DatasetMetadata], datasets: DatasetsInput
 ) -> None:
     if datasets is None and not selected:
-        prefix = cube.uuid_prefix
-        raise RuntimeError(f"Cube {prefix} not found in source store: there is no dataset {prefix}++...")
+        raise cube_not_found(cube.uuid_prefix, open_blobs(store))
     if datasets is None or isinstance(datasets, Mapping):
         return
     missing = set(converter_str_set_optional(datasets) or ()) - set(selected)

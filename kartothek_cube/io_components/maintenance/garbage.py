@@ -46,13 +46,20 @@ from kartothek_cube.core.commit.tombstones import (
 from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import DatasetsInput, discover_ktk_cube_dataset_ids, select_datasets
+from kartothek_cube.core.cube.discover import (
+    DatasetsInput,
+    cube_not_found,
+    discover_ktk_cube_dataset_ids,
+    list_cubes,
+    select_datasets,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.file_keys import file_keys, schema_keys, table_names
 from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
+    CubeNotFoundError,
     DatasetNotFoundError,
     format_count,
 )
@@ -416,6 +423,8 @@ def list_cube_garbage(
     limit = retention_cutoff(blobs, prefix, retention)
     # before the headers: files of later commits are not in the listing
     files = blobs.list(prefix)
+    if not files:
+        raise cube_not_found(cube.uuid_prefix, blobs)
     old = {blob.key for blob in files if is_older(blob, limit)}
     tracked: set[str] = set()
     for name in discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs):
@@ -765,7 +774,13 @@ class DeleteCube(Generic[StoreT]):
             requested = converter_str_set(datasets)
             unfinished &= requested
             datasets = requested - unfinished
-        selected = select_datasets(cube, store, datasets)
+        try:
+            selected = select_datasets(cube, store, datasets)
+        except CubeNotFoundError:
+            # a repetition succeeds where the name cannot stand for that of another cube
+            if blobs.missing_directory is not None or list_cubes(blobs):
+                raise
+            selected = {}
         if not isinstance(datasets, Mapping):
             hidden = _load_hidden(cube, blobs)
             selected |= {name: ds for name, ds in hidden.items() if datasets is None or name in datasets}

@@ -25,6 +25,7 @@ from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
     choose_datasets,
+    cube_not_found,
     discover_datasets_unchecked,
     discover_ktk_cube_dataset_ids,
     existing_dataset_ids,
@@ -306,6 +307,8 @@ class _Histories:
             # deleted since it was listed
             with suppress(DatasetNotFoundError):
                 self.states[name] = list_states(cube.ktk_dataset_uuid(name), blobs)
+        if not self.states:
+            raise cube_not_found(cube.uuid_prefix, blobs)
         self._loaded: dict[tuple[str, int], DatasetMetadata | None] = {}
 
     def load(self, name: str, state: DatasetState) -> DatasetMetadata | None:
@@ -471,7 +474,10 @@ def keep_cube_history(
     """Set how many states of the datasets of a cube are kept."""
     ensure_cube(cube)
     blobs = open_existing(cube.uuid_prefix, store)
-    names = choose_datasets(cube, ktk_cube_dataset_ids, existing_dataset_ids(cube.uuid_prefix, blobs))
+    existing = existing_dataset_ids(cube.uuid_prefix, blobs)
+    if not existing:
+        raise cube_not_found(cube.uuid_prefix, blobs)
+    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     return {
         name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in cube.commit_order(names)
     }

@@ -23,7 +23,12 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids, open_existing
+from kartothek_cube.core.cube.discover import (
+    choose_datasets,
+    cube_not_found,
+    discover_ktk_cube_dataset_ids,
+    open_existing,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
@@ -83,10 +88,9 @@ def plan_cube_verify(
     ensure_cube(cube)
     blobs = open_existing(cube.uuid_prefix, store)
     existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
-    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     if not existing:
-        # a cube without any dataset is an error, too, and the seed is what it lacks
-        choose_datasets(cube, cube.seed_dataset, existing)
+        raise cube_not_found(cube.uuid_prefix, blobs)
+    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     keys = [*cube.dimension_columns, *cube.index_columns]
     plans: dict[str, VerifyPlan] = {}
     for name in sorted(names):

@@ -12,5 +12,5 @@ def make_calls() -> None:
     cube = Cube("x", ["p"], "c", index_columns={"i"})
     append_to_cube(None, cube, "hfs:///c", schema_mode="merge")
     append_to_cube(None, cube, "hfs:///c", schema_mode="union")  # type: ignore[arg-type]
-    open_cube("hfs:///c", "c").append(None, schema_mode="merge")
-    open_cube("hfs:///c", "c").append(None, schema_mode="union")  # type: ignore[arg-type]
+    open_cube("c", "hfs:///c").append(None, schema_mode="merge")
+    open_cube("c", "hfs:///c").append(None, schema_mode="union")  # type: ignore[arg-type]

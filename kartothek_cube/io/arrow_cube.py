@@ -25,7 +25,7 @@ from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.pandas_conversion import cast_to_schema, to_memory
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import DatasetsInput
+from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit
 from kartothek_cube.io_components.facade import facade
@@ -50,7 +50,7 @@ __all__ = (
 
 
 def query_cube_as_record_batches(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
@@ -64,6 +64,7 @@ def query_cube_as_record_batches(
     Batches come partition by partition: rows are in order of the dimensions within a partition only. Without
     ``columns``, the stream has all columns; with them, these and no others.
     """
+    cube = find_cube(cube, store)
     source = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
     dataset = LazyDataset(source, schema=source.read_schema())
     names = None if columns is None else list(converter_str_tupleset(columns))
@@ -71,7 +72,7 @@ def query_cube_as_record_batches(
 
 
 def cube_dataset(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
@@ -133,6 +134,7 @@ def cube_dataset(
     >>> duckdb.sql("SELECT max(LATITUDE) FROM geodata").fetchall()
     [(50.7,)]
     """
+    cube = find_cube(cube, store)
     if dataset_id is None:
         source: RowSource = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
     elif conditions is None and datasets is None:
@@ -143,7 +145,7 @@ def cube_dataset(
 
 
 def scan_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
@@ -170,6 +172,7 @@ def scan_cube(
     >>> scan_cube(cube, store).filter(pl.col("LATITUDE") > 50).select("CITY").collect().rows()
     [('Bonn',)]
     """
+    cube = find_cube(cube, store)
     from kartothek_cube.io_components.arrow_dataset import scan_lazily
 
     return scan_lazily(cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import alias_parameter, converter_str_tupleset
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.schema.evolution import ColumnTypes
@@ -134,7 +134,7 @@ extend_cube = _write("extend_cube", _ExtendCube, "extend")
 
 def adopt_dataset(
     source: TableSource,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     dataset_id: str,
     *,
@@ -218,6 +218,7 @@ def adopt_dataset(
     >>> query_cube(cube, store)[0]["CITY"].tolist()
     [117, 53111, 89073]
     """
+    cube = find_cube(cube, store)
     with progress_bar("adopt", progress):
         job = adopt_job(
             source,
@@ -243,7 +244,7 @@ append_to_cube = _write("append_to_cube", _AppendToCube, "append")
 
 
 def update_schema(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     dataset: str | None = None,
     *,
@@ -308,6 +309,7 @@ def update_schema(
     >>> query_cube(cube, store)[0].columns.tolist()
     ['AREA', 'CITY', 'COUNTRY_CODE', 'POPULATION']
     """
+    cube = find_cube(cube, store)
     from kartothek_cube.io_components.maintenance.schema_update import plan_schema_update, update_cube_schema
 
     return update_cube_schema(cube, store, dataset, plan_schema_update(add, defaults, drop, rename, widen))
@@ -323,7 +325,7 @@ update_cube = _write("update_cube", _UpdateCube, "update")
 
 def merge_into_cube(
     data: Frame,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     dataset: str | None = None,
     metadata: Mapping[str, object] | None = None,
@@ -396,6 +398,7 @@ def merge_into_cube(
     >>> query_cube(cube, store)[0][["CITY", "PEOPLE"]].to_dict("records")
     [{'CITY': 'Ulm', 'PEOPLE': 127}]
     """
+    cube = find_cube(cube, store)
     from kartothek_cube.io_components.write.merge import MergeContext, merge_cube_job
 
     with progress_bar("merge", progress):
@@ -454,7 +457,9 @@ collect_stats = _eager("collect_stats", _CollectStats, "stats")
 cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
 
 
-def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:
+def list_cube_garbage(
+    cube: Cube | str, store: StoreInput, *, retention: timedelta | None = None
+) -> list[Blob]:
     """
     List the files that :func:`cleanup_cube` would delete.
 
@@ -485,12 +490,13 @@ def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | N
     >>> sum(blob.key.startswith("geodata++seed/table/") for blob in list_cube_garbage(cube, store))
     2
     """
+    cube = find_cube(cube, store)
     return with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def keep_cube_history(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     states: int | None = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
@@ -545,10 +551,11 @@ def keep_cube_history(
     >>> query_cube(cube, store)[0]["PEOPLE"].tolist()
     [126000]
     """
+    cube = find_cube(cube, store)
     return history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
 
 
-def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
+def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
     """
     The readable states of a cube: what was done when to which datasets.
 
@@ -583,12 +590,13 @@ def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
     >>> [len(query_cube(cube, store, as_of=state.version)[0]) for state in (first, second)]
     [2, 2]
     """
+    cube = find_cube(cube, store)
     return history.list_cube_history(cube, store)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def rollback_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     as_of: CubeAsOf,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
@@ -629,6 +637,7 @@ def rollback_cube(
     ConcurrentWriteError
         Another writer committed at the same time. Nothing is changed.
     """
+    cube = find_cube(cube, store)
     return history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
 
 
@@ -641,7 +650,7 @@ compact_cube = _eager("compact_cube", _CompactCube, "compact")
 
 
 def publish_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     datasets: str | Iterable[str] | None = None,
     *,
@@ -699,6 +708,7 @@ def publish_cube(
     >>> publish_cube(cube, store, compact=True)
     {'seed': {'version': 1, 'files': 1, 'added': 1, 'removed': 1}}
     """
+    cube = find_cube(cube, store)
     # imported when needed, as in other rare operations: importing this module stays quick
     from kartothek_cube.io_components.maintenance.publish import check_format, publish_job
 
@@ -723,7 +733,7 @@ verify_cube = _eager("verify_cube", _VerifyCube, "verify")
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def repair_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
@@ -747,6 +757,7 @@ def repair_cube(
     ValueError
         As :func:`verify_cube`.
     """
+    cube = find_cube(cube, store)
     from kartothek_cube.io_components.verify.dataset_rules import compare_reports, repair
 
     before = verify_cube(cube, store, ktk_cube_dataset_ids)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from kartothek_cube.core.cube.conditions import VirtualColumn
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_cube, discover_datasets
+from kartothek_cube.core.cube.discover import discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.typing import StoreInput
@@ -259,17 +260,18 @@ for _name, _method in vars(OpenedCube).items():
         _method.__name__, _method.__qualname__ = _name, f"{OpenedCube.__name__}.{_name}"
 
 
-def open_cube(store: StoreInput, cube: str | Cube) -> OpenedCube:
+def open_cube(cube: str | Cube, store: StoreInput) -> OpenedCube:
     """
     Open a cube in a store.
 
     Parameters
     ----------
+    cube
+        Name (``uuid_prefix``) of a stored cube, of which the specification is read from the store; or the
+        specification of a cube that may not exist yet. It was the second argument, which still works, with a
+        DeprecationWarning.
     store
         Store, factory or URL.
-    cube
-        Prefix of a stored cube, of which the specification is read from the store; or the specification of a
-        cube that may not exist yet.
 
     Returns
     -------
@@ -290,12 +292,18 @@ def open_cube(store: StoreInput, cube: str | Cube) -> OpenedCube:
     >>> store = get_store_from_url("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"]})
     >>> _ = build_cube(cities, Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), store)
-    >>> cube = open_cube(store, "geodata")
+    >>> cube = open_cube("geodata", store)
     >>> cube.query(cube["CITY"] == "Ulm")[0]["COUNTRY_CODE"].tolist()
     ['DE']
     """
-    if isinstance(cube, Cube):
-        return OpenedCube(cube, store)
-    if not isinstance(cube, str):
-        raise TypeError(f"cube is the prefix of a cube or a Cube, got {type(cube).__name__}")
-    return OpenedCube(discover_cube(cube, store)[0], store)
+    arguments: tuple[Any, Any] = cube, store
+    if _is_cube(arguments[1]) and not _is_cube(arguments[0]):
+        message = "open_cube takes the cube first: open_cube(cube, store)"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        store, cube = arguments
+    return OpenedCube(find_cube(cube, store), store)
+
+
+def _is_cube(argument: object) -> bool:
+    """Whether an argument can be a cube or the name of one, which contains no slash."""
+    return isinstance(argument, Cube) or (isinstance(argument, str) and "/" not in argument)

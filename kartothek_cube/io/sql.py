@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.arrow_cube import cube_dataset
 from kartothek_cube.io_components.arrow_dataset import TimestampUnit
@@ -35,7 +36,7 @@ __all__ = ("connect",)
 
 
 def connect(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     *,
     connection: duckdb.DuckDBPyConnection | None = None,
@@ -74,7 +75,7 @@ def connect(
         There is no such cube or version; or columns, datasets or cubes have names that DuckDB does not tell
         apart, since it ignores upper and lower case of ASCII letters; or the cube has a name of DuckDB's own.
     """
-    ensure_cube(cube)
+    cube = find_cube(cube, store)
     ids = sorted(load_datasets(cube, store, None, as_of))
     prefix = cube.uuid_prefix
     sources = {

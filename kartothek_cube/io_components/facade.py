@@ -13,15 +13,17 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar, get_origin
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_origin
 
 import attrs
 
 from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Answer, Job
 
-__all__ = ("ALIAS_REQUIRED", "Operation", "StoreT", "facade", "plan_job", "with_stores")
+__all__ = ("ALIAS_REQUIRED", "Operation", "StoreT", "cube_or_name", "facade", "plan_job", "with_stores")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,6 +69,22 @@ class Operation(Protocol[Answer]):
 
     def job(self, blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
         """Check the arguments and plan; ``blocksize`` is the number of items per task."""
+
+
+def cube_or_name(cube: Cube | str) -> Cube:
+    """Converter of the field for a cube: façades replace a name, as they have the store."""
+    return cast(Cube, cube)
+
+
+def _find_cube(operation: T) -> T:
+    """The operation with the specification of a cube that the user has named."""
+    arguments: Any = operation
+    cube = getattr(arguments, "cube", None)
+    if not isinstance(cube, str):
+        return operation
+    store = next(getattr(arguments, name) for name in _STORES if hasattr(arguments, name))
+    named: T = attrs.evolve(arguments, cube=find_cube(cube, store))
+    return named
 
 
 def plan_job(operation: Operation[Answer], blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
@@ -126,7 +144,7 @@ def facade(
             except TypeError as error:
                 raise TypeError(f"{name}() {error}") from None
             raise
-        return run(arguments)
+        return run(_find_cube(arguments))
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = module

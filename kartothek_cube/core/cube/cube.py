@@ -163,7 +163,7 @@ def ensure_cube(cube: object) -> None:
     """Raise TypeError unless the argument is a cube specification."""
     if not isinstance(cube, Cube):
         raise TypeError(
-            f"expected a Cube, got {type(cube).__name__}; "
+            f"expected a Cube or the name of a stored one, got {type(cube).__name__}; "
             "discover_cube(uuid_prefix, store) gives the specification of a stored cube"
         )
 

@@ -459,10 +459,19 @@ def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
     return blobs
 
 
+def find_cube(cube: Cube | str, store: StoreInput | BlobStore) -> Cube:
+    """The specification of a cube: the store has it for a name, which is the uuid prefix."""
+    if isinstance(cube, str):
+        return discover_cube(cube, store)[0]
+    ensure_cube(cube)
+    return cube
+
+
 def cube_not_found(uuid_prefix: str, blobs: BlobStore) -> CubeNotFoundError:
     """The error about a cube that does not exist, with the names of those that do."""
     cubes = [name for name in list_cubes(blobs) if name != uuid_prefix]
-    return CubeNotFoundError(uuid_prefix, unknown_names("cube", [uuid_prefix], cubes))
+    _, _, alternatives = unknown_names("cube", [uuid_prefix], cubes).partition("; ")
+    return CubeNotFoundError(uuid_prefix, alternatives)
 
 
 def check_cube_exists(uuid_prefix: str, blobs: BlobStore) -> None:

@@ -30,7 +30,7 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import DatasetsInput
+from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
@@ -92,7 +92,7 @@ _BLOCK = 1000
 
 def map_cube_spark(
     func: MapFunction,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     schema: StructType | pa.Schema | str | None = None,
     conditions: ConditionsInput = None,
@@ -132,6 +132,7 @@ def map_cube_spark(
     >>> query_cube_spark(cube, store, payload_columns=["SHARE"]).orderBy("CITY").collect()
     [Row(CITY='Bonn', COUNTRY_CODE='DE', SHARE=0.75), Row(CITY='Ulm', COUNTRY_CODE='DE', SHARE=0.25)]
     """
+    cube = find_cube(cube, store)
     session = active_session(spark)
     groups = list(cube.partition_columns) if partition_by is None else partition_by
     plan = plan_query(
@@ -322,7 +323,7 @@ query_cube_spark = facade(
 
 def merge_into_cube_from_spark(
     df: DataFrame,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     dataset: str | None = None,
     metadata: Mapping[str, object] | None = None,
@@ -337,5 +338,6 @@ def merge_into_cube_from_spark(
     the rows by partition and rewrites the partitions that occur in them, the driver commits. A partition and
     its stored rows have to fit into the memory of a task.
     """
+    cube = find_cube(cube, store)
     plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer)
     return merge_frame(MergeContext(plan, delete_column), df)

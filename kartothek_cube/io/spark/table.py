@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, parse_conditions
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import DatasetsInput
+from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._datasource_options import concise_errors
 from kartothek_cube.io.spark._session import (
@@ -186,7 +186,7 @@ def _explain(df: DataFrame) -> str:
 
 
 def spark_table(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
@@ -221,6 +221,7 @@ def spark_table(
     >>> spark_table(cube, store).where("LATITUDE > 50").select("CITY").collect()
     [Row(CITY='Bath')]
     """
+    cube = find_cube(cube, store)
     session, factory = active_session(spark), picklable_store(store)
     session.dataSource.register(FilterSource)
     types = plan_query(cube, factory, conditions, datasets, as_of=as_of).context.output

@@ -23,7 +23,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, group_positions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io_components.facade import StoreT
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
@@ -154,7 +154,7 @@ class CompactCube(Generic[StoreT]):
     (2, 1, 3, 2)
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     conditions: ConditionsInput = None
     ktk_cube_dataset_ids: str | Iterable[str] | None = None

@@ -62,7 +62,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.facade import StoreT
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime import (
     batched,
@@ -427,7 +427,7 @@ class CopyCube(Generic[StoreT]):
         If a dataset is missing in the source, or exists in the target and ``overwrite`` is not set.
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     src_store: StoreT
     tgt_store: StoreT
     overwrite: bool = False

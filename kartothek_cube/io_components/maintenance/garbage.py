@@ -85,7 +85,7 @@ from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.facade import StoreT
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.delta_log import (
     list_finished_stages,
@@ -423,7 +423,8 @@ def list_cube_garbage(
     limit = retention_cutoff(blobs, prefix, retention)
     # before the headers: files of later commits are not in the listing
     files = blobs.list(prefix)
-    if not files:
+    # nothing to clean up in a store without cubes, and no other cube that the name can be mistaken for
+    if not files and list_cubes(blobs):
         raise cube_not_found(cube.uuid_prefix, blobs)
     old = {blob.key for blob in files if is_older(blob, limit)}
     tracked: set[str] = set()
@@ -471,7 +472,7 @@ class CleanupCube(Generic[StoreT]):
         all older states; a write that still needs them gets a ConcurrentWriteError.
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     retention: timedelta | None = attrs.field(default=None, kw_only=True)
 
@@ -757,7 +758,7 @@ class DeleteCube(Generic[StoreT]):
         Ids, or a dict of id to metadata; by default all datasets of the cube.
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     datasets: DatasetsInput = None
 

@@ -15,7 +15,7 @@ from kartothek_cube.core.dataset.file_keys import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.display import card, table
-from kartothek_cube.io_components.facade import StoreT
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.runtime import batched, progress_advance, store_factory
@@ -95,7 +95,7 @@ class CollectStats(Generic[StoreT]):
         partition keys) and ``rows`` (in files, hidden ones included).
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     datasets: DatasetsInput = None
 

@@ -11,7 +11,7 @@ from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
-from kartothek_cube.io_components.facade import StoreT
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.planner import plan_query
@@ -67,7 +67,7 @@ class QueryCube(Generic[StoreT]):
         If a condition has a value of the wrong type.
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     conditions: ConditionsInput = None
     datasets: DatasetsInput = None
@@ -155,7 +155,7 @@ class QueryTable(Generic[StoreT]):
     dtype('int64')
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     conditions: ConditionsInput = None
     datasets: DatasetsInput = None

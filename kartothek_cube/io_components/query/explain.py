@@ -10,7 +10,7 @@ import numpy as np
 
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Disjunction
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import DatasetsInput
+from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions.predicate import Node, columns_of, disjunctive_form, imply
@@ -221,7 +221,7 @@ def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
 
 
 def explain_query(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
@@ -264,6 +264,7 @@ def explain_query(
     >>> explained.datasets[0].conditions
     (ConditionPruning(condition='COUNTRY_CODE == DE', by='partition key', kept=1, pruned=1),)
     """
+    cube = find_cube(cube, store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )

@@ -8,7 +8,7 @@ from typing import Any, Generic
 import attrs
 
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io_components.facade import StoreT
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.verify.report import Report
 
@@ -64,7 +64,7 @@ class VerifyCube(Generic[StoreT]):
     repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     ktk_cube_dataset_ids: str | Iterable[str] | None = None
     deep: bool = attrs.field(default=True, kw_only=True)

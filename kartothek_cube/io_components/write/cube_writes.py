@@ -11,7 +11,7 @@ import pyarrow as pa
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT
+from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write.cube_plan import (
     declared_ids,
@@ -124,7 +124,7 @@ class BuildCube(Generic[DataT, StoreT]):
     """
 
     data: DataT
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     metadata: CubeMetadata | None = None
     overwrite: bool = False
@@ -169,7 +169,7 @@ class BuildParts(Generic[DataT, StoreT]):
     """
 
     data: DataT
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     ktk_cube_dataset_ids: str | Iterable[str] | None = None
     metadata: CubeMetadata | None = None
@@ -224,7 +224,7 @@ class ExtendCube(Generic[DataT, StoreT]):
     """
 
     data: DataT
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     metadata: CubeMetadata | None = None
     overwrite: bool = False
@@ -269,7 +269,7 @@ class ExtendParts(Generic[DataT, StoreT]):
     """
 
     data: DataT
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     ktk_cube_dataset_ids: str | Iterable[str] | None = attrs.field(default=None, metadata=ALIAS_REQUIRED)
     metadata: CubeMetadata | None = None
@@ -334,7 +334,7 @@ class AppendToCube(Generic[DataT, StoreT]):
     """
 
     data: DataT
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     metadata: CubeMetadata | None = None
     df_serializer: DataFrameSerializer | None = None
@@ -385,7 +385,7 @@ class AppendParts(Generic[DataT, StoreT]):
     """
 
     data: DataT
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     ktk_cube_dataset_ids: str | Iterable[str] | None = attrs.field(default=None, metadata=ALIAS_REQUIRED)
     metadata: CubeMetadata | None = None
@@ -448,7 +448,7 @@ class UpdateCube(Generic[DataT, StoreT]):
     """
 
     data: DataT
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     remove_conditions: ConditionsInput | Literal["all"]
     ktk_cube_dataset_ids: str | Iterable[str] | None = attrs.field(default=None, metadata=ALIAS_REQUIRED)
@@ -505,7 +505,7 @@ class RemovePartitions(Generic[StoreT]):
         For conditions on other columns, and for unknown datasets.
     """
 
-    cube: Cube
+    cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
     conditions: ConditionsInput | Literal["all"] = None
     ktk_cube_dataset_ids: str | Iterable[str] | None = None

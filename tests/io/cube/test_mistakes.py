@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
+import sys
 import warnings
 
 import pandas as pd
@@ -13,13 +15,15 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import (
     CorruptDatasetError,
+    CubeNotFoundError,
     DatasetExistsError,
     DuplicateCellsError,
     MultiTableCommitAborted,
     SchemaConflictError,
 )
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io import eager_cube, iter_cube
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
+from kartothek_cube.io.opened_cube import open_cube
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import INTERNAL, file_keys, keys, memory, refuses, rows, unchanged
 from tests.support.factories import STORES
@@ -235,6 +239,70 @@ def test_a_store_that_does_not_exist_is_named_and_not_created(driver, tmp_path, 
     with pytest.raises(ValueError, match=f"there is no directory {directory}"):
         OPERATIONS[operation](driver, f"hfs://{directory}")
     assert not directory.exists()
+
+
+#: operations that the façades of graphs do not have
+EAGER_OPERATIONS = {
+    "merge": lambda c, s: eager_cube.merge_into_cube(SEED, c, s),
+    "schema": lambda c, s: eager_cube.update_schema(c, s, "seed", rename={"QTY": "N"}),
+    "publish": eager_cube.publish_cube,
+    "verify": eager_cube.verify_cube,
+    "repair": eager_cube.repair_cube,
+    "compact": eager_cube.compact_cube,
+    "garbage": eager_cube.list_cube_garbage,
+    "cleanup": eager_cube.cleanup_cube,
+    "history": eager_cube.list_cube_history,
+    "keep history": eager_cube.keep_cube_history,
+    "rollback": lambda c, s: eager_cube.rollback_cube(c, s, 1),
+    "explain": eager_cube.explain_query,
+    "frame": eager_cube.query_cube_df,
+    "dataset": arrow_cube.cube_dataset,
+    "stream": arrow_cube.query_cube_as_record_batches,
+    "LazyFrame": arrow_cube.scan_cube,
+    "SQL": sql.connect,
+    "open": open_cube,
+}
+NO_CUBE = re.escape("Cube sale not found: did you mean sales? available: sales")
+
+
+@pytest.fixture
+def sales(tmp_path):
+    """The URL of a store with a cube of another name."""
+    url = f"hfs://{tmp_path / 'cubs'}?create_if_missing=true"
+    eager_cube.build_cube(SEED, Cube(["SHOP", "DAY"], ["COUNTRY"], "sales"), url)
+    return url
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_cube_that_does_not_exist_is_the_same_error_in_all_facades(driver, sales, operation, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "CUBE", Cube(["SHOP", "DAY"], ["COUNTRY"], "sale"))
+    with unchanged(sales), pytest.raises(CubeNotFoundError, match=NO_CUBE):
+        OPERATIONS[operation](driver, sales)
+
+
+@pytest.mark.parametrize("cube", ["sale", Cube(["SHOP", "DAY"], ["COUNTRY"], "sale")], ids=["name", "Cube"])
+@pytest.mark.parametrize("operation", EAGER_OPERATIONS)
+def test_a_cube_that_does_not_exist_is_the_same_error_in_all_operations(sales, operation, cube):
+    if operation == "open" and isinstance(cube, Cube):
+        pytest.skip("an opened cube need not exist")
+    with unchanged(sales), pytest.raises(CubeNotFoundError, match=NO_CUBE):
+        EAGER_OPERATIONS[operation](cube, sales)
+
+
+def test_what_is_deleted_can_be_deleted_again(driver, built):
+    driver.delete_cube(cube=CUBE, store=built)
+    driver.delete_cube(cube=CUBE, store=built)
+    eager_cube.build_cube(SEED, Cube(["SHOP", "DAY"], ["COUNTRY"], "other"), built)
+    with pytest.raises(CubeNotFoundError, match="Cube c not found: available: other"):
+        driver.delete_cube(cube=CUBE, store=built)
+
+
+def test_a_name_stands_for_a_cube_that_is_stored(driver, built):
+    expected = driver.query_cube(cube=CUBE, store=built)
+    (found,) = driver.query_cube(cube="c", store=built)
+    pd.testing.assert_frame_equal(found, expected[0])
+    driver.append_to_cube(data=MORE, cube="c", store=built)
+    assert driver.collect_stats(cube="c", store=built)["seed"]["rows"] == 6
 
 
 def test_an_option_that_does_not_exist(driver, tmp_path):
@@ -454,7 +522,7 @@ def test_a_copy_of_an_unknown_dataset(driver, built, other_store_factory, datase
 def test_what_is_no_store_or_no_cube(store_factory):
     with pytest.raises(TypeError, match=r"or a URL such as 'hfs:///data', got None$"):
         eager_cube.query_cube(CUBE, None)
-    with pytest.raises(ValueError, match=r"Seed dataset \(seed\) is missing. The cube c has no datasets$"):
+    with pytest.raises(CubeNotFoundError, match=r"^Cube c not found: available: none$"):
         eager_cube.query_cube(CUBE, store_factory)
 
 

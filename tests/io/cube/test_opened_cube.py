@@ -57,7 +57,7 @@ def store():
 @pytest.fixture
 def opened(store):
     eager_cube.build_cube({"seed": SEED, "weather": WEATHER}, CUBE, store)
-    return open_cube(store, "sales")
+    return open_cube("sales", store)
 
 
 def test_the_specification_is_read_from_the_store(opened):
@@ -65,7 +65,7 @@ def test_the_specification_is_read_from_the_store(opened):
 
 
 def test_a_life_of_a_cube(store):
-    cube = open_cube(store, CUBE)
+    cube = open_cube(CUBE, store)
     assert repr(cube) == "<cube sales: dimensions SHOP, DAY; partitioned by COUNTRY; no datasets>"
     cube.build(SEED)
     cube.keep_history(3)
@@ -88,7 +88,7 @@ def test_a_life_of_a_cube(store):
     assert cube.list_garbage() == []
     copy = memory()
     cube.copy_to(copy)
-    assert list(open_cube(copy, "sales")) == list(cube)
+    assert list(open_cube("sales", copy)) == list(cube)
     cube.delete()
     assert "no datasets" in repr(cube)
 
@@ -156,7 +156,7 @@ def test_columns_of_another_writer_are_found(opened, store):
 
 def test_the_type_of_a_column_that_another_dataset_knows(store):
     days = SEED.assign(COUNTRY="DE")
-    cube = open_cube(store, CUBE)
+    cube = open_cube(CUBE, store)
     cube.build(days)
     assert str(cube.schema.field("DAY").type) == "int64"
 
@@ -171,24 +171,31 @@ def test_views(opened):
 
 
 def test_views_and_completion_of_a_cube_that_does_not_exist_yet(store):
-    cube = open_cube(store, CUBE)
+    cube = open_cube(CUBE, store)
     assert cube._ipython_key_completions_() == ["SHOP", "DAY", "COUNTRY"]
     assert dir(cube.c) == ["COUNTRY", "DAY", "SHOP"]
     assert repr(cube.c) == "<columns of cube sales: SHOP, DAY, COUNTRY>"
     assert {"Cube sales", "COUNTRY"} <= set(Text(cube._repr_html_()).words)
-    with pytest.raises(ValueError, match="The cube sales has no datasets"):
+    with pytest.raises(ValueError, match="Cube sales not found"):
         _ = cube.schema
 
 
 def test_what_is_no_cube(store):
-    with pytest.raises(ValueError, match="Could not find seed dataset for cube"):
-        open_cube(store, "sales")
+    with pytest.raises(ValueError, match="Cube sales not found: available: none"):
+        open_cube("sales", store)
     eager_cube.build_cube(SEED.assign(COUNTRY="DE"), CUBE, store)
-    expected = r'for cube "sale": unknown cube sale; did you mean sales\? available: sales$'
-    with pytest.raises(ValueError, match=expected):
-        open_cube(store, "sale")
-    with pytest.raises(TypeError, match="the prefix of a cube or a Cube, got int"):
-        open_cube(store, 5)
+    with pytest.raises(ValueError, match=r"Cube sale not found: did you mean sales\? available: sales$"):
+        open_cube("sale", store)
+    with pytest.raises(TypeError, match="expected a Cube or the name of a stored one, got int"):
+        open_cube(5, store)
+
+
+@pytest.mark.parametrize("cube", ["sales", CUBE], ids=["name", "Cube"])
+def test_the_old_order_of_the_arguments_works(store, cube):
+    eager_cube.build_cube(SEED.assign(COUNTRY="DE"), CUBE, store)
+    with pytest.warns(DeprecationWarning, match="takes the cube first"):
+        opened = open_cube(store, cube)
+    assert opened.query()[0].equals(open_cube(cube, store).query()[0])
 
 
 def test_usual_names_are_in_the_package(store):

@@ -83,7 +83,7 @@ OPERATIONS = {
     "verify": lambda store, n: verify_cube(CUBE, store),
     "discover": lambda store, n: discover_cube("wide", store),
     "explain": lambda store, n: show(explain_query(CUBE, store)),
-    "open": lambda store, n: show(open_cube(store, "wide")),
+    "open": lambda store, n: show(open_cube("wide", store)),
 }
 
 

@@ -77,6 +77,12 @@ CASES = [
         {"failed": "c++seed", "rolled_back": ("c++a", "c++b"), "left": ("c++z",), "detail": "full"},
         ["Dataset 'c++seed': full.", "not committed; rolled back: c++a, c++b.", "c++z"],
     ),
+    (
+        errors.CubeNotFoundError("c", "available: d"),
+        ValueError,
+        {"uuid_prefix": "c"},
+        ["Cube c not found: available: d"],
+    ),
     (errors.MultiTableCommitAborted("c++seed"), RuntimeError, {"left": ()}, ["'c++seed': the commit failed"]),
 ]
 

@@ -189,7 +189,7 @@ def test_the_seed_is_not_committed_when_another_dataset_fails(driver, built):
 
 
 def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "seed"):
+    with refuses(store_factory, ValueError, "Cube cube not found"):
         driver.append_to_cube(data=SEED, cube=CUBE, store=store_factory)
 
 

@@ -202,7 +202,7 @@ def test_wrong_input_is_refused_before_anything_is_written(driver, built, argume
 
 
 def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "seed"):
+    with refuses(store_factory, ValueError, "Cube cube not found"):
         driver.extend_cube(data={"new": NEW}, cube=CUBE, store=store_factory)
 
 

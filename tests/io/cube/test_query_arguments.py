@@ -184,7 +184,7 @@ def test_signedness_of_values(driver, store_factory, value):
 
 
 def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "seed"):
+    with refuses(store_factory, ValueError, "Cube cube not found"):
         driver.query_cube(cube=CUBE, store=store_factory)
 
 

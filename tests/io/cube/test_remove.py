@@ -207,5 +207,5 @@ def test_wrong_arguments_are_refused_before_anything_is_written(
 
 
 def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "seed"):
+    with refuses(store_factory, ValueError, "Cube cube not found"):
         driver.remove_partitions(cube=PQ, store=store_factory)

@@ -149,7 +149,7 @@ def test_a_missing_dataset_or_schema_is_noticed(url):
     blobs.delete(["cube++enrich.by-dataset-metadata.json"])
     assert list(query_cube(CUBE, url, conditions=C("x") == 5)[0].columns) == ["p", "v", "x"]
     blobs.delete(["cube++seed.by-dataset-metadata.json"])
-    with pytest.raises(ValueError, match="Seed dataset"):
+    with pytest.raises(ValueError, match="Cube cube not found: available: none"):
         point(url, 5)
 
 

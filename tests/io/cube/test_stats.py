@@ -65,7 +65,8 @@ def test_stats_of_datasets_given_as_loaded(driver, built):
 
 
 def test_no_cube(driver, store_factory):
-    assert driver.collect_stats(cube=CUBE, store=store_factory) == {}
+    with refuses(store_factory, ValueError, "Cube cube not found"):
+        driver.collect_stats(cube=CUBE, store=store_factory)
 
 
 def test_datasets_without_partitions_are_left_out(driver, built):

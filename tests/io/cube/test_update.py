@@ -189,7 +189,7 @@ def test_schema_conflict_leaves_the_dataset_as_it_was(driver, built):
 
 
 def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "seed"):
+    with refuses(store_factory, ValueError, "Cube cube not found"):
         update(driver, store_factory, MORE, None, ["seed"])
 
 

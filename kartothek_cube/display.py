@@ -6,14 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = (
-    "card",
-    "facts",
-    "plain_text_table",
-    "table",
-)
-
-
 #: rows of a table to show; others are counted
 MAX_ROWS = 200
 

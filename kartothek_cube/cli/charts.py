@@ -18,18 +18,6 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.io_components.runtime import bytes_text
 
-__all__ = (
-    "METRICS",
-    "Cell",
-    "Growth",
-    "HeatMap",
-    "Line",
-    "Tick",
-    "build_growth",
-    "build_heat_map",
-    "format_values",
-)
-
 #: metrics that the colour of a cell can show
 METRICS = ("rows", "bytes", "files")
 #: number of colours

@@ -26,33 +26,6 @@ if TYPE_CHECKING:
     from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory, StoreInput
 
-__all__ = (
-    "ABORTED",
-    "BROKEN_PIPE",
-    "DAMAGED",
-    "DEFAULT_RETENTION",
-    "INTERNAL",
-    "USAGE",
-    "CliContext",
-    "ConfiguredStore",
-    "closest",
-    "find_store",
-    "forget_pipe",
-    "headline",
-    "is_internal_column",
-    "is_interactive",
-    "label",
-    "list_cubes",
-    "list_garbage_by_age",
-    "mask_store",
-    "one_line",
-    "pass_state",
-    "print_json",
-    "read_stores",
-    "report_error",
-    "usage_error",
-)
-
 
 def is_interactive() -> bool:
     """Whether a user can answer prompts."""

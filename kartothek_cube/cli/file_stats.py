@@ -33,8 +33,6 @@ from kartothek_cube.io_components.runtime import (
 from kartothek_cube.io_components.scan import concat_tables, read_file
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-__all__ = ("DataFiles", "Floats", "collect_file_stats")
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 #: maximum number of footers to read; rows of the other files are estimated from their sizes

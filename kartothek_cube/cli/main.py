@@ -25,8 +25,6 @@ from kartothek_cube.cli.context import (
 )
 from kartothek_cube.cli.options import COLORS, complete_cubes, global_options, use_color
 
-__all__ = ("cli",)
-
 _HELP = ("-h", "--help")
 
 

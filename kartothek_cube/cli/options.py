@@ -28,30 +28,6 @@ if TYPE_CHECKING:
 
     from kartothek_cube.core.cube.conditions import Conjunction
 
-__all__ = (
-    "ALL",
-    "COLORS",
-    "CubeCommand",
-    "RemainderCommand",
-    "StoreCommand",
-    "as_json",
-    "complete_columns",
-    "complete_cubes",
-    "complete_datasets",
-    "complete_files",
-    "complete_stores",
-    "confirm",
-    "datasets_option",
-    "global_options",
-    "match",
-    "output_options",
-    "parse_conditions",
-    "parse_as_of",
-    "select_datasets",
-    "use_color",
-    "yes_option",
-)
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 # -- shell completion; errors yield no suggestions --------------------------------------------------

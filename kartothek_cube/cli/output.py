@@ -30,17 +30,6 @@ from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import format_count
 
-__all__ = (
-    "FORMATS",
-    "NEVER_CUT",
-    "Writer",
-    "choose_format",
-    "fit_lines",
-    "replace_file",
-    "report_rows",
-    "write_tables",
-)
-
 #: number of rows printed to a terminal
 _SCREENFUL = 50
 #: metadata of fields whose texts are not cut

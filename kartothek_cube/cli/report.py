@@ -22,18 +22,6 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.io_components.runtime import bytes_text
 
-__all__ = (
-    "Advice",
-    "Column",
-    "DatasetPage",
-    "Index",
-    "Page",
-    "advise",
-    "build_page",
-    "shell_command",
-    "warn_useless_indices",
-)
-
 #: number of largest partitions to list
 _N_LARGEST = 12
 

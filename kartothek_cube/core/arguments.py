@@ -13,16 +13,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import widen
 
-__all__ = (
-    "alias_parameter",
-    "converter_str",
-    "converter_str_set",
-    "converter_str_set_optional",
-    "converter_str_tupleset",
-    "converter_tuple",
-    "get_str_to_python_converter",
-)
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

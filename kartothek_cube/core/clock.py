@@ -7,8 +7,6 @@ from __future__ import annotations
 import datetime
 import time
 
-__all__ = ("datetime_utcnow", "sleep")
-
 
 def datetime_utcnow() -> datetime.datetime:
     """Current time, naive, UTC: the source of all timestamps in headers and index keys."""

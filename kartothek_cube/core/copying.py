@@ -8,8 +8,6 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any, Self, TypeVar, cast
 
-__all__ = ("CopyMixin", "replace_fields")
-
 T = TypeVar("T")
 
 _MISSING = object()

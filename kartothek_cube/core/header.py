@@ -23,25 +23,6 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version, validate_uuid
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
-__all__ = (
-    "COMMIT_RECORD",
-    "HEADER_KEYS",
-    "CommitRecord",
-    "Participation",
-    "check_header",
-    "check_record",
-    "common_tables",
-    "embed_schema",
-    "packb",
-    "parse_header",
-    "parse_record",
-    "partition_texts",
-    "render_header",
-    "split_header",
-    "table_sets",
-    "unpackb",
-)
-
 #: Key of the commit record in the header: a field beside those of the specification. Other readers ignore it,
 #: and other writers of the format (kartothek 5.3, plateau) drop it, so that a record always belongs to the
 #: header that holds it.

@@ -22,38 +22,6 @@ from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_
 from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import BlobStore
 
-__all__ = (
-    "KEEP_HISTORY",
-    "AsOf",
-    "DatasetState",
-    "OperationInfo",
-    "annotate_operations",
-    "archive_before",
-    "archive_snapshot",
-    "check_as_of",
-    "describe_operation",
-    "expire_snapshots",
-    "list_expired_snapshots",
-    "fingerprint",
-    "history_folder",
-    "Version",
-    "is_before_key",
-    "is_snapshot_key",
-    "list_snapshots",
-    "list_states",
-    "load_snapshot",
-    "load_state",
-    "name_states",
-    "operation_info",
-    "recorded_version",
-    "retention_metadata",
-    "select_state",
-    "snapshot_retention",
-    "state_as_of",
-    "make_version",
-    "version_of",
-)
-
 # The current state is the header and nothing else, as the format demands. Commits number the states in their
 # record (`kartothek_cube.core.header`); before a commit replaces a header, it archives it with its schema
 # under ``<uuid>/_history/``. A cleanup deletes these snapshots, unless it has a retention or the metadata of

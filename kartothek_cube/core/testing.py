@@ -11,15 +11,6 @@ import pandas as pd
 
 from kartothek_cube.core import clock
 
-__all__ = (
-    "TIME_TO_FREEZE",
-    "TIME_TO_FREEZE_ISO",
-    "TIME_TO_FREEZE_ISO_QUOTED",
-    "cm_frozen_time",
-    "get_dataframe_alltypes",
-    "get_dataframe_not_nested",
-)
-
 TIME_TO_FREEZE = datetime(2000, 1, 1, 1, 1, 1, 1)
 TIME_TO_FREEZE_ISO = "2000-01-01T01:01:01.000001"
 TIME_TO_FREEZE_ISO_QUOTED = "2000-01-01T01%3A01%3A01.000001"

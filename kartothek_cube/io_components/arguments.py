@@ -15,16 +15,6 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.serialization import DataFrameSerializer, default_serializer
 
-__all__ = (
-    "MetadataInput",
-    "check_columns",
-    "check_partition_keys",
-    "check_serializer",
-    "check_table",
-    "dataset_factory",
-    "user_metadata",
-)
-
 #: accepted types of the ``metadata`` argument
 MetadataInput: TypeAlias = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 

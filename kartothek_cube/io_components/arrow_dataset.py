@@ -24,16 +24,6 @@ from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, imply_
 if TYPE_CHECKING:
     import polars
 
-__all__ = (
-    "LazyDataset",
-    "LazyScanner",
-    "RowSource",
-    "SourceScan",
-    "TimestampUnit",
-    "in_unit",
-    "scan_lazily",
-)
-
 #: rows of a batch, as in pyarrow
 _BATCH_SIZE = 1 << 17
 

@@ -23,8 +23,6 @@ from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Answer, Job
 
-__all__ = ("ALIAS_REQUIRED", "Operation", "StoreT", "cube_or_name", "facade", "plan_job", "with_stores")
-
 P = ParamSpec("P")
 T = TypeVar("T")
 Result = TypeVar("Result")

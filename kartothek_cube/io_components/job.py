@@ -15,18 +15,6 @@ import attrs
 
 from kartothek_cube.io_components.runtime import ordered_map, progress_add_total
 
-__all__ = (
-    "Answer",
-    "Context",
-    "Executor",
-    "Job",
-    "Result",
-    "Task",
-    "discard_results",
-    "execute",
-    "iter_results",
-)
-
 Context = TypeVar("Context")
 Task = TypeVar("Task")
 Result = TypeVar("Result")

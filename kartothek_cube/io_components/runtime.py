@@ -23,26 +23,6 @@ from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = (
-    "ProgressBar",
-    "ProgressListener",
-    "apply_thread_limit",
-    "available_cores",
-    "batched",
-    "bytes_text",
-    "limit_threads",
-    "mean_size",
-    "ordered_map",
-    "prefetch_map",
-    "progress_add_total",
-    "progress_advance",
-    "progress_bar",
-    "report_progress_to",
-    "scan_bounds",
-    "split_by_weight",
-    "store_factory",
-)
-
 T = TypeVar("T")
 R = TypeVar("R")
 

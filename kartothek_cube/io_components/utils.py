@@ -10,15 +10,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import pandas as pd
 
-__all__ = (
-    "align_categories",
-    "combine_metadata",
-    "extract_duplicates",
-    "normalize_arg",
-    "normalize_args",
-    "sort_values_categorical",
-)
-
 P = ParamSpec("P")
 R = TypeVar("R")
 H = TypeVar("H", bound=Hashable)

@@ -31,8 +31,6 @@ from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.serialization._generic import columns_to_read
 
-__all__ = ("Source", "columns_of_file", "read_footer", "read_parquet", "type_null_columns")
-
 Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
 
 _NULL_ID = pa.null().id

@@ -10,16 +10,6 @@ import pandas as pd
 
 from kartothek_cube.core.arrow.types import Mask
 
-__all__ = (
-    "aggregate_to_lists",
-    "concat_dataframes",
-    "drop_sorted_duplicates_keep_last",
-    "is_dataframe_sorted",
-    "mask_sorted_duplicates_keep_last",
-    "merge_dataframes_robust",
-    "sort_dataframe",
-)
-
 _CONSTANT = "__ktk_cube_join_dummy"
 
 

@@ -41,15 +41,6 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.io_components.verify.report import Report
 
-__all__ = (
-    "column_types",
-    "info",
-    "ls",
-    "report",
-    "stats",
-    "verify",
-)
-
 #: of metadata keys
 _INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")
 

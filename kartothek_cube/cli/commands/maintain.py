@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreFactory
     from kartothek_cube.io_components.maintenance.history import CubeState
 
-__all__ = ("adopt", "cleanup", "compact", "copy", "delete", "history", "index", "publish")
-
-
 # -- index -----------------------------------------------------------------------------------------
 
 

@@ -38,8 +38,6 @@ try:
 except ImportError:  # reported on use
     prompt = None  # type: ignore[assignment]
 
-__all__ = ("query",)
-
 
 @click.command(cls=CubeCommand)
 @click.option(

@@ -26,8 +26,6 @@ try:
 except ImportError:  # reported on use
     prompt = None  # type: ignore[assignment]
 
-__all__ = ("run_interactively", "sql")
-
 
 @click.command(cls=StoreCommand)
 @click.argument("statement", required=False)

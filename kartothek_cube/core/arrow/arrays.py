@@ -15,21 +15,6 @@ import pyarrow.types as pat
 from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 
-__all__ = (
-    "abbreviate",
-    "boolean_array",
-    "compact_buffers",
-    "convert_layout",
-    "copy_to_arrow_memory",
-    "convert_layouts",
-    "has_foreign_layout",
-    "to_numpy",
-    "label_array",
-    "lookup",
-    "zero_column_table",
-)
-
-
 _LARGE_TEXTS = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 

@@ -15,8 +15,6 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.types import is_nested, widen
 
-__all__ = ("cast_column", "convert_plain", "describe", "first_failure", "normalize_value", "parse_texts")
-
 
 def describe(value: object) -> str:
     """Shortened value and its type for a message, without numpy's ``np.int64(1)``."""

@@ -15,8 +15,6 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ("Call", "Expression", "Field", "decode_expression", "fields_of")
-
 
 @attrs.frozen
 class Field:

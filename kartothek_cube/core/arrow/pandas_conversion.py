@@ -26,28 +26,6 @@ from kartothek_cube.core.arrow.types import (
     storage_type,
 )
 
-__all__ = (
-    "DtypeBackend",
-    "align_date_units",
-    "as_table",
-    "cast_to_schema",
-    "check_dtype_backend",
-    "check_single_index",
-    "dates_as_stamps",
-    "exact_dtypes",
-    "extension_dtypes",
-    "from_pandas",
-    "index_columns",
-    "inexact_objects",
-    "pandas_metadata",
-    "pandas_types",
-    "to_backend",
-    "to_memory",
-    "to_pandas",
-    "to_storage",
-    "with_pandas_metadata",
-)
-
 DtypeBackend: TypeAlias = Literal["numpy_nullable", "pyarrow"]
 """Types of columns that can hold missing values, with the names of pandas."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-__all__ = ("append_columns", "replace_columns")
-
 
 def replace_columns(table: pa.Table, columns: Mapping[int, pa.ChunkedArray]) -> pa.Table:
     """Table with other columns at some positions.

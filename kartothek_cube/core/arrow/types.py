@@ -15,24 +15,6 @@ from pandas.api.types import is_object_dtype
 
 from kartothek_cube.core.arrow.tables import replace_columns
 
-__all__ = (
-    "ArrowStream",
-    "Frame",
-    "Ints",
-    "Mask",
-    "contains_type",
-    "convert_objects",
-    "is_long",
-    "is_nested",
-    "memory_type",
-    "number_bits",
-    "restore_types",
-    "same_type",
-    "storage_type",
-    "widen",
-    "with_number_bits",
-)
-
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 _FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}

@@ -25,23 +25,6 @@ from kartothek_cube.core.schema.evolution import EVOLUTION, SchemaUpdate, merge_
 from kartothek_cube.core.schema.widths import Widths, column_widths, widest, with_widths
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
-__all__ = (
-    "apply",
-    "ChangeSet",
-    "DatasetAbsent",
-    "DatasetPresent",
-    "IndexUpdate",
-    "InputsPresent",
-    "last_batch",
-    "compute_schema",
-    "MissingIndexEntries",
-    "NoUnseenPartitions",
-    "Requirement",
-    "SamePartitionKeys",
-    "UnchangedPartitions",
-    "WriteMode",
-)
-
 MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 

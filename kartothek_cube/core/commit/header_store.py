@@ -23,26 +23,6 @@ from kartothek_cube.core.naming import header_keys, schema_key
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = (
-    "BaseState",
-    "CommitReceipt",
-    "attempts",
-    "check_one_header",
-    "compare_and_swap_header",
-    "delete_blob",
-    "delete_headers",
-    "edit_header",
-    "header_format",
-    "other_header_key",
-    "read_base",
-    "read_optional_base",
-    "read_replaced_base",
-    "read_versioned",
-    "render",
-    "restore_if_ours",
-    "retry_request",
-)
-
 T = TypeVar("T")
 
 #: attempts before a writer gives up against faster ones; with the pauses below this is about a minute

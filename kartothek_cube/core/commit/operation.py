@@ -45,29 +45,6 @@ from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token, check_owned
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = (
-    "Decision",
-    "OperationAborted",
-    "Role",
-    "Status",
-    "abort_operation",
-    "commit_operation",
-    "committed_state",
-    "delete_before",
-    "forget_aborted",
-    "forget_participants",
-    "is_hidden",
-    "load_before",
-    "operation_status",
-    "pending_participation",
-    "read_record",
-    "rename_operations",
-    "resolve_pending",
-    "settle",
-    "settle_participation",
-    "status_of",
-)
-
 T = TypeVar("T")
 
 

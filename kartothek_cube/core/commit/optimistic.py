@@ -86,19 +86,6 @@ from kartothek_cube.core.schema.file import (
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = (
-    "IndexReader",
-    "commit",
-    "list_unreferenced_indices",
-    "commit_state",
-    "commit_copy",
-    "put_schema",
-    "put_tombstoned_schema_again",
-    "refers_to",
-    "restore_schema",
-    "store_indices",
-)
-
 _LOGGER = logging.getLogger(__name__)
 
 #: the new state, and the receipt of its commit

@@ -21,20 +21,6 @@ from kartothek_cube.core.header import parse_header, parse_record
 from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY, check_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
-__all__ = (
-    "add_tombstones",
-    "check_files",
-    "confirm_first_commit",
-    "inherit_tombstones",
-    "is_tombstone_file",
-    "list_tombstone_files",
-    "put_tombstone_file",
-    "remove_tombstones",
-    "tombstone_entries",
-    "tombstone_name",
-    "list_tombstoned_files",
-)
-
 _DIRECTORY = "_tombstones"
 _SUFFIX = ".json"
 #: Tombstones of a collection that seems to be killed are kept this long: it may be slow, and a copy of a

@@ -36,8 +36,6 @@ from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.schema.widths import Widths, with_widths
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
-__all__ = ("finish_operation", "invert", "rollback", "undo_all")
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -22,13 +22,6 @@ from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
 from kartothek_cube.core.expressions.predicate import Node, tree_mask
 
-__all__ = (
-    "ConditionSyntaxError",
-    "ConditionText",
-    "has_joins",
-    "parse_joined",
-)
-
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(

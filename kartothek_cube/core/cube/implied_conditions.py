@@ -15,8 +15,6 @@ from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.cube.condition_codec import MAX_DEPTH
 from kartothek_cube.core.cube.conditions import COMPARISONS, C, Condition, Conjunction, Disjunction
 
-__all__ = ("ImpliedCondition", "imply_condition")
-
 ImpliedCondition: TypeAlias = Condition | Conjunction | Disjunction
 
 _OPERATORS = {

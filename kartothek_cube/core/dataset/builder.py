@@ -24,8 +24,6 @@ from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.schema.widths import WIDTHS_KEY
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
-__all__ = ("DatasetMetadataBuilder",)
-
 
 class DatasetMetadataBuilder(CopyMixin):
     """A header under construction.

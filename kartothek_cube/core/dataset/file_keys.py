@@ -7,8 +7,6 @@ from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.store import BlobStore
 
-__all__ = ("data_keys", "file_keys", "index_keys", "schema_keys", "table_names")
-
 
 def table_names(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
     """Names of the tables; without partitions, the directories with a schema file."""

@@ -29,21 +29,6 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned
 from kartothek_cube.core.urlencode import unquote_indices
 
-__all__ = (
-    "HeaderBlob",
-    "ParsedHeader",
-    "TableSchema",
-    "embedded_schemas",
-    "extra_fields",
-    "header_indices",
-    "list_partitions",
-    "parse_header_cached",
-    "parse_header_shared",
-    "read_header",
-    "read_schemas",
-    "tables_with_schema",
-)
-
 
 class HeaderBlob(NamedTuple):
     """Header as stored: key, content, format and version (None if not requested)."""

@@ -52,13 +52,6 @@ from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
 
-__all__ = (
-    "DatasetMetadata",
-    "DatasetMetadataBase",
-    "HeaderDocument",
-    "HeaderFields",
-)
-
 
 class DatasetMetadataBase(CopyMixin):
     """The state of a dataset; immutable.

@@ -24,8 +24,6 @@ from kartothek_cube.core.index.conversion import partition_frame, partition_rows
 from kartothek_cube.core.index.data import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 
-__all__ = ("IndexedDataset", "index_rows", "indices_as_dataframe", "select_partitions")
-
 
 class IndexedDataset(Protocol):
     """What pruning needs of a dataset."""

@@ -21,18 +21,6 @@ import pyarrow.types as pat
 from kartothek_cube.core.arrow.casting import convert_plain, describe
 from kartothek_cube.core.arrow.types import widen
 
-__all__ = (
-    "LiteralType",
-    "OPERATORS",
-    "BoundLiteral",
-    "bind_literal",
-    "bind_value",
-    "bind_values",
-    "exact_literal",
-    "is_null_value",
-    "mask_of",
-)
-
 LiteralType: TypeAlias = tuple[str, str, Any]
 
 #: type of integer values out of the range of the column's type, which still compare correctly

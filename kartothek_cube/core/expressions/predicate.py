@@ -18,32 +18,6 @@ from kartothek_cube.core.arrow.arrays import boolean_array
 from kartothek_cube.core.errors import abbreviate_text, unknown_names
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal, is_null_value, mask_of
 
-__all__ = (
-    "AllOf",
-    "AnyOf",
-    "ConjunctionType",
-    "LiteralValue",
-    "Node",
-    "PredicatesType",
-    "bind",
-    "check_columns",
-    "check_form",
-    "check_predicates",
-    "columns_in_predicates",
-    "columns_of",
-    "disjunctive_form",
-    "evaluate_constants",
-    "expand",
-    "filter_mask",
-    "filter_predicates_by_column",
-    "imply",
-    "is_null_test",
-    "literal_mask",
-    "literals_of",
-    "rejects_nulls",
-    "tree_mask",
-)
-
 # ``[[(column, op, value), ...], ...]``. Nulls (and NaN) match no comparison, ``!=`` and ``not in`` included,
 # but for ``== None``, ``!= None`` and None within an ``in`` list.
 

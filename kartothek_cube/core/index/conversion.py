@@ -21,18 +21,6 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.index.data import IndexColumns
 
-__all__ = (
-    "PARTITION",
-    "flat_series",
-    "index_columns",
-    "infer_dtype",
-    "inline_dict",
-    "partition_frame",
-    "partition_rows",
-    "value_array",
-    "values_to_numpy",
-)
-
 _LOGGER = logging.getLogger(__name__)
 
 

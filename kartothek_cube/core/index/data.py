@@ -25,8 +25,6 @@ from kartothek_cube.core.arrow.types import Ints, Mask, is_long, is_nested, wide
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.partition import PartitionTable
 
-__all__ = ("IndexColumns", "order", "parse_index", "rank", "render_index")
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexColumns:

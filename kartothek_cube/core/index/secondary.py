@@ -40,17 +40,6 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required, open_blobs
 from kartothek_cube.core.typing import StoreInput
 
-__all__ = (
-    "ExplicitSecondaryIndex",
-    "IndexBase",
-    "IndexDictType",
-    "PartitionIndex",
-    "ValueType",
-    "filter_indices",
-    "merge_indices",
-    "remove_partitions_from_indices",
-)
-
 
 class IndexBase(CopyMixin):
     """Inverted index of a column: the partitions of each value.

@@ -32,16 +32,6 @@ from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = (
-    "EVOLUTION",
-    "ColumnMapping",
-    "ColumnTypes",
-    "SchemaUpdate",
-    "column_mapping",
-    "merge_evolution",
-    "unite_schemas",
-)
-
 ColumnTypes: TypeAlias = Mapping[
     str, pa.DataType | str | type | np.dtype[Any] | pd.api.extensions.ExtensionDtype
 ]

@@ -22,21 +22,6 @@ from kartothek_cube.core.store import BlobStore, get_required, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = (
-    "VERSIONS_KEY",
-    "VersionedSchema",
-    "decode_version",
-    "encode_version",
-    "long_types",
-    "next_version",
-    "read_schema_metadata",
-    "schema_file_from_bytes",
-    "schema_from_bytes",
-    "schema_to_bytes",
-    "schema_version_of",
-    "store_schema_metadata",
-)
-
 # The format keeps the schema in a file at a fixed key, so that replacing a dataset by one with another schema
 # takes two puts. A writer that is killed in between would leave the old header with the new schema. Therefore
 # a schema file says for which headers it was written (all with one ``creation_time``, which updates keep: the

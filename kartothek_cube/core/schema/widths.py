@@ -18,8 +18,6 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import number_bits, with_number_bits
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
-__all__ = ("WIDTHS_KEY", "Widths", "column_widths", "narrow_type", "parse_widths", "widest", "with_widths")
-
 #: field of headers: bits of the columns whose numbers are narrower than in the schema
 WIDTHS_KEY = "kartothek_cube_widths"
 

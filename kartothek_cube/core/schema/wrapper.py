@@ -18,8 +18,6 @@ from kartothek_cube.core.arrow.types import same_type, storage_type
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.naming import TABLE_METADATA_FILE
 
-__all__ = ("SchemaWrapper", "validate_compatible", "validate_shared_columns")
-
 
 class SchemaWrapper:
     """A schema and its origins.

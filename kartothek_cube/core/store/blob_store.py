@@ -18,23 +18,6 @@ from simplekv.contrib import VALID_NON_NUM_EXTENDED
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.naming import EXTERNAL_INDEX_SUFFIX
 
-__all__ = (
-    "Blob",
-    "BlobStore",
-    "Data",
-    "NoCompareAndSwapWarning",
-    "PreconditionFailed",
-    "Token",
-    "check_key",
-    "check_keys",
-    "check_owned",
-    "check_owned_keys",
-    "check_prefix",
-    "get_required",
-    "is_key",
-    "warn_no_swap",
-)
-
 Data: TypeAlias = bytes | bytearray | memoryview
 """Content to put; a ``pyarrow.Buffer`` is accepted as well."""
 

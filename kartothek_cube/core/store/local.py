@@ -32,8 +32,6 @@ from kartothek_cube.core.store.blob_store import (
     warn_no_swap,
 )
 
-__all__ = ("LocalBlobStore",)
-
 # a FIFO must not block, and a symbolic link as last component is only followed after `_check_link`
 _READ = os.O_RDONLY | os.O_NONBLOCK
 _READ_NO_LINK = _READ | os.O_NOFOLLOW

@@ -14,22 +14,6 @@ from functools import lru_cache
 
 from kartothek_cube.core.store.blob_store import Data
 
-__all__ = (
-    "can_lock",
-    "copy_content",
-    "create_temporary",
-    "hold_lock",
-    "is_on_network",
-    "read_all",
-    "remove_empty",
-    "replace_by_link",
-    "set_unique_mtime",
-    "sync",
-    "sync_all",
-    "sync_folder",
-    "write_all",
-)
-
 _CHUNK = 1 << 24
 _COPY = 1 << 30
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL

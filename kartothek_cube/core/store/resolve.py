@@ -21,20 +21,6 @@ from kartothek_cube.core.store.obstore.url import SCHEMES, parse_url
 from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 
-__all__ = (
-    "ConstantStoreFactory",
-    "UrlStoreFactory",
-    "check_reopens",
-    "ensure_store",
-    "is_store",
-    "lazy_store",
-    "open_blobs",
-    "redact_url",
-    "register_driver",
-    "register_scheme",
-    "to_url",
-)
-
 _EXPECTED = "a simplekv store, a function without arguments that returns one, a directory, or a URL such as 'hfs:///data'"
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
 _REGISTRY: dict[str, tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]] = {}

@@ -27,8 +27,6 @@ from kartothek_cube.core.store.blob_store import (
     warn_no_swap,
 )
 
-__all__ = ("GenericBlobStore",)
-
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
 _LOCKS = tuple(threading.RLock() for _ in range(64))
 # how often a dictionary may change while it is listed

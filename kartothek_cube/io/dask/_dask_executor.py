@@ -18,18 +18,6 @@ from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Answer, Context, Job, Result
 
-__all__ = (
-    "FAN_IN",
-    "Graph",
-    "Key",
-    "answer_as_bag",
-    "answer_as_delayed",
-    "answer_as_item",
-    "picklable_store",
-    "results_as_bag",
-    "results_as_delayed",
-)
-
 Input = TypeVar("Input")
 
 #: results per merge; up to this number, tasks carry their context themselves

@@ -20,20 +20,6 @@ from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 
-__all__ = (
-    "TYPES",
-    "CleanupCubeBlocks",
-    "CollectStatsBlocks",
-    "CopyCubeBlocks",
-    "DeleteCubeBlocks",
-    "as_factory",
-    "check_blocksize",
-    "delayed_facade",
-    "ensure_valid_cube_indices",
-    "tasks_note",
-    "with_factories",
-)
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -13,15 +13,6 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.errors import unknown_names
 
-__all__ = (
-    "buckets",
-    "pack_payload",
-    "pack_payload_pandas",
-    "shuffle_by_key",
-    "unpack_payload",
-    "unpack_payload_pandas",
-)
-
 #: column of the packed rows
 PAYLOAD = "__KTK_PAYLOAD"
 

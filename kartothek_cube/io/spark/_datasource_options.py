@@ -17,17 +17,6 @@ from kartothek_cube.core.history import AsOf
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
 
-__all__ = (
-    "FORMAT",
-    "SESSION_OVERWRITE",
-    "ReadOptions",
-    "StreamOptions",
-    "WriteOptions",
-    "concise_errors",
-    "keep_options",
-    "table_options",
-)
-
 #: name of the format
 FORMAT = "kartothek_cube"
 #: the overwrite mode, as an option of a write and as one of a session; the former takes precedence

@@ -44,8 +44,6 @@ from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ("CubeStreamReader", "FailedStreamReader")
-
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,

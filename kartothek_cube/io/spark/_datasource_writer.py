@@ -42,8 +42,6 @@ from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ("CubeStreamWriter", "CubeWriter", "batch_writer", "stream_writer")
-
 #: rows that a task collects before it writes, since they come in any order
 _ROWS = 1 << 20
 

@@ -17,8 +17,6 @@ from kartothek_cube.io.spark._session import active_session, no_pandas_warnings,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ("JAVA", "local_session", "register")
-
 #: oldest Java that Spark runs on
 JAVA = 17
 #: off by default in Spark 4: filters for data sources, which then plan again; columns of the type TIME

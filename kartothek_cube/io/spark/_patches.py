@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql.catalog import Catalog
     from pyspark.sql.types import StructType
 
-__all__ = ("install",)
-
 _MODES = {"error": "error", "errorifexists": "error", "default": "error", "ignore": "ignore"}
 _CHOSEN = "_kartothek_cube_chosen"
 _MARK = "_kartothek_cube_wraps"

@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = (
-    "CachedStoreFactory",
-    "active_session",
-    "check_python",
-    "column_functions",
-    "create_frame",
-    "explain_error",
-    "job_description",
-    "no_pandas_warnings",
-    "picklable_store",
-    "remedy",
-    "require_pyspark",
-    "workers",
-)
-
 #: number of parallel tasks, if it cannot be determined
 _WORKERS = 8
 

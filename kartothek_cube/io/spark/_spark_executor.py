@@ -41,29 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = (
-    "OUTCOMES",
-    "TASKS",
-    "Batches",
-    "MapFunction",
-    "NamedBatches",
-    "attempt",
-    "batches_of",
-    "execute_on_frames",
-    "map_group",
-    "merge_rows",
-    "raise_first",
-    "read_block",
-    "results_as_spark_dataframe",
-    "run",
-    "run_named",
-    "run_tasks",
-    "session_executor",
-    "table_batches",
-    "unpickle",
-    "write_rows",
-)
-
 Tables = TypeVar("Tables", bound=Iterable[pa.Table])
 
 #: number of tasks up to which Spark distributes them by itself; above, each gets a partition of its own

@@ -28,8 +28,6 @@ from pyspark.sql import types as st
 
 from kartothek_cube.core.arrow.tables import replace_columns
 
-__all__ = ("arrow_schema", "check_types", "spark_schema", "to_spark", "to_storage_types")
-
 #: digits that a decimal of Spark can have
 _MAX_PRECISION = 38
 #: advice about types that no dataset can hold

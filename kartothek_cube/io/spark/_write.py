@@ -31,15 +31,6 @@ from kartothek_cube.io_components.write.write_tasks import check_announced, chec
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = (
-    "SparkInput",
-    "delete_attempts",
-    "frames_of",
-    "merge_frame",
-    "write_cube",
-    "write_dataset",
-)
-
 SparkInput: TypeAlias = "DataFrame | Mapping[str, DataFrame | None]"
 """The frame of the seed, or frames by dataset id."""
 Frames: TypeAlias = "Mapping[str, DataFrame | None]"

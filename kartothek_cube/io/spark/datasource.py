@@ -39,8 +39,6 @@ from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 
-__all__ = ("KartothekCubeDataSource", "data_source", "to_conditions")
-
 #: tasks per worker; each costs some 40 ms more than in `mapInArrow`
 _TASKS_PER_WORKER = 2
 #: Spark 4.1 to 4.3 hand what one scan of a table pushed to all others, in the same query and in later ones.

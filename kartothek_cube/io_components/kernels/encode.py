@@ -16,24 +16,6 @@ from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
 
-__all__ = (
-    "MAX_CODE",
-    "Codes",
-    "categorize",
-    "combine_keys",
-    "encode_ordered",
-    "group_codes",
-    "hash_groups",
-    "hash_rows",
-    "integers",
-    "is_dense",
-    "join_codes",
-    "make_dense",
-    "merge_hashes",
-    "normalize_zeros",
-    "unify_types",
-)
-
 #: combined codes stay below this: one more addition cannot overflow int64
 MAX_CODE = 1 << 62
 

@@ -19,8 +19,6 @@ from kartothek_cube.io_components.kernels.encode import (
 )
 from kartothek_cube.io_components.kernels.take import Column, allocate_array, as_chunked, to_single_array
 
-__all__ = ("JoinCodes", "encode_keys", "lookup_codes", "lookup_keys")
-
 
 class JoinCodes(NamedTuple):
     """Codes of two tables, -1 for keys that the shorter one lacks, and their exclusive upper bound."""

@@ -18,17 +18,6 @@ from kartothek_cube.io_components.kernels.encode import (
 )
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, take_values
 
-__all__ = (
-    "CHUNK_ROWS",
-    "equal_neighbours",
-    "last_occurrence_mask",
-    "last_rows_mask",
-    "rechunk_by_partition",
-    "sort_order",
-    "sort_rows",
-    "strictly_increasing",
-)
-
 #: rows of a table: at this size the fixed cost of writing a file is small compared with its rows
 CHUNK_ROWS = 1 << 17
 

@@ -10,15 +10,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
 
-__all__ = (
-    "Column",
-    "as_chunked",
-    "expand_ranges",
-    "repeat",
-    "take_values",
-    "to_single_array",
-)
-
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 

@@ -47,16 +47,6 @@ from kartothek_cube.io_components.write.write_commit import commit_change, commi
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-__all__ = (
-    "CompactCube",
-    "CompactContext",
-    "CompactResult",
-    "CompactTask",
-    "CompactionContext",
-    "finish_compact",
-    "run_compact",
-)
-
 Summary = dict[str, dict[str, int]]
 
 

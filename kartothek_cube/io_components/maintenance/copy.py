@@ -74,15 +74,6 @@ from kartothek_cube.io_components.runtime import (
 )
 from kartothek_cube.io_components.write.write_commit import commit_cube
 
-__all__ = (
-    "CopyCube",
-    "DatasetCopy",
-    "copy_dataset_job",
-    "finish_copy",
-    "plan_copy_dataset",
-    "run_copy",
-)
-
 
 @attrs.frozen
 class DatasetCopy:

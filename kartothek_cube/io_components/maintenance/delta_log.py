@@ -25,32 +25,6 @@ from kartothek_cube.core.naming import DELTA_LOG_DIRECTORY, check_uuid
 from kartothek_cube.core.store import BlobStore, get_required
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = (
-    "Action",
-    "LogState",
-    "NoDeltaTypeError",
-    "add_version",
-    "data_key",
-    "decode_schema",
-    "encode_schema",
-    "file_schema",
-    "file_stats",
-    "has_null_type",
-    "list_finished_stages",
-    "list_log",
-    "log_folder",
-    "newest_record",
-    "partition_texts",
-    "published_keys",
-    "read_log",
-    "schema_string",
-    "stage_version",
-    "table_path",
-    "table_type",
-    "unite_types",
-    "value_ranges",
-)
-
 #: an action of the protocol, as its JSON
 Action: TypeAlias = dict[str, Any]
 

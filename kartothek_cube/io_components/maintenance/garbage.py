@@ -96,24 +96,6 @@ from kartothek_cube.io_components.maintenance.delta_log import (
 from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
-__all__ = (
-    "CleanupCube",
-    "CollectDatasetGarbage",
-    "DeleteCube",
-    "DeleteDataset",
-    "count_states",
-    "delete_files_job",
-    "delete_garbage",
-    "finish_operations",
-    "history_keys",
-    "is_older",
-    "list_cube_garbage",
-    "list_finished_tombstones",
-    "list_garbage",
-    "retention_cutoff",
-    "with_sizes",
-)
-
 _LOGGER = logging.getLogger(__name__)
 
 #: how local stores name the file that will replace another one

@@ -70,24 +70,6 @@ from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.write.write_commit import commit_cube
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-__all__ = (
-    "STATE_COLUMNS",
-    "CubeAsOf",
-    "CubeHistory",
-    "CubeState",
-    "RollbackPlan",
-    "datasets_as_of",
-    "describe_state",
-    "finish_rollback",
-    "keep_cube_history",
-    "keep_history",
-    "list_cube_history",
-    "list_history",
-    "missing_files",
-    "plan_rollback",
-    "return_cube",
-)
-
 #: up to this number of files each is looked up; more are listed
 _FEW_FILES = 100
 

@@ -67,16 +67,6 @@ from kartothek_cube.io_components.runtime import batched, ordered_map, progress_
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-__all__ = (
-    "FileFacts",
-    "Publication",
-    "PublishResult",
-    "PublishTask",
-    "check_format",
-    "find_publication",
-    "publish_job",
-)
-
 #: Table feature that no writer supports. Readers need not know features of writers.
 WRITER_FEATURE = "kartothekCube"
 _LOCAL_TIME_FEATURE = "timestampNtz"

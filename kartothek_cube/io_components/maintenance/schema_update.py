@@ -26,8 +26,6 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.scan import read_files
 
-__all__ = ("plan_schema_update", "update_cube_schema", "update_dataset_schema")
-
 #: types of Python that pandas takes for objects, or not at all
 _PYTHON_TYPES = {
     str: pa.string(),

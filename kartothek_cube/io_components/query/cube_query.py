@@ -17,8 +17,6 @@ from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
 
-__all__ = ("QueryCube", "QueryFrame", "QueryFrames", "QueryTable")
-
 
 @attrs.frozen
 class QueryCube(Generic[StoreT]):

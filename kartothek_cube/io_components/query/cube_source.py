@@ -45,8 +45,6 @@ from kartothek_cube.io_components.runtime import (
 )
 from kartothek_cube.io_components.scan import count_rows
 
-__all__ = ("CubeSource", "DatasetOfCubeSource")
-
 
 @attrs.frozen
 class _PlannedCubeScan(SourceScan):

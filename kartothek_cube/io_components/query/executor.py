@@ -39,17 +39,6 @@ from kartothek_cube.io_components.runtime import (
 )
 from kartothek_cube.io_components.scan import concat_tables
 
-__all__ = (
-    "frames_of_result",
-    "query_job",
-    "query_table_job",
-    "run_frame_blocks",
-    "run_frames",
-    "run_single_frame",
-    "run_table",
-    "run_task",
-)
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 

@@ -26,8 +26,6 @@ from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime import bytes_text, mean_size
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-__all__ = ("ConditionPruning", "DatasetExplanation", "QueryExplanation", "explain_query")
-
 #: so many files at least, and at most twice as many, whose size is read; the others are taken to be like them
 _SIZE_SAMPLE = 500
 #: files whose footers tell the share of the needed columns

@@ -17,11 +17,6 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
 from kartothek_cube.io_components.kernels.take import allocate_array
 
-__all__ = (
-    "frames_of_slices",
-    "frames_of_tables",
-)
-
 Array: TypeAlias = npt.NDArray[Any]
 #: values of some columns of a frame, and the positions of these columns
 _Block: TypeAlias = tuple[Any, npt.NDArray[np.integer[Any]]]

@@ -16,8 +16,6 @@ from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
 from kartothek_cube.io_components.query.row_batch import take_columns
 from kartothek_cube.io_components.scan import concat_tables, fit_widths
 
-__all__ = ("BlockRows", "GroupedTable", "group_rows", "sort_table")
-
 
 class BlockRows(NamedTuple):
     """Joined rows of consecutive physical partitions."""

@@ -13,8 +13,6 @@ from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import match_partitions
 from kartothek_cube.io_components.query.row_batch import RowBatch
 
-__all__ = ("join",)
-
 
 def join(left: RowBatch, right: RowBatch) -> RowBatch:
     """

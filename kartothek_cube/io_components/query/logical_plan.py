@@ -37,8 +37,6 @@ from kartothek_cube.core.expressions.predicate import (
 )
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 
-__all__ = ("LogicalPlan", "Role", "build_logical_plan")
-
 
 class Role(StrEnum):
     """Role of a dataset in a query, in the order of the joins."""

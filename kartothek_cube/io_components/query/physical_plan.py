@@ -27,21 +27,6 @@ from kartothek_cube.io_components.kernels.take import expand_ranges
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 
-__all__ = (
-    "AlignedFiles",
-    "DatasetScan",
-    "FileGroup",
-    "PartitionSelection",
-    "PhysicalPlan",
-    "Predicates",
-    "ScanContext",
-    "ScanTask",
-    "column_fraction",
-    "match_partitions",
-    "project",
-    "split_into_tasks",
-)
-
 #: conjunction of (column, operator, value)
 Predicates: TypeAlias = tuple[tuple[str, str, Any], ...]
 Group: TypeAlias = tuple[Any, ...]

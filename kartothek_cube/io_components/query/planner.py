@@ -44,8 +44,6 @@ from kartothek_cube.io_components.scan import file_widths, read_files
 
 _LOGGER = logging.getLogger(__name__)
 
-__all__ = ("load_datasets", "plan_query")
-
 
 def plan_query(
     cube: Cube,

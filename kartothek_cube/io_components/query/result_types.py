@@ -19,8 +19,6 @@ from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.planner import plan_query
 
-__all__ = ("plan_frames", "plan_table")
-
 
 def plan_frames(
     cube: Cube,

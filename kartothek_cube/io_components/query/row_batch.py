@@ -15,11 +15,6 @@ from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values, to_single_array
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
 
-__all__ = (
-    "RowBatch",
-    "take_columns",
-)
-
 
 @attrs.frozen
 class RowBatch:

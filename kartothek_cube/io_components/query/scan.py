@@ -31,8 +31,6 @@ from kartothek_cube.io_components.query.physical_plan import (
 from kartothek_cube.io_components.query.row_batch import RowBatch
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
 
-__all__ = ("PartitionedFiles", "group_files_by_partition", "load_rows")
-
 
 @attrs.frozen
 class PartitionedFiles:

@@ -13,8 +13,6 @@ from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, plan_read
 
-__all__ = ("ReadBatches", "ReadDataset", "ReadGroups", "ReadTable", "ReadTableArrow", "ReadTablesArrow")
-
 
 @attrs.frozen
 class ReadTable:

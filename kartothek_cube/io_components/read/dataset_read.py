@@ -51,27 +51,6 @@ from kartothek_cube.io_components.scan import (
 from kartothek_cube.io_components.utils import normalize_args
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-__all__ = (
-    "FrameOptions",
-    "Group",
-    "ReadContext",
-    "ReadPlan",
-    "ReadTask",
-    "check_dispatch",
-    "dispatch_groups",
-    "empty_table",
-    "frame_of_table",
-    "no_row_groups",
-    "plan_footers",
-    "plan_read",
-    "read_dataset_job",
-    "read_frame",
-    "read_frames",
-    "row_groups",
-    "run_each",
-    "run_read",
-)
-
 Values = Mapping[str, pa.Array]
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -22,8 +22,6 @@ from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table
 from kartothek_cube.io_components.runtime import available_cores, mean_size, prefetch_map, scan_bounds
 from kartothek_cube.io_components.scan import count_rows
 
-__all__ = ("DatasetSource",)
-
 
 @attrs.frozen
 class _PlannedRead(SourceScan):

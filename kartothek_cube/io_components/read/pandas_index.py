@@ -17,8 +17,6 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
 from kartothek_cube.serialization import ParquetSerializer
 
-__all__ = ("as_table_with_index", "to_frame", "with_row_index")
-
 #: pandas' own name for an index in a file
 _COLUMN = "__index_level_0__"
 _NAME = b"index_name"

@@ -16,8 +16,6 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.scan import read_files
 
-__all__ = ("RepeatedCells", "find_repeated_cells")
-
 
 @attrs.frozen
 class RepeatedCells:

@@ -47,15 +47,6 @@ from kartothek_cube.io_components.verify.data_file_rules import (
 from kartothek_cube.io_components.verify.dataset_rules import VerifyPlan, finish_verify, plan_verify
 from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
 
-__all__ = (
-    "CubeVerifyPlan",
-    "CubeVerifyTask",
-    "finish_cube_verify",
-    "plan_cube_verify",
-    "run_cube_verify",
-    "verify_cube_job",
-)
-
 
 @attrs.frozen
 class CubeVerifyPlan:

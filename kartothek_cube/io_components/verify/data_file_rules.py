@@ -31,8 +31,6 @@ from kartothek_cube.io_components.write.table_writer import index_entries_of
 from kartothek_cube.serialization import ParquetReadError
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-__all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_verify_results", "run_verify")
-
 #: errors of a file that is damaged, or no Parquet file
 _UNREADABLE = (CorruptDatasetError, ParquetReadError, pa.ArrowException, EOFError)
 

@@ -69,16 +69,6 @@ from kartothek_cube.io_components.write.build_index import (
 )
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-__all__ = (
-    "VerifyPlan",
-    "compare_reports",
-    "finish_verify",
-    "plan_verify",
-    "recover_schema",
-    "repair",
-    "verify_dataset_job",
-)
-
 _PARTITIONS_PER_TASK = 16
 
 

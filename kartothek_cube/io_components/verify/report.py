@@ -10,8 +10,6 @@ import pandas as pd
 
 from kartothek_cube.core.errors import format_count
 
-__all__ = ("REMEDIES", "REPAIRABLE", "Problem", "Report", "merge_reports")
-
 _RESTORE = "Restore the file from a backup, roll back to a complete state, or write the rows again."
 _REWRITE = "Write the rows of this partition again."
 _REPAIR = "Repair the dataset: the index is rebuilt from the data."

@@ -12,8 +12,6 @@ from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.verify.report import Report
 
-__all__ = ("VerifyCube",)
-
 
 @attrs.frozen
 class VerifyCube(Generic[StoreT]):

@@ -45,8 +45,6 @@ from kartothek_cube.io_components.write.write_commit import check_schemas, finis
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id, without_commit_state
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, prepare, run_write
 
-__all__ = ("ADOPT_THREADS", "Adoption", "adopt_job")
-
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
 ADOPT_THREADS = 8
 #: so that threads share many small files

@@ -30,15 +30,6 @@ from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.table_writer import WriteResult, index_entries_of, merge_results
 
-__all__ = (
-    "BuildDatasetIndices",
-    "IndexContext",
-    "IndexTask",
-    "finish_index_build",
-    "plan_index_build",
-    "run_index_build",
-)
-
 
 @attrs.frozen
 class IndexContext:

@@ -53,20 +53,6 @@ from kartothek_cube.io_components.write.write_plan import (
 )
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "check_cube_serializer",
-    "declared_ids",
-    "partition_scope",
-    "plan_append",
-    "plan_build",
-    "plan_extend",
-    "plan_merge",
-    "plan_overwrite_partitions",
-    "plan_remove",
-    "plan_update",
-    "removal_conditions",
-)
-
 
 def _check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Check the ``metadata`` argument of a cube write; a copy, empty for None."""

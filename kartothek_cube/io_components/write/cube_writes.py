@@ -27,18 +27,6 @@ from kartothek_cube.io_components.write.write_commit import write_cube_job
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, RowsOutside, SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "AppendParts",
-    "AppendToCube",
-    "BuildCube",
-    "BuildParts",
-    "CubeWrite",
-    "ExtendCube",
-    "ExtendParts",
-    "RemovePartitions",
-    "UpdateCube",
-)
-
 #: what a façade takes as input
 DataT = TypeVar("DataT")
 Data = TypeVar("Data", covariant=True)

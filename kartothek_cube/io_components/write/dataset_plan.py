@@ -50,15 +50,6 @@ from kartothek_cube.io_components.write.write_plan import (
 )
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "OnConflict",
-    "plan_commit",
-    "plan_partition",
-    "plan_store",
-    "plan_dataset_update",
-    "with_scope",
-)
-
 #: what a removal does with partitions that another writer has added since it was planned
 OnConflict = Literal["raise", "replace"]
 

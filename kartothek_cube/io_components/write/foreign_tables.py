@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table import Table as IcebergTable
 
-__all__ = ("ForeignFile", "ForeignTable", "TableSource", "open_table")
-
 TableSource: TypeAlias = Union[str, "os.PathLike[str]", "DeltaTable", "IcebergTable"]
 """A directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg."""
 

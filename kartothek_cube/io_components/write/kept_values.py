@@ -23,8 +23,6 @@ from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import last_rows_mask
 from kartothek_cube.io_components.scan import concat_tables, read_files
 
-__all__ = ("ValuesKept",)
-
 
 @attrs.frozen
 class ValuesKept:

@@ -47,21 +47,6 @@ from kartothek_cube.io_components.write.write_plan import CubeWritePlan, without
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "CompactionContext",
-    "MergeContext",
-    "MergeResult",
-    "MergedPartitions",
-    "check_merge_input",
-    "compaction_context",
-    "concat_files",
-    "finish_merge",
-    "merge_cube_job",
-    "merge_job",
-    "run_merge",
-    "visible_rows",
-)
-
 Input = TypeVar("Input")
 
 #: stored rows that are merged at a time: enough that what is done per block does not count

@@ -61,25 +61,6 @@ from kartothek_cube.io_components.runtime import (
 )
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
-__all__ = (
-    "WriteContext",
-    "WriteResult",
-    "Written",
-    "check_file_names",
-    "check_input",
-    "check_one_table",
-    "delete_on_failure",
-    "delete_uncommitted",
-    "delete_uncommitted_attempts",
-    "index_entries",
-    "index_entries_of",
-    "merge_results",
-    "merge_writes",
-    "split_by_partition",
-    "write_files",
-    "write_table",
-)
-
 #: limits of the task of a thread
 _BYTES_AT_A_TIME, _FILES_AT_A_TIME = 1 << 18, 64
 #: smaller files are built in memory and written by one request

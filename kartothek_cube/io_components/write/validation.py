@@ -28,27 +28,6 @@ from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult, check_one_table
 from kartothek_cube.io_components.write.write_plan import CallerLine, DatasetConstraints
 
-__all__ = (
-    "CubeElement",
-    "CubeInput",
-    "CubeMetadata",
-    "DatasetElement",
-    "DatasetInput",
-    "HandlesInput",
-    "SchemaInput",
-    "as_input",
-    "check_handles",
-    "check_result_target",
-    "check_unique",
-    "collect_input",
-    "flatten",
-    "is_frame",
-    "iter_elements",
-    "iter_inputs",
-    "iter_tables",
-    "prepare_table",
-)
-
 CubeElement: TypeAlias = Frame | Mapping[str, Frame | None] | None
 """Frame of the seed, or a dict of dataset id to frame."""
 

@@ -62,18 +62,6 @@ from kartothek_cube.io_components.write.write_plan import (
 )
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 
-__all__ = (
-    "check_schemas",
-    "commit_change",
-    "commit_cube",
-    "create_header",
-    "finish_dataset_write",
-    "finish_write",
-    "write_cube_job",
-    "write_dataset_job",
-    "write_job",
-)
-
 P = TypeVar("P", bound=WritePlan)
 Input = TypeVar("Input")
 T = TypeVar("T")

@@ -28,19 +28,6 @@ from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import user_metadata
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
-__all__ = (
-    "CallerLine",
-    "CubeWritePlan",
-    "DatasetConstraints",
-    "DatasetWritePlan",
-    "RowsOutside",
-    "SchemaMode",
-    "WritePlan",
-    "is_merge_mode",
-    "with_write_id",
-    "without_commit_state",
-)
-
 #: whether input has the columns of the dataset, or may lack some and add others
 SchemaMode = Literal["strict", "merge"]
 #: what an update does with input for partitions that its conditions do not select

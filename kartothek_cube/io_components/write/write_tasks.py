@@ -41,18 +41,6 @@ from kartothek_cube.io_components.write.validation import (
 )
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, DatasetConstraints, WritePlan
 
-__all__ = (
-    "check_announced",
-    "check_dataset_input",
-    "check_duplicate_cells",
-    "prepare",
-    "run_write",
-    "write_dataset_input",
-    "write_part",
-    "write_parts",
-    "write_stream",
-)
-
 
 def write_part(plan: WritePlan, element: Any, *, unique: bool = True) -> Written:
     """Check and write one element of input; `unique`: cells that occur twice in it are an error."""

@@ -23,8 +23,6 @@ from kartothek_cube.core.store.obstore.client import (
 )
 from kartothek_cube.core.store.obstore.url import Location
 
-__all__ = ("Bucket", "open_remote")
-
 Version: TypeAlias = tuple[tuple[str, str], ...]
 """ETag and, where it counts, version of a blob."""
 

@@ -16,15 +16,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from kartothek_cube.core.store.obstore.url import Location, settings
 
-__all__ = (
-    "Connection",
-    "ObstoreModules",
-    "ObjectStoreError",
-    "call_translated",
-    "load_library",
-    "remove_secrets",
-)
-
 _EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _ENVIRONMENT = re.compile(r"AWS_|GOOGLE_|AZURE_|.*_PROXY$", re.IGNORECASE).match

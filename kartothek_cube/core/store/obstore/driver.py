@@ -27,8 +27,6 @@ from kartothek_cube.core.store.obstore.client import ObjectStoreError
 from kartothek_cube.core.store.obstore.store import ObjectStore
 from kartothek_cube.core.store.obstore.url import Location, client_options
 
-__all__ = ("ObjectBlobStore",)
-
 # attribute that identifies a conditional write; letters only, since proxies and Azure accept few other names
 _WRITE_ID = "kartothekwrite"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")

@@ -13,8 +13,6 @@ from kartothek_cube.core.store.blob_store import check_key
 from kartothek_cube.core.store.obstore.bucket import Bucket, open_remote
 from kartothek_cube.core.store.obstore.url import Location, parse_url
 
-__all__ = ("ObjectStore", "open_url")
-
 _SIGNED_FOR = timedelta(hours=1)
 
 

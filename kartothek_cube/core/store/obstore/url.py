@@ -12,8 +12,6 @@ from urllib.parse import unquote
 
 from kartothek_cube.core.store.blob_store import is_key
 
-__all__ = ("SCHEMES", "Location", "Settings", "parse_url", "settings")
-
 SCHEMES = {"s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
 """Scheme of a URL -> kind of store."""
 

@@ -301,7 +301,7 @@ def test_directories_with_special_characters(ok, tmp_path):
 def test_configured_names_win_over_directories(error, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "by_url").mkdir()
-    assert "unknown cube" in error("nope", "info", store="by_url")
+    assert "Cube nope not found" in error("nope", "info", store="by_url")
     assert "available: cube" in error("nope", "info", store="by_url")
 
 

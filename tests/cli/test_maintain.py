@@ -155,8 +155,8 @@ def test_cleanup_after_an_interrupted_deletion(ok, error, tmp_path):
     assert "only orphaned files" in error("cube", "info")
     assert ok("cube", "cleanup", "--retention", "0", "-y").startswith("Deleted ")
     assert files(tmp_path / "store") == set()
-    assert "unknown cube cube" in error("cube", "info")
-    assert "unknown cube cube" in error("cube", "cleanup")
+    assert "Cube cube not found" in error("cube", "info")
+    assert "Cube cube not found" in error("cube", "cleanup")
 
 
 @pytest.fixture

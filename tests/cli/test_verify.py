@@ -28,4 +28,4 @@ def test_verify_of_a_cube_that_cannot_be_loaded(call, error, tmp_path):
     result = call("cube", "verify")
     assert result.exit_code == 3
     assert "seed" in result.stdout
-    assert "unknown cube nope" in error("nope", "verify")
+    assert "Cube nope not found" in error("nope", "verify")

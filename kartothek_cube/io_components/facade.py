@@ -78,10 +78,10 @@ def _find_cube(operation: T) -> T:
     """The operation with the specification of a cube that the user has named."""
     arguments: Any = operation
     cube = getattr(arguments, "cube", None)
-    if not isinstance(cube, str):
+    stores = [getattr(arguments, name) for name in _STORES if hasattr(arguments, name)]
+    if not isinstance(cube, str) or not stores:
         return operation
-    store = next(getattr(arguments, name) for name in _STORES if hasattr(arguments, name))
-    named: T = attrs.evolve(arguments, cube=find_cube(cube, store))
+    named: T = attrs.evolve(arguments, cube=find_cube(cube, stores[0]))
     return named
 
 

@@ -833,7 +833,7 @@ def test_bad_arguments(url, path):
     with pytest.raises(DatasetNotFoundError):
         publish_dataset("u", url)
     with pytest.raises(TypeError, match="cube"):
-        publish_cube("cube", url)
+        publish_cube(5, url)
     assert not [name for name in files_below(path) if "_delta_log" in name]
 
 

@@ -190,7 +190,7 @@ def existing_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[str]:
 
 @alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
 def discover_datasets(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
     filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
@@ -201,7 +201,7 @@ def discover_datasets(
     Parameters
     ----------
     cube
-        Specification of the cube.
+        Specification or name of the cube.
     store
         Store, factory or URL.
     datasets, filter_ktk_cube_dataset_ids
@@ -217,7 +217,7 @@ def discover_datasets(
     ValueError
         If a wanted dataset does not exist, or if the datasets do not form the cube.
     """
-    ensure_cube(cube)
+    cube = find_cube(cube, store)
     requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_existing(cube.uuid_prefix, store)
     stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
@@ -232,7 +232,8 @@ def _check_datasets(
         raise cube_not_found(cube.uuid_prefix, blobs)
     missing = set() if requested is None else requested - set(stored)
     if missing:
-        raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+        existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+        raise _not_found(cube.uuid_prefix, missing, existing)
     check_cube(stored, cube)
 
 
@@ -337,7 +338,12 @@ def discover_cube(
     """
     blobs = open_existing(uuid_prefix, store)
     stored = discover_datasets_unchecked(uuid_prefix, blobs, filter_ktk_cube_dataset_ids)
-    seed = _find_seed(uuid_prefix, stored, blobs)
+    if not stored:
+        existing = () if filter_ktk_cube_dataset_ids is None else existing_dataset_ids(uuid_prefix, blobs)
+        if not existing:
+            raise cube_not_found(uuid_prefix, blobs)
+        raise _not_found(uuid_prefix, converter_str_set(filter_ktk_cube_dataset_ids), existing)
+    seed = _find_seed(uuid_prefix, stored)
     metadata = stored[seed].metadata
     dimensions = read_specification(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     if dimensions is None:
@@ -368,14 +374,12 @@ def _names(value: Any, what: str, seed: str) -> list[str]:
     return list(value)
 
 
-def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata], blobs: BlobStore) -> str:
+def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str:
     seeds = [
         name
         for name, ds in datasets.items()
         if read_specification(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED) is True
     ]
-    if not seeds and not datasets:
-        raise cube_not_found(uuid_prefix, blobs)
     if not seeds:
         raise ValueError(
             f'Could not find seed dataset for cube "{uuid_prefix}". '
@@ -420,13 +424,13 @@ def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Colle
     """The dataset ids that a user gave, all of which have to exist; None for all existing ones."""
     chosen = set(existing) if ids is None else set(converter_str_set(ids))
     if chosen - set(existing):
-        raise _not_found(cube, chosen - set(existing), existing)
+        raise _not_found(cube.uuid_prefix, chosen - set(existing), existing)
     return chosen
 
 
-def _not_found(cube: Cube, missing: Collection[str], existing: Collection[str]) -> ValueError:
+def _not_found(uuid_prefix: str, missing: Collection[str], existing: Collection[str]) -> ValueError:
     return ValueError(
-        f"Could not find datasets of cube {cube.uuid_prefix}: " + unknown_names("dataset", missing, existing)
+        f"Could not find datasets of cube {uuid_prefix}: " + unknown_names("dataset", missing, existing)
     )
 
 

@@ -262,7 +262,7 @@ def test_conditions_and_datasets(store, whole):
     with pytest.raises(TypeError, match="does not fit column"):
         cube_dataset(CUBE, store, C("qty") == "a")
     with pytest.raises(TypeError, match="expected a Cube"):
-        cube_dataset("sales", store)
+        cube_dataset(5, store)
 
 
 def test_no_cube():

@@ -103,9 +103,9 @@ def test_wrong_values(store_factory, data, exception, fragment):
     ],
     ids=["build", "query", "remove", "delete", "cleanup", "stats", "discover"],
 )
-def test_a_name_is_no_cube(store_factory, operation):
-    with pytest.raises(TypeError, match="expected a Cube, got str"):
-        operation("cube", store_factory)
+def test_what_is_no_cube(store_factory, operation):
+    with pytest.raises(TypeError, match="expected a Cube or the name of a stored one, got int"):
+        operation(5, store_factory)
 
 
 def test_an_index_of_several_levels_is_ignored_like_any_other(store_factory):

@@ -150,7 +150,7 @@ def test_errors(store, monkeypatch):
     with pytest.raises(ValueError, match="nope"):
         connect(Cube(["x"], ["p"], "nope"), store)
     with pytest.raises(TypeError, match="expected a Cube"):
-        connect("sales", store)
+        connect(5, store)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ImportError, match="kartothek_cube\\[sql\\]"):
         connect(CUBE, store)

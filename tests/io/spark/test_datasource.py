@@ -391,7 +391,7 @@ def test_bad_rows_change_nothing_and_leave_nothing(spark, url, make, fragment):
     [
         ({}, "x", "there is no cube 'cube' yet.*dimension_columns, partition_columns"),
         ({"dimension_columns": "x"}, "x", "partition_columns"),
-        ({**NEW, "dataset": "other"}, "x", "must exist|missing|seed"),
+        ({**NEW, "dataset": "other"}, "x", "Cube .* not found"),
         ({**NEW, "dimension_columns": "xx"}, "x", "xx"),
         (NEW, "make_dt_interval(1)", "interval"),
         ({**NEW, "data_set": "a"}, "x", "unknown option data_set; did you mean dataset"),

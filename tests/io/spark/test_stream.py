@@ -167,7 +167,7 @@ def test_a_batch_that_fails_leaves_nothing_and_can_be_repeated(stream, url, bad,
         ({"if_exists": "error"}, "a stream appends"),
         ({"dimension_columns": "xx"}, "xx"),
         ({"cubes": "a"}, "unknown option cubes; did you mean cube"),
-        ({"dataset": "other"}, "seed"),
+        ({"dataset": "other"}, "not found"),
     ],
 )
 def test_wrong_options_stop_a_stream_at_once(stream, url, options, fragment):

@@ -435,7 +435,7 @@ def test_unknown_datasets(store, ids):
 
 
 def test_no_cube():
-    with pytest.raises(ValueError, match="Could not find"):
+    with pytest.raises(ValueError, match="Cube cube not found"):
         verify_cube(CUBE, memory())
 
 

@@ -1,7 +1,7 @@
 """Worth of the constants of `kartothek_cube.core.tuning`: workloads with each of them and with other values.
 
 usage: python asv_bench/tuning.py [NAME ...]. Values alternate; medians of seven runs, in milliseconds. The
-constants for object stores are measured by benchmarks/remote.py.
+constants that concern object stores, or datasets without a record of widths, are not among them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Constants that choose how rows are read; ``python asv_bench/tuning.py`` measures each with other values."""
+"""Constants that choose how rows are read; ``python asv_bench/tuning.py`` measures those for local files."""
 
 from __future__ import annotations
 

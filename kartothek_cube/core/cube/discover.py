@@ -39,6 +39,7 @@ from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.naming import (
     METADATA_BASE_SUFFIX,
     is_header_key,
+    validate_uuid,
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -466,6 +467,8 @@ def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
 def find_cube(cube: Cube | str, store: StoreInput | BlobStore) -> Cube:
     """The specification of a cube: the store has it for a name, which is the uuid prefix."""
     if isinstance(cube, str):
+        if not validate_uuid(cube):
+            raise ValueError(f"{cube!r} cannot be the name of a cube: one or more of a-z A-Z 0-9 + - _")
         return discover_cube(cube, store)[0]
     ensure_cube(cube)
     return cube

@@ -290,6 +290,12 @@ def test_a_cube_that_does_not_exist_is_the_same_error_in_all_operations(sales, o
         EAGER_OPERATIONS[operation](cube, sales)
 
 
+@pytest.mark.parametrize("name", ["", "../sales", "sales/seed"])
+def test_what_cannot_be_the_name_of_a_cube(sales, name):
+    with pytest.raises(ValueError, match=f"'{name}' cannot be the name of a cube"):
+        eager_cube.query_cube(name, sales)
+
+
 def test_what_is_deleted_can_be_deleted_again(driver, built):
     driver.delete_cube(cube=CUBE, store=built)
     driver.delete_cube(cube=CUBE, store=built)

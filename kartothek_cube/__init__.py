@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kartothek_cube.kartothek_paths import install_finder
+
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import (
         C,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
         update_schema,
         verify_cube,
     )
-    from kartothek_cube.core.utils import ensure_store
+    from kartothek_cube.core.store.resolve import ensure_store
     from kartothek_cube.io.eager import (
         read_table,
         store_dataframes_as_dataset,
@@ -45,9 +47,11 @@ if TYPE_CHECKING:
 
     __version__: str
 
+install_finder()
+
 #: modules of names that are loaded on first use; all others are in ``api.cube``
 _MODULES = {
-    "ensure_store": "kartothek_cube.core.utils",
+    "ensure_store": "kartothek_cube.core.store.resolve",
     "read_table": "kartothek_cube.api.dataset",
     "store_dataframes_as_dataset": "kartothek_cube.api.dataset",
     "update_dataset_from_dataframes": "kartothek_cube.api.dataset",

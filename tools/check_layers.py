@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 #: layers, lowest first; a layer may import itself and lower layers
-LAYERS = ("display", "core", "serialization", "io_components", "io", "api", "cli")
+LAYERS = ("kartothek_paths", "display", "core", "serialization", "io_components", "io", "api", "cli")
 
 #: the root package's ``__init__`` may import everything except the command line
 ROOT_LAYER = LAYERS.index("api")

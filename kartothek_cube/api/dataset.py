@@ -23,8 +23,8 @@ from kartothek_cube.core.common_metadata import (
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, PartitionIndex
+from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.core.utils import ensure_store, lazy_store
 from kartothek_cube.io import arrow, eager
 from kartothek_cube.io import iter as iter_facade
 from kartothek_cube.io.arrow import *

@@ -18,7 +18,7 @@ _HOMES = {
     "factory": ("DatasetFactory",),
     "index": ("ExplicitSecondaryIndex", "IndexBase", "PartitionIndex"),
     "typing": ("StoreFactory", "StoreInput"),
-    "utils": ("ensure_store", "lazy_store"),
+    "store.resolve": ("ensure_store", "lazy_store"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -100,6 +100,31 @@ def converter_str(obj: object) -> str:
     raise TypeError(f"Object of type {type(obj).__name__} is not a string: {obj!r}")
 
 
+def ensure_string_type(obj: object) -> str:
+    """Turn bytes (UTF-8) or anything else into a string.
+
+    Parameters
+    ----------
+    obj
+        Any object.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    UnicodeDecodeError
+        The bytes are not UTF-8.
+
+    Examples
+    --------
+    >>> ensure_string_type(b"CITY"), ensure_string_type("CITY"), ensure_string_type(1)
+    ('CITY', 'CITY', '1')
+    """
+    return obj.decode() if isinstance(obj, bytes) else str(obj)
+
+
 def converter_tuple(obj: object) -> tuple[object, ...]:
     """Convert one or several objects to a tuple, in their order.
 

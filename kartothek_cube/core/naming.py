@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from kartothek_cube.core.urlencode import quote
 
@@ -40,6 +41,7 @@ __all__ = (
     "name_too_long",
     "schema_key",
     "validate_uuid",
+    "verify_metadata_version",
 )
 
 DEFAULT_METADATA_VERSION = 4
@@ -120,6 +122,33 @@ def check_metadata_version(version: int) -> None:
     """Raise NotImplementedError for versions of the dataset format other than 4."""
     if isinstance(version, bool) or version != DEFAULT_METADATA_VERSION:
         raise NotImplementedError(f"Dataset metadata version {version!r} is not supported, only version 4 is")
+
+
+def _version(metadata_version: Any) -> Any:
+    return metadata_version
+
+
+def verify_metadata_version(*args: Any, **kwargs: Any) -> None:
+    """Check that a dataset has the version of the format that this library reads and writes: 4.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        ``metadata_version``: the version, as given or read. The signature is kartothek's.
+
+    Raises
+    ------
+    NotImplementedError
+        Another version.
+
+    Examples
+    --------
+    >>> verify_metadata_version(4)
+    >>> verify_metadata_version(3)
+    Traceback (most recent call last):
+    NotImplementedError: Dataset metadata version 3 is not supported, only version 4 is
+    """
+    check_metadata_version(_version(*args, **kwargs))
 
 
 def metadata_key_from_uuid(uuid: str, format: str = "json") -> str:

@@ -56,7 +56,7 @@ class StoreContract:
     Examples
     --------
     >>> from simplekv.decorator import PrefixDecorator
-    >>> from kartothek_cube.core.utils import ensure_store
+    >>> from kartothek_cube import ensure_store
     >>> class TestMyStore(StoreContract):
     ...     @pytest.fixture
     ...     def store(self, tmp_path: Path) -> KeyValueStore:

@@ -117,7 +117,7 @@ class Condition(_Operand, ABC):
 
         The operator is one of ``== = != < <= > >=``. The value contains neither ``=`` nor ``)``, unless it is
         in quotes; within them, a quote is written twice. See
-        :func:`~kartothek_cube.utils.converters.get_str_to_python_converter` for its form.
+        :func:`~kartothek_cube.core.arguments.get_str_to_python_converter` for its form.
 
         Parameters
         ----------

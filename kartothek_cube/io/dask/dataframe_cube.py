@@ -5,7 +5,7 @@ Examples
 >>> import dask.dataframe as dd
 >>> import pandas as pd
 >>> from kartothek_cube.core.cube.cube import Cube
->>> from kartothek_cube.core.utils import lazy_store
+>>> from kartothek_cube.api.dataset import lazy_store
 >>> from storefact import get_store_from_url
 >>> store = lazy_store(get_store_from_url("hmemory://"))
 >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")

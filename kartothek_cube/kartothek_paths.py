@@ -1,0 +1,86 @@
+"""Module paths of kartothek whose names are defined elsewhere: the one place that maps them.
+
+These modules have no files: a finder makes them from the table below when they are imported, also in the
+workers of dask and Spark, as every import of a submodule runs ``kartothek_cube/__init__.py`` first. Type
+checkers do not see them: typed code imports the names from ``kartothek_cube``, ``api.cube``, ``api.dataset``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_ROOT = "kartothek_cube"
+
+#: module or package -> docstring, and its names by the module that defines them
+_MODULES: dict[str, tuple[str, dict[str, str]]] = {
+    "api.consistency": (
+        "Consistency checks of the datasets of a cube.",
+        {"core.cube.consistency": "check_datasets get_cube_payload get_payload_subset"},
+    ),
+    "api.discover": (
+        "Discovery of cubes and datasets in a store.",
+        {
+            "core.cube.discover": "discover_cube discover_datasets discover_datasets_unchecked "
+            "discover_ktk_cube_dataset_ids"
+        },
+    ),
+    "api.serialization": (
+        "Serialization of DataFrames, and predicates that filter them.",
+        {
+            "serialization": "ConjunctionType CsvSerializer DataFrameSerializer LiteralType LiteralValue "
+            "ParquetSerializer PredicatesType check_predicates columns_in_predicates default_serializer "
+            "filter_array_like filter_df filter_df_from_predicates filter_predicates_by_column"
+        },
+    ),
+    "core.utils": (
+        "Checks of stores, metadata versions and strings.",
+        {
+            "core.store.resolve": "ensure_store lazy_store",
+            "core.naming": "verify_metadata_version",
+            "core.arguments": "ensure_string_type",
+        },
+    ),
+    "io_components.cube": ("Operations on cubes.", {}),
+    "io_components.cube.write": ("Errors of writes of cubes.", {"core.errors": "MultiTableCommitAborted"}),
+    "io_components.metapartition": ("Tables of datasets.", {"core.naming": "SINGLE_TABLE"}),
+    "utils.converters": (
+        "Converters of arguments.",
+        {
+            "core.arguments": "converter_str converter_str_set converter_str_set_optional "
+            "converter_str_tupleset converter_tuple get_str_to_python_converter"
+        },
+    ),
+}
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Makes the modules of the table when they are imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        root, _, name = fullname.partition(".")
+        if root != _ROOT or name not in _MODULES:
+            return None
+        is_package = any(other.startswith(f"{name}.") for other in _MODULES)
+        return ModuleSpec(fullname, self, is_package=is_package)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__doc__, owners = _MODULES[module.__name__.removeprefix(f"{_ROOT}.")]
+        exported: list[str] = []
+        for owner, names in owners.items():
+            defining = import_module(f"{_ROOT}.{owner}")
+            for name in names.split():
+                setattr(module, name, getattr(defining, name))
+                exported.append(name)
+        module.__dict__["__all__"] = tuple(sorted(exported))
+
+
+def install_finder() -> None:
+    """Make the modules of the table importable."""
+    sys.meta_path.append(_Finder())

@@ -1,0 +1,39 @@
+"""Modules of kartothek that have no file are imported like others, also to unpickle in a new interpreter."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from kartothek_cube.kartothek_paths import _MODULES
+from tests.support.paths import ROOT
+
+
+@pytest.mark.parametrize("name", _MODULES)
+def test_the_table(name):
+    module = importlib.import_module(f"kartothek_cube.{name}")
+    assert module.__name__ == f"kartothek_cube.{name}"
+    assert module.__doc__
+    assert all(hasattr(module, exported) for exported in module.__all__)
+    assert not (ROOT / "kartothek_cube" / f"{name.replace('.', '/')}.py").exists()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import kartothek_cube.io_components.cube.write as w; w.MultiTableCommitAborted",
+        "from kartothek_cube.api import discover; discover.discover_cube",
+        "from kartothek_cube.utils.converters import *; converter_str",
+        "import pickle; pickle.loads(b'ckartothek_cube.api.consistency\\ncheck_datasets\\n.')",
+    ],
+)
+def test_a_new_interpreter(code):
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_other_modules_do_not_exist():
+    with pytest.raises(ModuleNotFoundError, match=r"kartothek_cube\.api\.nothing"):
+        importlib.import_module("kartothek_cube.api.nothing")

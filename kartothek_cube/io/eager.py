@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
+import attrs
 import pandas as pd
 
 from kartothek_cube.core import tuning
@@ -34,26 +35,24 @@ from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_
 from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_plan import (
-    OnConflict,
-    plan_commit,
-    plan_dataset_update,
-    plan_partition,
-    plan_store,
+    CommitDataset,
+    Names,
+    StoreDataset,
+    UpdateDataset,
+    WritePartition,
 )
 from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.io_components.write.validation import (
-    DatasetElement,
     DatasetInput,
-    HandlesInput,
-    SchemaInput,
     iter_inputs,
 )
 from kartothek_cube.io_components.write.write_commit import (
+    CreateHeader,
     create_header,
     finish_dataset_write,
     write_dataset_job,
 )
-from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
+from kartothek_cube.io_components.write.write_plan import WritePlan
 from kartothek_cube.io_components.write.write_tasks import write_dataset_input, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -111,68 +110,24 @@ read_dataset_as_dataframes = facade(__name__, "read_dataset_as_dataframes", Read
 read_table = facade(__name__, "read_table", ReadTable, _read_frame)
 
 
-def store_dataframes_as_dataset(
-    store: StoreInput,
-    dataset_uuid: str | None,
-    dfs: DatasetInput,
-    metadata: MetadataInput = None,
-    partition_on: str | Sequence[str] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    overwrite: bool = False,
-    secondary_indices: str | Sequence[str] | None = None,
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    table_name: str = SINGLE_TABLE,
-) -> DatasetMetadata:
+@attrs.frozen
+class _StoreDataset(StoreDataset):
     """
-    Store a new dataset.
+    Parameters of the façade.
 
     Parameters
     ----------
-    store
-        Store, factory or URL.
-    dataset_uuid
-        Uuid of the dataset; None for a random one.
     dfs
         The inputs: DataFrames, anything that Arrow reads as a table (:class:`pyarrow.Table`, polars, DuckDB),
         None for nothing, or lists of these. A single one need not be in a list. The index of a frame is no
         column of the dataset; datasets without partition keys keep it for those who read frame by frame.
         Frames of one table with its name as in kartothek 5.3, ``{"table": df}`` or
         ``{"label": "a", "data": [("table", df)]}``, are deprecated.
-    metadata
-        User metadata: a dict that JSON can express, or a function that returns one.
-    partition_on
-        Columns by whose values each input is split into partitions.
-    df_serializer
-        How files are written; Parquet with SNAPPY by default.
-    overwrite
-        Whether an existing dataset is replaced.
-    secondary_indices
-        Columns to index: reads with predicates on them open only the files that hold the values.
-    metadata_storage_format
-        Format of the header, ``json`` or ``msgpack``.
-    metadata_version
-        Version of the format; always 4.
-    table_name
-        Name of the table.
-
-    Returns
-    -------
-    DatasetMetadata
-        The stored dataset.
-
-    Raises
-    ------
-    RuntimeError
-        The dataset exists and ``overwrite`` is not set; a partition column is to be indexed, or a column to
-        index is missing.
-    ValueError
-        There is no input, or it has several tables; inputs have different schemas, lack a partition column,
-        or hold a null in one.
 
     Examples
     --------
     >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
     >>> from storefact import get_store_from_url
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
     >>> store = get_store_from_url("hmemory://")
@@ -182,19 +137,58 @@ def store_dataframes_as_dataset(
     DatasetMetadata(uuid=geodata, tables=['table'], partition_keys=['COUNTRY_CODE'], metadata_version=4,
         indices=['CITY'], explicit_partitions=True)
     """
-    plan = plan_store(
-        store,
-        dataset_uuid,
-        metadata=metadata,
-        partition_on=partition_on,
-        df_serializer=df_serializer,
-        overwrite=overwrite,
-        secondary_indices=secondary_indices,
-        metadata_storage_format=metadata_storage_format,
-        metadata_version=metadata_version,
-        table_name=table_name,
-    )
-    return _write_all(plan, dfs)
+
+    dataset_uuid: str | None
+    dfs: DatasetInput
+    metadata: MetadataInput = None
+    partition_on: Names = None
+    df_serializer: DataFrameSerializer | None = None
+    overwrite: bool = False
+    secondary_indices: Names = None
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    table_name: str = SINGLE_TABLE
+    sort_partitions_by: None = attrs.field(default=None, init=False)
+    metadata_merger: None = attrs.field(default=None, init=False)
+
+
+@attrs.frozen
+class _UpdateDataset(UpdateDataset):
+    """
+    Parameters of the façade.
+
+    Parameters
+    ----------
+    df_list
+        The inputs, as in :func:`store_dataframes_as_dataset`; empty to only remove partitions.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import read_table, update_dataset_from_dataframes
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> weather = pd.DataFrame({"DAY": [1, 2], "AVG_TEMP": [6, 5]})
+    >>> _ = update_dataset_from_dataframes([weather], store, "weather", partition_on="DAY")
+    >>> corrected = pd.DataFrame({"DAY": [2], "AVG_TEMP": [8]})
+    >>> _ = update_dataset_from_dataframes([corrected], store, "weather", delete_scope=[{"DAY": 2}])
+    >>> read_table("weather", store)["AVG_TEMP"].tolist()
+    [6, 8]
+    """
+
+    df_list: DatasetInput
+    store: StoreInput | None = None
+    dataset_uuid: str | None = None
+    delete_scope: Sequence[dict[str, Any]] | None = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    metadata_merger: MetadataMerger | None = None
+    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    sort_partitions_by: Names = None
+    secondary_indices: Names = None
+    table_name: str = SINGLE_TABLE
+    factory: DatasetFactory | None = None
 
 
 def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
@@ -203,310 +197,29 @@ def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
     return execute(job, 1 if open_blobs(plan.store).is_local else tuning.REMOTE_REQUESTS)
 
 
-def create_empty_dataset_header(
-    store: StoreInput,
-    dataset_uuid: str,
-    schema: SchemaInput,
-    partition_on: str | Sequence[str] | None = None,
-    metadata: MetadataInput = None,
-    overwrite: bool = False,
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    table_name: str = SINGLE_TABLE,
-) -> DatasetMetadata:
-    """
-    Create a dataset whose partitions are all files in its directory; the next commit lists them explicitly.
-
-    Parameters
-    ----------
-    store, dataset_uuid, partition_on, metadata, overwrite, metadata_storage_format
-        As in :func:`store_dataframes_as_dataset`.
-    metadata_version, table_name
-        As there.
-    schema
-        Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
-        :class:`~kartothek_cube.core.common_metadata.SchemaWrapper`.
-
-    Returns
-    -------
-    DatasetMetadata
-        Without partitions.
-
-    Raises
-    ------
-    RuntimeError
-        The dataset exists and ``overwrite`` is not set.
-    ValueError
-        The schema is none of these, or lacks a partition column.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn"]})
-    >>> create_empty_dataset_header(store, "geodata", cities).explicit_partitions
-    False
-    >>> _ = write_single_partition(store, "geodata", cities)
-    >>> from kartothek_cube.io.eager import read_table
-    >>> read_table("geodata", store)["CITY"].tolist()
-    ['Bonn']
-    """
-    return create_header(
-        store,
-        dataset_uuid,
-        schema,
-        partition_on=partition_on,
-        metadata=metadata,
-        overwrite=overwrite,
-        metadata_storage_format=metadata_storage_format,
-        metadata_version=metadata_version,
-        table_name=table_name,
-    )
-
-
-def write_single_partition(
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    data: DatasetElement = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    factory: DatasetFactory | None = None,
-    secondary_indices: str | Sequence[str] | None = None,
-    table_name: str = SINGLE_TABLE,
-) -> WriteResult:
-    """
-    Write files for an existing dataset, without committing them; see :func:`commit_dataset`.
-
-    Parameters
-    ----------
-    store, dataset_uuid, factory
-        As in :func:`update_dataset_from_dataframes`.
-    data
-        One input, or a list of them, as in :func:`store_dataframes_as_dataset`.
-    df_serializer, metadata_version, table_name
-        As in :func:`store_dataframes_as_dataset`.
-    partition_on
-        Partition keys of the dataset; checked if given.
-    secondary_indices
-        Indices of the dataset; checked if given. All indices are kept up to date anyway.
-
-    Returns
-    -------
-    WriteResult
-        Input of :func:`commit_dataset`; small and picklable.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    TypeError
-        There is no ``data``.
-    ValueError
-        The data does not fit the dataset; nothing is written then.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities])
-    >>> write_single_partition(store, "geodata", cities).rows
-    2
-    """
-    if data is None:
+def _write_single(write: WritePartition) -> WriteResult:
+    if write.data is None:
         raise TypeError("write_single_partition needs data, got None.")
-    context = plan_partition(
-        dataset_uuid,
-        store,
-        factory,
-        df_serializer=df_serializer,
-        metadata_version=metadata_version,
-        partition_on=partition_on,
-        secondary_indices=secondary_indices,
-        table_name=table_name,
-    )
-    return write_dataset_input(context, data)
+    return write_dataset_input(write.plan(), write.data)
 
 
-def commit_dataset(
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    new_partitions: HandlesInput = None,
-    delete_scope: Sequence[dict[str, Any]] | None = None,
-    metadata: MetadataInput = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    factory: DatasetFactory | None = None,
-    secondary_indices: str | Sequence[str] | None = None,
-    *,
-    on_conflict: OnConflict = "raise",
-) -> DatasetMetadata:
-    """
-    Commit partitions of :func:`write_single_partition`, remove others and set metadata, in one step.
-
-    Parameters
-    ----------
-    store, dataset_uuid, factory
-        As in :func:`update_dataset_from_dataframes`.
-    new_partitions
-        Results of :func:`write_single_partition`, also in (nested) lists.
-    delete_scope, metadata, metadata_merger, default_metadata_version, partition_on
-        As in :func:`update_dataset_from_dataframes`.
-    secondary_indices, on_conflict
-        As there.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    ValueError
-        There is nothing to do, or something does not fit the dataset.
-    RuntimeError
-        Partitions were written for another dataset or table.
-    ConcurrentWriteError
-        As :func:`update_dataset_from_dataframes`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities[:1]])
-    >>> written = [write_single_partition(store, "geodata", cities[i : i + 1]) for i in (1, 2)]
-    >>> len(commit_dataset(store, "geodata", written).partitions)
-    3
-    """
-    plan, results = plan_commit(
-        dataset_uuid,
-        store,
-        factory,
-        new_partitions=new_partitions,
-        delete_scope=delete_scope,
-        metadata=metadata,
-        metadata_merger=metadata_merger,
-        default_metadata_version=default_metadata_version,
-        partition_on=partition_on,
-        secondary_indices=secondary_indices,
-        on_conflict=on_conflict,
-    )
-    return finish_dataset_write(plan, results)
+def _commit(commit: CommitDataset) -> DatasetMetadata:
+    return finish_dataset_write(*commit.plan_with_results())
 
 
-def update_dataset_from_dataframes(
-    df_list: DatasetInput,
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    delete_scope: Sequence[dict[str, Any]] | None = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    secondary_indices: str | Sequence[str] | None = None,
-    table_name: str = SINGLE_TABLE,
-    factory: DatasetFactory | None = None,
-    *,
-    on_conflict: OnConflict = "raise",
-    schema_mode: SchemaMode = "strict",
-) -> DatasetMetadata:
-    """
-    Remove partitions and add others, in one step. A dataset that does not exist is created.
-
-    Concurrent writers may do this at the same time: no addition is lost.
-
-    Parameters
-    ----------
-    df_list
-        The inputs, as in :func:`store_dataframes_as_dataset`; empty to only remove partitions.
-    store
-        Store, factory or URL.
-    dataset_uuid
-        Uuid of the dataset.
-    delete_scope
-        Partitions to remove: a list of dicts of indexed column to value. A partition matches if it has all
-        values of a dict; the empty dict matches all partitions. The files stay until
-        :func:`garbage_collect_dataset`.
-    metadata
-        Metadata to set; other entries stay.
-    df_serializer
-        How files are written; Parquet with SNAPPY by default.
-    metadata_merger
-        Function of a list of two dicts, the stored metadata and ``metadata``, that returns the new metadata.
-    default_metadata_version
-        Version of the format of a new dataset.
-    partition_on
-        Partition keys of the dataset; required only to create it.
-    sort_partitions_by
-        Columns by which each input is sorted before it is split.
-    secondary_indices
-        Indices of the dataset; required only to create it. All indices are kept up to date.
-    table_name
-        Name of the table.
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``. It is not modified.
-    on_conflict
-        What to do about partitions that a concurrent writer adds and ``delete_scope`` matches: ``raise`` an
-        error, or ``replace`` them as well.
-    schema_mode
-        ``strict``: rows have the columns of the dataset. ``merge``: they may lack columns without an index,
-        which are null there or have the default of :func:`update_dataset_schema`, and new columns are added,
-        which are null in existing rows. All inputs of one call have the same columns.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state.
-
-    Raises
-    ------
-    ValueError
-        Inputs or arguments do not fit the dataset; there is no input and no dataset.
-    ConcurrentWriteError
-        A concurrent writer added partitions that would be removed; nothing is changed.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> weather = pd.DataFrame({"DAY": [1, 2], "AVG_TEMP": [6, 5]})
-    >>> _ = update_dataset_from_dataframes([weather], store, "weather", partition_on="DAY")
-    >>> corrected = pd.DataFrame({"DAY": [2], "AVG_TEMP": [8]})
-    >>> _ = update_dataset_from_dataframes([corrected], store, "weather", delete_scope=[{"DAY": 2}])
-    >>> from kartothek_cube.io.eager import read_table
-    >>> read_table("weather", store)["AVG_TEMP"].tolist()
-    [6, 8]
-    """
-    plan = plan_dataset_update(
-        dataset_uuid,
-        store,
-        factory,
-        delete_scope=delete_scope,
-        metadata=metadata,
-        df_serializer=df_serializer,
-        metadata_merger=metadata_merger,
-        default_metadata_version=default_metadata_version,
-        partition_on=partition_on,
-        sort_partitions_by=sort_partitions_by,
-        secondary_indices=secondary_indices,
-        table_name=table_name,
-        on_conflict=on_conflict,
-        schema_mode=schema_mode,
-    )
-    return _write_all(plan, df_list)
+def _store(store: _StoreDataset) -> DatasetMetadata:
+    return _write_all(store.plan(), store.dfs)
 
 
+def _update(update: _UpdateDataset) -> DatasetMetadata:
+    return _write_all(update.plan(), update.df_list)
+
+
+store_dataframes_as_dataset = facade(__name__, "store_dataframes_as_dataset", _StoreDataset, _store)
+create_empty_dataset_header = facade(__name__, "create_empty_dataset_header", CreateHeader, create_header)
+write_single_partition = facade(__name__, "write_single_partition", WritePartition, _write_single)
+commit_dataset = facade(__name__, "commit_dataset", CommitDataset, _commit)
+update_dataset_from_dataframes = facade(__name__, "update_dataset_from_dataframes", _UpdateDataset, _update)
 garbage_collect_dataset = _eager("garbage_collect_dataset", CollectDatasetGarbage)
 
 

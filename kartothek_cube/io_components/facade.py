@@ -195,33 +195,48 @@ def _documentation(
     summary: str,
     returns: str,
 ) -> str:
-    """The docstring of the class as that of a function: what its façade adds, and examples that call it."""
-    docs = [doc for doc in map(inspect.getdoc, cls.__mro__) if doc and "\n\nParameters\n---" in doc]
-    if not docs:
-        # python -OO drops docstrings
+    """The docstring of a function: that of the class with all its parameters, and what its façade adds."""
+    # python -OO drops docstrings
+    docs = [_parse_doc(inspect.cleandoc(doc)) for base in cls.__mro__ if (doc := vars(base).get("__doc__"))]
+    documented = [sections for sections in docs if "Parameters" in sections]
+    described = [sections for sections in documented if not sections[""].startswith("Parameters of ")]
+    if not described:
         return ""
-    text = docs[0]
-    head, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", text)
-    documented = re.findall(r"(?m)^\w.*$", sections[0])
-    added = [f.name for f in attrs.fields(cls) if f.name not in re.findall(r"\w+", " ".join(documented))]
-    sections[0] = "\n".join([sections[0], *(f"{field}\n{_indent(_ADDED[field])}" for field in added)])
+    head, _, description = described[0][""].partition("\n\n")
+    sections = {**described[0], "Parameters": _parameters(function, documented)}
     eager = f"kartothek_cube.io.{'eager_cube' if 'cube' in attrs.fields_dict(cls) else 'eager'}"
-    if function.__module__ != eager:
+    if function.__module__ != eager and "Returns" in sections:
         # another type, often a lazy object that gives the result
-        returned = f"Returns\n-------\n{inspect.signature(function).return_annotation}\n"
-        given = returned + _indent(returns) if returns else ""
-        sections = [
-            (given or re.sub(r"(?s)^Returns\n-+\n\S.*?\n", returned, section))
-            if section.startswith("Returns\n")
-            else section
-            for section in sections
-        ]
-    called = [s for s in sections if not s.startswith("Examples\n") or f"{function.__name__}(" in s]
-    summary = summary + head[head.index("\n") :] if summary and "\n" in head else summary or head
-    paragraphs = [summary, *([textwrap.fill(note, _WIDTH)] if note else []), *called]
-    text = "\n\n".join(paragraphs)
+        _, _, meaning = sections["Returns"].partition("\n")
+        text = _indent(returns) if returns else meaning
+        sections["Returns"] = f"{inspect.signature(function).return_annotation}\n{text}".rstrip()
+    if f"{function.__name__}(" not in sections.get("Examples", ""):
+        sections.pop("Examples", None)
+    paragraphs = [summary or head, description, textwrap.fill(note, _WIDTH)]
+    paragraphs += [f"{name}\n{'-' * len(name)}\n{text}" for name, text in sections.items() if name]
+    text = "\n\n".join(filter(None, paragraphs))
     # functions that the docstring names are those of the eager façade
     return text if function.__module__ == eager else re.sub(r":func:`(\w+)`", rf":func:`~{eager}.\1`", text)
+
+
+def _parse_doc(text: str) -> dict[str, str]:
+    """The sections of a docstring by title; what precedes them has none."""
+    head, *rest = re.split(r"\n\n([A-Z]\w+)\n-+\n", f"\n\n{text}")
+    return {"": head.strip(), **dict(zip(rest[::2], rest[1::2], strict=True))}
+
+
+def _parameters(function: Callable[..., object], documented: list[dict[str, str]]) -> str:
+    """The section of the parameters; the first docstring that has one counts."""
+    texts = {name: (name, _indent(text)) for name, text in _ADDED.items()}
+    for sections in reversed(documented):
+        for names, text in re.findall(r"(?m)^(\S.*)\n((?:(?:    .*)?(?:\n|$))+)", sections["Parameters"]):
+            texts |= {name: (names, text.rstrip()) for name in names.split(", ")}
+    parameters = inspect.signature(function).parameters
+    entries = dict.fromkeys(texts[name] for name in parameters if name in texts)
+    return "\n".join(
+        f"{', '.join(name for name in names.split(', ') if name in parameters)}\n{text}"
+        for names, text in entries
+    )
 
 
 def _indent(text: str) -> str:

@@ -24,7 +24,7 @@ from kartothek_cube.io_components.write.build_index import (
     plan_index_build,
     run_index_build,
 )
-from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.dataset_plan import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.stores import CountingStore, Same
@@ -75,7 +75,7 @@ def test_store_calls_of_an_update_do_not_grow(many):
     counts = []
     for n in (10, 1_000):
         counting = CountingStore(many(n)())
-        plan = plan_dataset_update("u", Same.of(counting), delete_scope=[{"p": 3}])
+        plan = UpdateDataset(Same.of(counting), "u", delete_scope=[{"p": 3}]).plan()
         finish_dataset_write(plan, [write_part(plan, pd.DataFrame({"p": [3], "x": [1.5]}))])
         counts.append(sum(counting.counts.values()))
     assert counts[0] == counts[1]
@@ -107,9 +107,9 @@ def test_tasks_of_a_read_run_anywhere_and_often(stored, dispatch_by):
 def test_results_of_a_write_travel_and_merge(store_factory, mode):
     options = {"partition_on": "p", "secondary_indices": ["x"], "metadata": {"m": 1}}
     if mode == "store":
-        plan = plan_store(store_factory, "u", **options)
+        plan = StoreDataset(store_factory, "u", **options).plan()
     else:
-        plan = plan_dataset_update("u", store_factory, **options)
+        plan = UpdateDataset(store_factory, "u", **options).plan()
     plan = travelled(plan)
     frames = [pd.DataFrame({"p": [i, i], "x": [i, 2 * i]}) for i in range(4)]
     results = [travelled(write_part(travelled(plan), df)) for df in frames]
@@ -121,7 +121,7 @@ def test_results_of_a_write_travel_and_merge(store_factory, mode):
 
 def test_finishing_twice_changes_nothing(stored):
     before = DatasetMetadata.load_from_store("u", stored)
-    plan = plan_dataset_update("u", stored, delete_scope=[{"p": 1}], metadata={"m": 1})
+    plan = UpdateDataset(stored, "u", delete_scope=[{"p": 1}], metadata={"m": 1}).plan()
     results = [write_part(plan, pd.DataFrame({"p": [1], "x": [7], "n": [60]}))]
     first = finish_dataset_write(plan, results)
     assert finish_dataset_write(travelled(plan), travelled(results)) == first

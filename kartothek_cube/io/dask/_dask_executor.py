@@ -126,6 +126,13 @@ def answer_as_item(job: AnyJob, inputs: Iterable[Delayed | Bag] = ()) -> Item:
     return graph.item(_add_answer(graph, job))
 
 
+def bag_partitions(bag: Bag, argument: str) -> list[TaskRef]:
+    """References to the partitions of a bag, which is an argument of a façade."""
+    if not isinstance(bag, Bag):
+        raise TypeError(f"{argument} must be a dask bag but is {type(bag).__name__}")
+    return [TaskRef((bag.name, i)) for i in range(bag.npartitions)]
+
+
 def results_as_delayed(job: AnyJob) -> list[Delayed]:
     """The results of the tasks of a job, each as a Delayed."""
     graph = Graph(job.name)

@@ -18,20 +18,19 @@ Examples
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import attrs
 from dask.bag import Bag, Item
-from dask.task_spec import TaskRef
 
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import (
     answer_as_bag,
     answer_as_item,
+    bag_partitions,
     picklable_store,
     results_as_bag,
 )
@@ -41,9 +40,9 @@ from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
-from kartothek_cube.io_components.write.dataset_plan import plan_store
+from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
-from kartothek_cube.io_components.write.write_plan import WritePlan, with_write_id
+from kartothek_cube.io_components.write.write_plan import with_write_id
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -80,14 +79,6 @@ def _read(read: _ReadDataset) -> Bag:
     )
 
 
-def _store(plan: WritePlan, bag: Bag) -> Item:
-    """Write each partition of the bag in one task, then commit."""
-    if not isinstance(bag, Bag):
-        raise TypeError(f"bag must be a dask bag but is {type(bag).__name__}")
-    partitions = [TaskRef((bag.name, i)) for i in range(bag.npartitions)]
-    return answer_as_item(write_dataset_job(with_write_id(plan), partitions, write_parts), [bag])
-
-
 def _build_indices(build: _BuildDatasetIndices) -> Bag:
     dataset = dataset_factory(build.dataset_uuid, picklable_store(build.store), build.factory)
     size = _partition_size(build.partition_size, len(dataset.dataset_metadata.partition_table))
@@ -113,38 +104,43 @@ build_dataset_indices__bag = facade(
 )
 
 
-def store_bag_as_dataset(
-    bag: Bag,
-    store: StoreInput,
-    dataset_uuid: str | None = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    overwrite: bool = False,
-    metadata_merger: MetadataMerger | None = None,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
-    secondary_indices: str | Sequence[str] | None = None,
-    table_name: str = SINGLE_TABLE,
-) -> Item:
+@attrs.frozen
+class _StoreDataset(StoreDataset):
     """
-    Store a new dataset.
+    Parameters of the façade.
 
-    See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. ``bag`` is a bag of its inputs. One task
-    writes each partition of the bag, the last one commits the dataset; arguments are checked when the graph
-    is built.
+    Parameters
+    ----------
+    bag
+        A bag of inputs, as in :func:`store_dataframes_as_dataset`.
     """
-    plan = plan_store(
-        lazy_store(store),
-        dataset_uuid,
-        metadata=metadata,
-        partition_on=partition_on,
-        df_serializer=df_serializer,
-        overwrite=overwrite,
-        secondary_indices=secondary_indices,
-        metadata_storage_format=metadata_storage_format,
-        metadata_version=metadata_version,
-        metadata_merger=metadata_merger,
-        table_name=table_name,
-    )
-    return _store(plan, bag)
+
+    bag: Bag
+    store: StoreInput
+    dataset_uuid: str | None = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    overwrite: bool = False
+    metadata_merger: MetadataMerger | None = None
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    secondary_indices: Names = None
+    table_name: str = SINGLE_TABLE
+    sort_partitions_by: None = attrs.field(default=None, init=False)
+
+
+def _store(store: _StoreDataset) -> Item:
+    plan, bag = with_stores(store, picklable_store).plan(), store.bag
+    tasks: list[Any] = bag_partitions(bag, "bag")
+    return answer_as_item(write_dataset_job(with_write_id(plan), tasks, write_parts), [bag])
+
+
+store_bag_as_dataset = facade(
+    __name__,
+    "store_bag_as_dataset",
+    _StoreDataset,
+    _store,
+    "One task writes each partition of the bag, the last one commits the dataset; arguments are checked when "
+    "the graph is built.",
+)

@@ -24,11 +24,10 @@ from typing import Any, ParamSpec
 
 import attrs
 from dask.bag import Bag
-from dask.task_spec import TaskRef
 
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
-from kartothek_cube.io.dask._dask_executor import answer_as_bag, results_as_bag
+from kartothek_cube.io.dask._dask_executor import answer_as_bag, bag_partitions, results_as_bag
 from kartothek_cube.io.dask.common_cube import (
     TYPES,
     CleanupCubeBlocks,
@@ -82,10 +81,9 @@ def _write(name: str, write: Callable[P, CubeWrite[Bag]], note: str = "") -> Cal
 
     def run(write: CubeWrite[Bag]) -> Bag:
         plan, data = with_factories(write).plan(), write.data
-        if not isinstance(data, Bag):
-            raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
-        partitions = [TaskRef((data.name, i)) for i in range(data.npartitions)]
-        return answer_as_bag(write_job(with_write_id(plan), partitions, write_parts), [data])
+        tasks: list[Any] = bag_partitions(data, "data")
+        job = write_job(with_write_id(plan), tasks, write_parts)
+        return answer_as_bag(job, [data])
 
     input_note = (
         "``data`` is a bag. One task checks and writes each partition of the bag, the last one commits "

@@ -37,13 +37,13 @@ from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.store.resolve import lazy_store
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
-from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, immediate_scope, update_as_delayed
+from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, plan_write, write_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.facade import facade
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.read.dataset_read import (
@@ -58,9 +58,9 @@ from kartothek_cube.io_components.read.dataset_read import (
     row_groups,
 )
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.table_writer import Written
-from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
+from kartothek_cube.io_components.write.write_plan import WritePlan
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -76,62 +76,44 @@ __all__ = (
 # -- writes --------------------------------------------------------------------------------------------------
 
 
-def _find_dataset(
-    dataset_uuid: str | None, store: StoreInput | None, factory: DatasetFactory | None, table: str
-) -> DatasetFactory:
+def _find_dataset(update: _UpdateDataset) -> DatasetFactory:
     """The dataset that the arguments name, which has this table or does not exist."""
-    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
-    check_table(table)
+    dataset = dataset_factory(update.dataset_uuid, picklable_store(update.store), update.factory)
     try:
         tables = dataset.dataset_metadata.tables
     except DatasetNotFoundError:
         return dataset
-    if tables and table not in tables:
-        raise TypeError(f"Dataset {dataset.dataset_uuid!r}: {unknown_names('table', [table], tables)}")
+    if tables and update.table not in tables:
+        raise TypeError(f"Dataset {dataset.dataset_uuid!r}: {unknown_names('table', [update.table], tables)}")
     return dataset
 
 
-def _arrange_rows(
-    plan: WritePlan,
-    ddf: dd.DataFrame | None,
-    shuffle: bool,
-    repartition_ratio: float | None,
-    num_buckets: int | None,
-    bucket_by: str | Sequence[str] | None,
-) -> dd.DataFrame | None:
+def _arrange_rows(write: _StoreDataset | _UpdateDataset, partition_on: Sequence[str]) -> dd.DataFrame | None:
     """The input, repartitioned and shuffled."""
-    if ddf is None:
+    if write.ddf is None:
         return None
-    if not isinstance(ddf, dd.DataFrame):
-        raise TypeError(f"ddf must be a dask DataFrame but is {type(ddf).__name__}")
-    rows: dd.DataFrame = ddf
-    if repartition_ratio:
-        rows = rows.repartition(npartitions=math.ceil(rows.npartitions / repartition_ratio))
-    if not shuffle:
+    if not isinstance(write.ddf, dd.DataFrame):
+        raise TypeError(f"ddf must be a dask DataFrame but is {type(write.ddf).__name__}")
+    rows: dd.DataFrame = write.ddf
+    if write.repartition_ratio:
+        rows = rows.repartition(npartitions=math.ceil(rows.npartitions / write.repartition_ratio))
+    if not write.shuffle:
         return rows
-    missing = set(plan.dataset.context.partition_on) - set(rows.columns)
+    missing = set(partition_on) - set(rows.columns)
     if missing:
         raise ValueError(f"partition_on: {unknown_names('column', missing, rows.columns)}")
-    by = normalize_arg("bucket_by", bucket_by)
-    return shuffle_by_key(rows, plan.dataset.context.partition_on, by, num_buckets)
+    by = normalize_arg("bucket_by", write.bucket_by)
+    return shuffle_by_key(rows, partition_on, by, write.num_buckets)
 
 
-def _write(
-    plan: WritePlan,
-    ddf: dd.DataFrame | None,
-    shuffle: bool,
-    repartition_ratio: float | None,
-    num_buckets: int | None,
-    bucket_by: str | Sequence[str] | None,
-    delete_scope: DeleteScopeInput = None,
-) -> Delayed:
+def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     """Write each partition in one task, then commit."""
-    rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    plan = plan_write(write)
+    rows = _arrange_rows(write, plan.dataset.context.partition_on)
     parts = [] if rows is None else rows.to_delayed()
     tasks = [TaskRef(part.key) for part in parts]
-    return update_as_delayed(
-        plan, parts[:1], tasks, _write_buckets if shuffle else _write_partition, delete_scope
-    )
+    run = _write_buckets if write.shuffle else _write_partition
+    return write_as_delayed(write, plan, parts[:1], tasks, run)
 
 
 def _write_partition(plan: WritePlan, frame: pd.DataFrame) -> Written:
@@ -394,93 +376,97 @@ class OpaqueSequence(Sequence[object]):
 # -- façades -------------------------------------------------------------------------------------------------
 
 
-def store_dataset_from_ddf(
-    ddf: dd.DataFrame,
-    store: StoreInput,
-    dataset_uuid: str | None,
-    table: str = SINGLE_TABLE,
-    secondary_indices: str | Sequence[str] | None = None,
-    shuffle: bool = False,
-    repartition_ratio: float | None = None,
-    num_buckets: int | None = 1,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    bucket_by: str | Sequence[str] | None = None,
-    overwrite: bool = False,
-) -> Delayed:
-    """
-    Store a new dataset.
+_SHUFFLE = """
+    Parameters of the façade.
 
-    See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. One task writes each partition of ``ddf``
-    without its index, the last one commits the dataset; arguments are checked when the graph is built.
-    ``repartition_ratio`` partitions of the input become one before anything else. ``shuffle`` collects the
-    rows of each partition key into at most ``num_buckets`` files, distributed by the values of ``bucket_by``
-    (all columns by default).
-    """
-    plan = plan_store(
-        lazy_store(store),
-        dataset_uuid,
-        metadata=metadata,
-        partition_on=partition_on,
-        df_serializer=df_serializer,
-        overwrite=overwrite,
-        secondary_indices=secondary_indices,
-        sort_partitions_by=sort_partitions_by,
-        metadata_version=metadata_version,
-        metadata_merger=metadata_merger,
-        table_name=check_table(table),
-    )
-    return _write(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    Parameters
+    ----------
+    ddf
+        A dask DataFrame; its index is not stored.{}
+    shuffle
+        Whether the rows of each partition key are first collected into few files.
+    repartition_ratio
+        So many partitions of the input become one, before anything else.
+    num_buckets
+        With ``shuffle``, the largest number of files of a partition key.
+    bucket_by
+        With ``shuffle``, the columns by whose values rows are put into files; all by default.
+"""
 
 
-def update_dataset_from_ddf(
-    ddf: dd.DataFrame | None,
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    table: str = SINGLE_TABLE,
-    secondary_indices: str | Sequence[str] | None = None,
-    shuffle: bool = False,
-    repartition_ratio: float | None = None,
-    num_buckets: int | None = 1,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    delete_scope: DeleteScopeInput = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    factory: DatasetFactory | None = None,
-    bucket_by: str | Sequence[str] | None = None,
-    *,
-    on_conflict: OnConflict = "raise",
-    schema_mode: SchemaMode = "strict",
-) -> Delayed:
-    """
-    Remove partitions and add others, in one step.
+@attrs.frozen
+class _StoreDataset(StoreDataset):
+    __doc__ = _SHUFFLE.format("")
 
-    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``ddf`` and the arguments of the
-    shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
-    may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
-    """
-    plan = plan_dataset_update(
-        factory=_find_dataset(dataset_uuid, store, factory, table),
-        delete_scope=immediate_scope(delete_scope),
-        metadata=metadata,
-        df_serializer=df_serializer,
-        metadata_merger=metadata_merger,
-        default_metadata_version=default_metadata_version,
-        partition_on=partition_on,
-        sort_partitions_by=sort_partitions_by,
-        secondary_indices=secondary_indices,
-        table_name=table,
-        on_conflict=on_conflict,
-        schema_mode=schema_mode,
-    )
-    return _write(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by, delete_scope)
+    ddf: dd.DataFrame
+    store: StoreInput
+    dataset_uuid: str | None
+    table: str = SINGLE_TABLE
+    secondary_indices: Names = None
+    shuffle: bool = False
+    repartition_ratio: float | None = None
+    num_buckets: int | None = 1
+    sort_partitions_by: Names = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    metadata_merger: MetadataMerger | None = None
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    bucket_by: str | Sequence[str] | None = None
+    overwrite: bool = False
+    table_name: str = attrs.field(init=False)
+    metadata_storage_format: str = attrs.field(default=DEFAULT_METADATA_STORAGE_FORMAT, init=False)
+
+    @table_name.default
+    def _name_of_table(self) -> str:
+        return check_table(self.table)
+
+
+@attrs.frozen
+class _UpdateDataset(UpdateDataset):
+    __doc__ = _SHUFFLE.format(" None to only remove partitions.")
+
+    ddf: dd.DataFrame | None
+    store: StoreInput | None = None
+    dataset_uuid: str | None = None
+    table: str = SINGLE_TABLE
+    secondary_indices: Names = None
+    shuffle: bool = False
+    repartition_ratio: float | None = None
+    num_buckets: int | None = 1
+    sort_partitions_by: Names = None
+    delete_scope: DeleteScopeInput = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    metadata_merger: MetadataMerger | None = None
+    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    factory: DatasetFactory | None = None
+    bucket_by: str | Sequence[str] | None = None
+    table_name: str = attrs.field(init=False)
+
+    @table_name.default
+    def _name_of_table(self) -> str:
+        return check_table(self.table)
+
+
+def _update(update: _UpdateDataset) -> Delayed:
+    dataset = _find_dataset(update)
+    return _write(attrs.evolve(update, dataset_uuid=None, store=None, factory=dataset))
+
+
+_NOTE = (
+    "One task writes each partition of ``ddf``, the last one commits the dataset; arguments are checked "
+    "when the graph is built."
+)
+store_dataset_from_ddf = facade(__name__, "store_dataset_from_ddf", _StoreDataset, _write, _NOTE)
+update_dataset_from_ddf = facade(
+    __name__,
+    "update_dataset_from_ddf",
+    _UpdateDataset,
+    _update,
+    f"{_NOTE} ``delete_scope`` may be a Delayed. A ``table`` that the dataset does not have is a TypeError.",
+)
 
 
 def read_dataset_as_ddf(

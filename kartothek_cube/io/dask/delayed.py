@@ -31,7 +31,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput
@@ -40,15 +39,15 @@ from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarba
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frame
 from kartothek_cube.io_components.write.dataset_plan import (
-    OnConflict,
-    plan_dataset_update,
-    plan_store,
+    Names,
+    StoreDataset,
+    UpdateDataset,
     with_scope,
 )
 from kartothek_cube.io_components.write.table_writer import Written
 from kartothek_cube.io_components.write.validation import iter_inputs
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
-from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan, with_write_id
+from kartothek_cube.io_components.write.write_plan import WritePlan, with_write_id
 from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -70,44 +69,33 @@ _BLOCK = 100
 # -- writes --------------------------------------------------------------------------------------------------
 
 
-def _write(
-    plan: WritePlan,
-    delayed_tasks: Iterable[Delayed] | Delayed,
-    delete_scope: DeleteScopeInput = None,
-) -> Delayed:
-    """Write each Delayed in one task, then commit."""
-    if isinstance(delayed_tasks, Delayed):
-        items = [delayed_tasks]
-    else:
-        items = [delayed(item) for item in iter_inputs(delayed_tasks)]
-    tasks = [TaskRef(item.key) for item in items]
-    return update_as_delayed(plan, items, tasks, write_part, delete_scope)
-
-
-def update_as_delayed(
+def write_as_delayed(
+    write: StoreDataset | UpdateDataset,
     plan: WritePlan,
     inputs: Sequence[Delayed],
     tasks: Iterable[TaskRef],
     run: Callable[[WritePlan, Any], Written],
-    delete_scope: DeleteScopeInput = None,
 ) -> Delayed:
     """Write inputs and commit; a delayed ``delete_scope`` is planned right before the commit."""
-    plan = with_write_id(plan)
     job = write_dataset_job(plan, tasks, run)
-    if not isinstance(delete_scope, Delayed):
+    scope = getattr(write, "delete_scope", None)
+    if not isinstance(scope, Delayed):
         return answer_as_delayed(job, inputs)
     job = attrs.evolve(job, finish=partial(_finish_with_scope, plan))
-    return answer_as_delayed(job, [*inputs, delete_scope], first=[delete_scope.key])
+    return answer_as_delayed(job, [*inputs, scope], first=[scope.key])
+
+
+def plan_write(write: StoreDataset | UpdateDataset) -> WritePlan:
+    """Plan what is known when the graph is built."""
+    write = with_stores(write, picklable_store)
+    if isinstance(write, UpdateDataset) and isinstance(write.delete_scope, Delayed):
+        write = attrs.evolve(write, delete_scope=None)
+    return with_write_id(write.plan())
 
 
 def _finish_with_scope(plan: WritePlan, results: Iterable[Any]) -> DatasetMetadata:
     delete_scope, *parts = results
     return finish_dataset_write(with_scope(plan, delete_scope), parts)
-
-
-def immediate_scope(delete_scope: DeleteScopeInput) -> Sequence[dict[str, Any]] | None:
-    """The part of a ``delete_scope`` that is known when the graph is built: all or nothing."""
-    return None if isinstance(delete_scope, Delayed) else delete_scope
 
 
 # -- reads ---------------------------------------------------------------------------------------------------
@@ -173,85 +161,76 @@ garbage_collect_dataset__delayed = facade(
 # -- functions whose arguments differ ------------------------------------------------------------------------
 
 
-def store_delayed_as_dataset(
-    delayed_tasks: Iterable[Delayed],
-    store: StoreInput,
-    dataset_uuid: str | None = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    overwrite: bool = False,
-    metadata_merger: MetadataMerger | None = None,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
-    table_name: str = SINGLE_TABLE,
-    secondary_indices: str | Sequence[str] | None = None,
-) -> Delayed:
+@attrs.frozen
+class _StoreDataset(StoreDataset):
     """
-    Store a new dataset.
+    Parameters of the façade.
 
-    See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. ``delayed_tasks`` are Delayed objects of
-    its inputs. One task writes each of them, the last one commits the dataset; arguments are checked when the
-    graph is built.
+    Parameters
+    ----------
+    delayed_tasks
+        Delayed objects of inputs, as in :func:`store_dataframes_as_dataset`.
     """
-    plan = plan_store(
-        lazy_store(store),
-        dataset_uuid,
-        metadata=metadata,
-        partition_on=partition_on,
-        df_serializer=df_serializer,
-        overwrite=overwrite,
-        secondary_indices=secondary_indices,
-        metadata_storage_format=metadata_storage_format,
-        metadata_version=metadata_version,
-        metadata_merger=metadata_merger,
-        table_name=table_name,
-    )
-    return _write(plan, delayed_tasks)
+
+    delayed_tasks: Iterable[Delayed]
+    store: StoreInput
+    dataset_uuid: str | None = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    overwrite: bool = False
+    metadata_merger: MetadataMerger | None = None
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    table_name: str = SINGLE_TABLE
+    secondary_indices: Names = None
+    sort_partitions_by: None = attrs.field(default=None, init=False)
 
 
-def update_dataset_from_delayed(
-    delayed_tasks: Iterable[Delayed],
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    delete_scope: DeleteScopeInput = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    secondary_indices: str | Sequence[str] | None = None,
-    factory: DatasetFactory | None = None,
-    table_name: str = SINGLE_TABLE,
-    *,
-    on_conflict: OnConflict = "raise",
-    schema_mode: SchemaMode = "strict",
-) -> Delayed:
+@attrs.frozen
+class _UpdateDataset(UpdateDataset):
     """
-    Remove partitions and add others, in one step.
+    Parameters of the façade.
 
-    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``delayed_tasks`` are as in
-    :func:`store_delayed_as_dataset`. ``delete_scope`` may be a Delayed as well, which is planned right before
-    the commit.
+    Parameters
+    ----------
+    delayed_tasks
+        Delayed objects of inputs, as in :func:`store_dataframes_as_dataset`.
+    delete_scope
+        Partitions to remove: a list of dicts of indexed column to value. A partition matches if it has all
+        values of a dict; the empty dict matches all partitions. It may be a Delayed, which is planned right
+        before the commit.
     """
-    plan = plan_dataset_update(
-        dataset_uuid,
-        picklable_store(store),
-        factory,
-        delete_scope=immediate_scope(delete_scope),
-        metadata=metadata,
-        df_serializer=df_serializer,
-        metadata_merger=metadata_merger,
-        default_metadata_version=default_metadata_version,
-        partition_on=partition_on,
-        sort_partitions_by=sort_partitions_by,
-        secondary_indices=secondary_indices,
-        table_name=table_name,
-        on_conflict=on_conflict,
-        schema_mode=schema_mode,
-    )
-    return _write(plan, delayed_tasks, delete_scope)
+
+    delayed_tasks: Iterable[Delayed]
+    store: StoreInput | None = None
+    dataset_uuid: str | None = None
+    delete_scope: DeleteScopeInput = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    metadata_merger: MetadataMerger | None = None
+    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    sort_partitions_by: Names = None
+    secondary_indices: Names = None
+    factory: DatasetFactory | None = None
+    table_name: str = SINGLE_TABLE
+
+
+def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
+    """Write each Delayed in one task, then commit."""
+    tasks = write.delayed_tasks
+    inputs = [tasks] if isinstance(tasks, Delayed) else [delayed(item) for item in iter_inputs(tasks)]
+    refs = [TaskRef(item.key) for item in inputs]
+    return write_as_delayed(write, plan_write(write), inputs, refs, write_part)
+
+
+_NOTE = (
+    "One task writes each input, the last one commits the dataset; arguments are checked when the graph is "
+    "built."
+)
+store_delayed_as_dataset = facade(__name__, "store_delayed_as_dataset", _StoreDataset, _write, _NOTE)
+update_dataset_from_delayed = facade(__name__, "update_dataset_from_delayed", _UpdateDataset, _write, _NOTE)
 
 
 def read_table_as_delayed(

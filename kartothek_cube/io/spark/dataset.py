@@ -36,15 +36,14 @@ from kartothek_cube.io.spark._spark_executor import read_block, results_as_spark
 from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._write import frames_of, write_dataset
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.facade import facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
 from kartothek_cube.io_components.read.dataset_arguments import ReadGroups
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, read_dataset_job
 from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
-from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -64,33 +63,13 @@ _BLOCK = 1000
 _PARTITIONS = 100
 
 
-def _store(plan: WritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
-    if frame is None:
-        raise TypeError("Expected a Spark DataFrame, but got None")
-    return write_dataset(plan, frame, max_rows_per_file)
-
-
-def _update(plan: WritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
-    return finish_dataset_write(plan, []) if frame is None else write_dataset(plan, frame, max_rows_per_file)
-
-
-def _dataset(
-    dataset_uuid: str | None,
-    store: StoreInput | None,
-    factory: DatasetFactory | None,
-    as_of: AsOf | None = None,
-) -> DatasetFactory:
-    """The dataset that the arguments name, with a store that executors can open."""
-    dataset = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
-    return dataset.copy(store_factory=picklable_store(dataset.store_factory))
-
-
-D = TypeVar("D", ReadGroups, BuildDatasetIndices, CollectDatasetGarbage)
+D = TypeVar("D", ReadGroups, BuildDatasetIndices, CollectDatasetGarbage, UpdateDataset)
 
 
 def _with_dataset(operation: D, as_of: AsOf | None = None) -> D:
     """The operation on a dataset with a store that executors can open."""
-    dataset = _dataset(operation.dataset_uuid, operation.store, operation.factory, as_of)
+    dataset = dataset_factory(operation.dataset_uuid, operation.store, operation.factory, as_of=as_of)
+    dataset = dataset.copy(store_factory=picklable_store(dataset.store_factory))
     return attrs.evolve(operation, dataset_uuid=None, store=None, factory=dataset)
 
 
@@ -152,91 +131,82 @@ def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
 # -- façades -------------------------------------------------------------------------------------------------
 
 
-def store_dataset_from_spark(
-    df: DataFrame,
-    store: StoreInput,
-    dataset_uuid: str | None,
-    metadata: MetadataInput = None,
-    partition_on: str | Sequence[str] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    overwrite: bool = False,
-    secondary_indices: str | Sequence[str] | None = None,
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    table_name: str = SINGLE_TABLE,
-    *,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    max_rows_per_file: int | None = None,
-) -> DatasetMetadata:
+@attrs.frozen
+class _StoreDataset(StoreDataset):
     """
-    Store a new dataset.
+    Parameters of the façade.
 
-    See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. One job shuffles the rows by the
-    partition columns and writes them, and the driver commits; after a failure, the files are deleted.
-    ``sort_partitions_by`` sorts the rows of each file. Partitions of more than ``max_rows_per_file`` rows are
-    written by several tasks; they are counted first, so the input is computed twice. Executors must be able
-    to open ``store``.
+    Parameters
+    ----------
+    df
+        A Spark DataFrame.
     """
-    frame = frames_of({"": df}, "", max_rows_per_file)[""]
-    plan = plan_store(
-        picklable_store(store),
-        dataset_uuid,
-        metadata=metadata,
-        partition_on=partition_on,
-        df_serializer=df_serializer,
-        overwrite=overwrite,
-        secondary_indices=secondary_indices,
-        sort_partitions_by=sort_partitions_by,
-        metadata_storage_format=metadata_storage_format,
-        metadata_version=metadata_version,
-        table_name=table_name,
-    )
-    return _store(plan, frame, max_rows_per_file)
+
+    df: DataFrame
+    store: StoreInput
+    dataset_uuid: str | None
+    metadata: MetadataInput = None
+    partition_on: Names = None
+    df_serializer: DataFrameSerializer | None = None
+    overwrite: bool = False
+    secondary_indices: Names = None
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    table_name: str = SINGLE_TABLE
+    sort_partitions_by: Names = attrs.field(default=None, kw_only=True)
+    max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
+    metadata_merger: None = attrs.field(default=None, init=False)
 
 
-def update_dataset_from_spark(
-    df: DataFrame | None,
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    delete_scope: Sequence[dict[str, Any]] | None = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    secondary_indices: str | Sequence[str] | None = None,
-    table_name: str = SINGLE_TABLE,
-    factory: DatasetFactory | None = None,
-    *,
-    on_conflict: OnConflict = "raise",
-    schema_mode: SchemaMode = "strict",
-    max_rows_per_file: int | None = None,
-) -> DatasetMetadata:
+@attrs.frozen
+class _UpdateDataset(UpdateDataset):
     """
-    Remove partitions and add others, in one step.
+    Parameters of the façade.
 
-    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``df`` is a Spark DataFrame, or None
-    to only remove; the other arguments are as in :func:`store_dataset_from_spark`.
+    Parameters
+    ----------
+    df
+        A Spark DataFrame, or None to only remove partitions.
     """
-    frame = frames_of({"": df}, "", max_rows_per_file)[""]
-    plan = plan_dataset_update(
-        factory=_dataset(dataset_uuid, store, factory),
-        delete_scope=delete_scope,
-        metadata=metadata,
-        df_serializer=df_serializer,
-        metadata_merger=metadata_merger,
-        default_metadata_version=default_metadata_version,
-        partition_on=partition_on,
-        sort_partitions_by=sort_partitions_by,
-        secondary_indices=secondary_indices,
-        table_name=table_name,
-        on_conflict=on_conflict,
-        schema_mode=schema_mode,
-    )
-    return _update(plan, frame, max_rows_per_file)
+
+    df: DataFrame | None
+    store: StoreInput | None = None
+    dataset_uuid: str | None = None
+    delete_scope: Sequence[dict[str, Any]] | None = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    metadata_merger: MetadataMerger | None = None
+    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    sort_partitions_by: Names = None
+    secondary_indices: Names = None
+    table_name: str = SINGLE_TABLE
+    factory: DatasetFactory | None = None
+    max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
 
 
+def _store(store: _StoreDataset) -> DatasetMetadata:
+    frame = frames_of({"": store.df}, "", store.max_rows_per_file)[""]
+    plan = with_stores(store, picklable_store).plan()
+    if frame is None:
+        raise TypeError("Expected a Spark DataFrame, but got None")
+    return write_dataset(plan, frame, store.max_rows_per_file)
+
+
+def _update(update: _UpdateDataset) -> DatasetMetadata:
+    frame = frames_of({"": update.df}, "", update.max_rows_per_file)[""]
+    plan = _with_dataset(update).plan()
+    if frame is None:
+        return finish_dataset_write(plan, [])
+    return write_dataset(plan, frame, update.max_rows_per_file)
+
+
+_NOTE = (
+    "One job shuffles the rows by the partition columns and writes them, and the driver commits; after a "
+    "failure, the files are deleted. Executors must be able to open ``store``."
+)
+store_dataset_from_spark = facade(__name__, "store_dataset_from_spark", _StoreDataset, _store, _NOTE)
+update_dataset_from_spark = facade(__name__, "update_dataset_from_spark", _UpdateDataset, _update, _NOTE)
 read_dataset_as_spark = facade(
     __name__,
     "read_dataset_as_spark",

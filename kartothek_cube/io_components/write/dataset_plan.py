@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import pandas as pd
@@ -28,7 +28,7 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import (
     MetadataInput,
@@ -39,9 +39,9 @@ from kartothek_cube.io_components.arguments import (
     user_metadata,
 )
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg, normalize_args
+from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg
 from kartothek_cube.io_components.write.table_writer import WriteContext, Written
-from kartothek_cube.io_components.write.validation import check_handles, flatten
+from kartothek_cube.io_components.write.validation import DatasetElement, HandlesInput, check_handles, flatten
 from kartothek_cube.io_components.write.write_plan import (
     DatasetWritePlan,
     SchemaMode,
@@ -54,56 +54,105 @@ from kartothek_cube.serialization import DataFrameSerializer
 OnConflict = Literal["raise", "replace"]
 
 
-@normalize_args
-def plan_store(
-    store: StoreInput,
-    dataset_uuid: str | None = None,
-    *,
-    metadata: MetadataInput = None,
-    partition_on: Any = None,
-    df_serializer: DataFrameSerializer | None = None,
-    overwrite: bool = False,
-    secondary_indices: Any = None,
-    sort_partitions_by: Any = None,
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    metadata_merger: MetadataMerger | None = None,
-    table_name: str = SINGLE_TABLE,
-) -> WritePlan:
-    """Plan to write a new dataset."""
-    uuid = gen_uuid() if dataset_uuid is None else dataset_uuid
-    plan = _new_plan(
-        WriteContext(
-            store_factory(store),
+Names: TypeAlias = str | Sequence[str] | None
+
+
+@attrs.frozen
+class StoreDataset:
+    """
+    Store a new dataset.
+
+    Parameters
+    ----------
+    store
+        Store, factory or URL.
+    dataset_uuid
+        Uuid of the dataset; None for a random one.
+    metadata
+        User metadata: a dict that JSON can express, or a function that returns one.
+    partition_on
+        Columns by whose values each input is split into partitions.
+    df_serializer
+        How files are written; Parquet with SNAPPY by default.
+    overwrite
+        Whether an existing dataset is replaced.
+    secondary_indices
+        Columns to index: reads with predicates on them open only the files that hold the values.
+    metadata_storage_format
+        Format of the header, ``json`` or ``msgpack``.
+    metadata_version
+        Version of the format; always 4.
+    table_name, table
+        Name of the table.
+    sort_partitions_by
+        Columns by which each input is sorted before it is split.
+    metadata_merger
+        Function of a list of two dicts, the stored metadata and ``metadata``, that returns the new metadata.
+
+    Returns
+    -------
+    DatasetMetadata
+        The stored dataset.
+
+    Raises
+    ------
+    RuntimeError
+        The dataset exists and ``overwrite`` is not set; a partition column is to be indexed, or a column to
+        index is missing.
+    ValueError
+        There is no input, or it has several tables; inputs have different schemas, lack a partition column,
+        or hold a null in one.
+    """
+
+    store: StoreInput
+    dataset_uuid: str | None = None
+    metadata: MetadataInput = None
+    partition_on: Names = None
+    df_serializer: DataFrameSerializer | None = None
+    overwrite: bool = False
+    secondary_indices: Names = None
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    table_name: str = SINGLE_TABLE
+    sort_partitions_by: Names = None
+    metadata_merger: MetadataMerger | None = None
+
+    def plan(self) -> WritePlan:
+        """Plan to write a new dataset."""
+        uuid = gen_uuid() if self.dataset_uuid is None else self.dataset_uuid
+        plan = _new_plan(
+            self,
+            store_factory(self.store),
             uuid,
-            table_name,
-            tuple(partition_on),
-            tuple(secondary_indices),
-            check_serializer(df_serializer),
-            tuple(sort_partitions_by),
-        ),
-        metadata,
-        metadata_merger,
-        metadata_version,
-        metadata_storage_format,
-    )
-    if not overwrite and DatasetMetadata.exists(uuid, plan.context.store):
-        raise DatasetExistsError(uuid)
-    return _plan(attrs.evolve(plan, mode=WriteMode.REPLACE if overwrite else WriteMode.CREATE))
+            self.metadata_version,
+            self.metadata_storage_format,
+        )
+        if not self.overwrite and DatasetMetadata.exists(uuid, plan.context.store):
+            raise DatasetExistsError(uuid)
+        return _plan(attrs.evolve(plan, mode=WriteMode.REPLACE if self.overwrite else WriteMode.CREATE))
 
 
 def _plan(change: DatasetWritePlan) -> WritePlan:
     return WritePlan(store=change.context.store, changes={change.context.uuid: change})
 
 
+def _columns(name: str, value: Names) -> tuple[str, ...]:
+    return tuple(normalize_arg(name, value) or ())
+
+
 def _new_plan(
-    context: WriteContext,
-    metadata: MetadataInput,
-    merger: MetadataMerger | None,
-    version: int,
-    storage_format: str,
+    write: StoreDataset | UpdateDataset, store: StoreFactory, uuid: str, version: int, storage_format: str
 ) -> DatasetWritePlan:
     """The part of a plan that does not depend on the stored state."""
+    context = WriteContext(
+        store,
+        uuid,
+        write.table_name,
+        _columns("partition_on", write.partition_on),
+        _columns("secondary_indices", write.secondary_indices),
+        check_serializer(write.df_serializer),
+        _columns("sort_partitions_by", write.sort_partitions_by),
+    )
     check_metadata_version(version)
     check_table_name(context.table)
     metadata_key_from_uuid(context.uuid, storage_format.lower())
@@ -122,59 +171,110 @@ def _new_plan(
     return DatasetWritePlan(
         context,
         WriteMode.UPSERT,
-        user_metadata(metadata),
-        merger,
+        user_metadata(write.metadata),
+        write.metadata_merger,
         storage_format=storage_format.lower(),
     )
 
 
-@normalize_args
-def plan_dataset_update(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
-    *,
-    delete_scope: Any = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: Any = None,
-    sort_partitions_by: Any = None,
-    secondary_indices: Any = None,
-    table_name: str = SINGLE_TABLE,
-    on_conflict: OnConflict = "raise",
-    schema_mode: SchemaMode = "strict",
-) -> WritePlan:
-    """Plan to remove and add partitions; a dataset that does not exist is created."""
-    is_merge = is_merge_mode(schema_mode)
-    dataset = dataset_factory(dataset_uuid, store, factory)
-    context = WriteContext(
-        dataset.store_factory,
-        dataset.dataset_uuid,
-        table_name,
-        tuple(partition_on),
-        tuple(secondary_indices),
-        check_serializer(df_serializer),
-        tuple(sort_partitions_by),
-    )
-    plan = _new_plan(
-        context, metadata, metadata_merger, default_metadata_version, DEFAULT_METADATA_STORAGE_FORMAT
-    )
-    try:
-        state = dataset.dataset_metadata
-    except DatasetNotFoundError:
-        return _plan(plan)
-    remove_where, labels = _plan_removal(state, delete_scope, context.store)
-    change = attrs.evolve(
-        plan,
-        context=_complete_context(context, state, is_merge=is_merge),
-        mode=WriteMode.UPDATE,
-        merge_schema=is_merge,
-        remove_where=remove_where,
-        assumed_labels=None if _is_replace(on_conflict) else labels,
-    )
-    return _plan(change)
+@attrs.frozen
+class UpdateDataset:
+    """
+    Remove partitions and add others, in one step. A dataset that does not exist is created.
+
+    Concurrent writers may do this at the same time: no addition is lost.
+
+    Parameters
+    ----------
+    store
+        Store, factory or URL.
+    dataset_uuid
+        Uuid of the dataset.
+    delete_scope
+        Partitions to remove: a list of dicts of indexed column to value. A partition matches if it has all
+        values of a dict; the empty dict matches all partitions. The files stay until
+        :func:`garbage_collect_dataset`.
+    metadata
+        Metadata to set; other entries stay.
+    df_serializer
+        How files are written; Parquet with SNAPPY by default.
+    metadata_merger
+        Function of a list of two dicts, the stored metadata and ``metadata``, that returns the new metadata.
+    default_metadata_version
+        Version of the format of a new dataset.
+    partition_on
+        Partition keys of the dataset; required only to create it.
+    sort_partitions_by
+        Columns by which each input is sorted before it is split.
+    secondary_indices
+        Indices of the dataset; required only to create it. All indices are kept up to date.
+    table_name, table
+        Name of the table.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``. It is not modified.
+    on_conflict
+        What to do about partitions that a concurrent writer adds and ``delete_scope`` matches: ``raise`` an
+        error, or ``replace`` them as well.
+    schema_mode
+        ``strict``: rows have the columns of the dataset. ``merge``: they may lack columns without an index,
+        which are null there or have the default of :func:`update_dataset_schema`, and new columns are added,
+        which are null in existing rows. All inputs of one call have the same columns.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ValueError
+        Inputs or arguments do not fit the dataset; there is no input and no dataset.
+    ConcurrentWriteError
+        A concurrent writer added partitions that would be removed; nothing is changed.
+    """
+
+    store: StoreInput | None = None
+    dataset_uuid: str | None = None
+    #: a list of dicts, or a dask Delayed of one, which `with_scope` adds
+    delete_scope: Any = None
+    metadata: MetadataInput = None
+    df_serializer: DataFrameSerializer | None = None
+    metadata_merger: MetadataMerger | None = None
+    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    sort_partitions_by: Names = None
+    secondary_indices: Names = None
+    table_name: str = SINGLE_TABLE
+    factory: DatasetFactory | None = None
+    on_conflict: OnConflict = attrs.field(default="raise", kw_only=True)
+    schema_mode: SchemaMode = attrs.field(default="strict", kw_only=True)
+
+    def plan(self) -> WritePlan:
+        """Plan to remove and add partitions; a dataset that does not exist is created."""
+        is_merge = is_merge_mode(self.schema_mode)
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        plan = _new_plan(
+            self,
+            dataset.store_factory,
+            dataset.dataset_uuid,
+            self.default_metadata_version,
+            DEFAULT_METADATA_STORAGE_FORMAT,
+        )
+        try:
+            state = dataset.dataset_metadata
+        except DatasetNotFoundError:
+            return _plan(plan)
+        scope = normalize_arg("delete_scope", self.delete_scope) or []
+        remove_where, labels = _plan_removal(state, scope, plan.context.store)
+        change = attrs.evolve(
+            plan,
+            context=_complete_context(plan.context, state, is_merge=is_merge),
+            mode=WriteMode.UPDATE,
+            merge_schema=is_merge,
+            remove_where=remove_where,
+            assumed_labels=None if _is_replace(self.on_conflict) else labels,
+        )
+        return _plan(change)
 
 
 def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
@@ -228,73 +328,162 @@ def _merge_indices(dataset: DatasetMetadata, columns: Iterable[str], new: Iterab
     return tuple(sorted(stored.union(columns)))
 
 
-@normalize_args
-def plan_partition(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
-    *,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: Any = None,
-    secondary_indices: Any = None,
-    table_name: str = SINGLE_TABLE,
-) -> WriteContext:
-    """Plan to write files of an existing dataset, to be committed later."""
-    dataset = dataset_factory(dataset_uuid, store, factory)
-    plan = plan_dataset_update(
-        factory=dataset,
-        df_serializer=df_serializer,
-        default_metadata_version=metadata_version,
-        partition_on=partition_on,
-        table_name=table_name,
-    )
-    state = dataset.dataset_metadata
-    # the first partitions of a dataset that was created without any bring its indices along
-    new = () if state.explicit_partitions else secondary_indices
-    indices = _merge_indices(state, secondary_indices, new)
-    return attrs.evolve(plan.dataset.context, indices=indices)
+@attrs.frozen
+class WritePartition:
+    """
+    Write files for an existing dataset, without committing them; see :func:`commit_dataset`.
 
+    Parameters
+    ----------
+    store
+        Store, factory or URL.
+    dataset_uuid
+        Uuid of the dataset.
+    data
+        One input, or a list of them, as in :func:`store_dataframes_as_dataset`.
+    df_serializer
+        How files are written; Parquet with SNAPPY by default.
+    metadata_version
+        Version of the format; always 4.
+    partition_on
+        Partition keys of the dataset; checked if given.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``. It is not modified.
+    secondary_indices
+        Indices of the dataset; checked if given. All indices are kept up to date anyway.
+    table_name
+        Name of the table.
 
-@normalize_args
-def plan_commit(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
-    *,
-    new_partitions: Any = None,
-    delete_scope: Any = None,
-    metadata: MetadataInput = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: Any = None,
-    secondary_indices: Any = None,
-    on_conflict: OnConflict = "raise",
-) -> tuple[WritePlan, list[Written]]:
-    """Plan to commit files that are written already; also what was written."""
-    handles = [handle for handle in flatten(new_partitions) if handle is not None]
-    entries = user_metadata(metadata)
-    if not handles and not entries and not delete_scope:
-        raise ValueError(
-            "Need to provide new partitions, new metadata or a delete scope; none of them was given."
+    Returns
+    -------
+    WriteResult
+        Input of :func:`commit_dataset`; small and picklable.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    TypeError
+        There is no ``data``.
+    ValueError
+        The data does not fit the dataset; nothing is written then.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset, write_single_partition
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities])
+    >>> write_single_partition(store, "geodata", cities).rows
+    2
+    """
+
+    store: StoreInput | None = None
+    dataset_uuid: str | None = None
+    data: DatasetElement = None
+    df_serializer: DataFrameSerializer | None = None
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    factory: DatasetFactory | None = None
+    secondary_indices: Names = None
+    table_name: str = SINGLE_TABLE
+
+    def plan(self) -> WriteContext:
+        """Plan to write files of an existing dataset, to be committed later."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        update = UpdateDataset(
+            factory=dataset,
+            df_serializer=self.df_serializer,
+            default_metadata_version=self.metadata_version,
+            partition_on=self.partition_on,
+            table_name=self.table_name,
         )
-    dataset = dataset_factory(dataset_uuid, store, factory)
-    plan = plan_dataset_update(
-        factory=dataset,
-        delete_scope=delete_scope,
-        metadata=entries,
-        metadata_merger=metadata_merger,
-        default_metadata_version=default_metadata_version,
-        partition_on=partition_on,
-        table_name=check_table(dataset.dataset_metadata, None),
-        on_conflict=on_conflict,
-    )
-    results = check_handles(plan.dataset.context, handles)
-    # only its check matters here
-    _merge_indices(
-        dataset.dataset_metadata, secondary_indices, {c for result in results for c in result.indices}
-    )
-    return plan, [{result.uuid: result} for result in results]
+        context = update.plan().dataset.context
+        state = dataset.dataset_metadata
+        columns = _columns("secondary_indices", self.secondary_indices)
+        # the first partitions of a dataset that was created without any bring its indices along
+        new = () if state.explicit_partitions else columns
+        return attrs.evolve(context, indices=_merge_indices(state, columns, new))
+
+
+@attrs.frozen
+class CommitDataset(UpdateDataset):
+    """
+    Commit partitions of :func:`write_single_partition`, remove others and set metadata, in one step.
+
+    Parameters
+    ----------
+    new_partitions
+        Results of :func:`write_single_partition`, also in (nested) lists.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        There is nothing to do, or something does not fit the dataset.
+    RuntimeError
+        Partitions were written for another dataset or table.
+    ConcurrentWriteError
+        A concurrent writer added partitions that would be removed; nothing is changed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset, write_single_partition
+    >>> from kartothek_cube.io.eager import commit_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities[:1]])
+    >>> written = [write_single_partition(store, "geodata", cities[i : i + 1]) for i in (1, 2)]
+    >>> len(commit_dataset(store, "geodata", written).partitions)
+    3
+    """
+
+    store: StoreInput | None = None
+    dataset_uuid: str | None = None
+    new_partitions: HandlesInput = None
+    delete_scope: Sequence[dict[str, Any]] | None = None
+    metadata: MetadataInput = None
+    metadata_merger: MetadataMerger | None = None
+    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    partition_on: Names = None
+    factory: DatasetFactory | None = None
+    secondary_indices: Names = None
+    on_conflict: OnConflict = attrs.field(default="raise", kw_only=True)
+    # what belongs to the writing of files
+    df_serializer: None = attrs.field(default=None, init=False)
+    sort_partitions_by: None = attrs.field(default=None, init=False)
+    table_name: str = attrs.field(default=SINGLE_TABLE, init=False)
+    schema_mode: SchemaMode = attrs.field(default="strict", init=False)
+
+    def plan_with_results(self) -> tuple[WritePlan, list[Written]]:
+        """Plan to commit files that are written already; also what was written."""
+        handles = [handle for handle in flatten(self.new_partitions) if handle is not None]
+        entries = user_metadata(self.metadata)
+        if not handles and not entries and not self.delete_scope:
+            raise ValueError(
+                "Need to provide new partitions, new metadata or a delete scope; none of them was given."
+            )
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        check_table(dataset.dataset_metadata, None)
+        update = attrs.evolve(
+            self, factory=dataset, store=None, dataset_uuid=None, metadata=entries, secondary_indices=None
+        )
+        plan = update.plan()
+        results = check_handles(plan.dataset.context, handles)
+        # only its check matters here
+        columns = _columns("secondary_indices", self.secondary_indices)
+        _merge_indices(dataset.dataset_metadata, columns, {c for result in results for c in result.indices})
+        return plan, [{result.uuid: result} for result in results]
 
 
 # -- delete_scope --------------------------------------------------------------------------------------------

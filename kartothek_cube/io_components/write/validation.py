@@ -295,13 +295,13 @@ def _is_constant(values: Sequence[Any]) -> bool:
     return all(value == values[0] or (value != value and values[0] != values[0]) for value in values)
 
 
-DatasetElement: TypeAlias = "Frame | WriteResult | Mapping[str, Any] | list[DatasetElement] | None"
+DatasetElement: TypeAlias = Frame | WriteResult | Mapping[str, Any] | list[Any] | None
 """One input of a write: a table, also with its name as in kartothek 5.3, written files, lists, or nothing."""
 
-DatasetInput: TypeAlias = "DatasetElement | Iterable[DatasetElement]"
+DatasetInput: TypeAlias = DatasetElement | Iterable[DatasetElement]
 """Inputs of a write."""
 
-HandlesInput: TypeAlias = "WriteResult | list[HandlesInput] | None"
+HandlesInput: TypeAlias = WriteResult | list[Any] | None
 """Files that are written already and not committed, also in nested lists."""
 
 SchemaInput: TypeAlias = pa.Schema | SchemaWrapper | Frame

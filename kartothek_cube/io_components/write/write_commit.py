@@ -36,15 +36,14 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card
 from kartothek_cube.display import table as html_table
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
-from kartothek_cube.io_components.write.dataset_plan import plan_store
+from kartothek_cube.io_components.utils import extract_duplicates
+from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset
 from kartothek_cube.io_components.write.kept_values import ValuesKept
 from kartothek_cube.io_components.write.table_writer import (
     WriteResult,
@@ -54,6 +53,7 @@ from kartothek_cube.io_components.write.table_writer import (
     index_entries_of,
     merge_writes,
 )
+from kartothek_cube.io_components.write.validation import SchemaInput
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     DatasetWritePlan,
@@ -111,38 +111,74 @@ def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table | None]) -> Writ
     return {name: plan.changes[name].context.merge(())} if table is None else run_write(plan, {name: table})
 
 
-@normalize_args
-def create_header(
-    store: StoreInput,
-    dataset_uuid: str,
-    schema: Any,
-    *,
-    partition_on: Any = None,
-    metadata: MetadataInput = None,
-    overwrite: bool = False,
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    table_name: str = SINGLE_TABLE,
-) -> DatasetMetadata:
+@attrs.frozen
+class CreateHeader(StoreDataset):
+    """
+    Create a dataset whose partitions are all files in its directory; the next commit lists them explicitly.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    schema
+        Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
+        :class:`~kartothek_cube.core.common_metadata.SchemaWrapper`.
+    partition_on
+        Partition keys of the dataset.
+
+    Returns
+    -------
+    DatasetMetadata
+        Without partitions.
+
+    Raises
+    ------
+    RuntimeError
+        The dataset exists and ``overwrite`` is not set.
+    ValueError
+        The schema is none of these, or lacks a partition column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import create_empty_dataset_header, read_table, write_single_partition
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"]})
+    >>> create_empty_dataset_header(store, "geodata", cities).explicit_partitions
+    False
+    >>> _ = write_single_partition(store, "geodata", cities)
+    >>> read_table("geodata", store)["CITY"].tolist()
+    ['Bonn']
+    """
+
+    dataset_uuid: str
+    schema: SchemaInput
+    partition_on: Names = None
+    metadata: MetadataInput = None
+    overwrite: bool = False
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    table_name: str = SINGLE_TABLE
+    # what belongs to the writing of files
+    df_serializer: None = attrs.field(default=None, init=False)
+    secondary_indices: None = attrs.field(default=None, init=False)
+    sort_partitions_by: None = attrs.field(default=None, init=False)
+    metadata_merger: None = attrs.field(default=None, init=False)
+
+
+def create_header(create: CreateHeader) -> DatasetMetadata:
     """Create a dataset whose header lists no partitions; they are found by a listing of the store."""
-    plan = plan_store(
-        store,
-        dataset_uuid,
-        metadata=metadata,
-        partition_on=partition_on,
-        overwrite=overwrite,
-        metadata_storage_format=metadata_storage_format,
-        metadata_version=metadata_version,
-        table_name=table_name,
-    )
-    wrapped = make_meta(schema, origin=dataset_uuid, partition_keys=partition_on)
+    plan, dataset_uuid = create.plan(), create.dataset_uuid
+    partition_on = plan.dataset.context.partition_on
+    wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
     missing = set(partition_on) - set(wrapped.names)
     if missing:
         raise ValueError(
             f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
             + unknown_names("column", missing, wrapped.names)
         )
-    change = plan.dataset.change_set(WriteResult(dataset_uuid, table_name, wrapped), plan.info)
+    change = plan.dataset.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
     dataset, _ = commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
     return dataset
 

@@ -26,7 +26,7 @@ from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage
-from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.dataset_plan import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.cubes import header, memory
@@ -77,7 +77,7 @@ def _collect_beside(store, moment, writer):
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_commit_refers_to_no_file_that_goes(store, moment):
-    plan = plan_dataset_update("data", Same.of(store))
+    plan = UpdateDataset(Same.of(store), "data").plan()
     results = [write_part(plan, frame(2))]
     outcome = []
 
@@ -117,7 +117,7 @@ def test_others_may_commit_meanwhile(store):
 
 
 def test_an_overwrite_keeps_the_add_tombstones(store):
-    plan = plan_dataset_update("data", Same.of(store))
+    plan = UpdateDataset(Same.of(store), "data").plan()
     results = [write_part(plan, frame(2))]
 
     def overwrite_and_commit():
@@ -150,7 +150,7 @@ class BeforeGet(WrapperStore):
 
 
 def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(store):
-    plan = plan_dataset_update("data", Same.of(store))
+    plan = UpdateDataset(Same.of(store), "data").plan()
     results = [write_part(plan, frame(3))]
     happened = []
 
@@ -170,7 +170,7 @@ def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(
 def test_a_first_commit_whose_files_went(monkeypatch):
     """There is no header that could hold marks: the commit looks again when it has put one."""
     store = memory()
-    plan = plan_store(Same.of(store), "data")
+    plan = StoreDataset(Same.of(store), "data").plan()
     results = [write_part(plan, frame(1))]
     original = optimistic.compare_and_swap_header
 

@@ -8,7 +8,7 @@ import pytest
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table
-from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
+from kartothek_cube.io_components.write.dataset_plan import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import check_dataset_input, write_stream
 
@@ -19,7 +19,9 @@ def rows(x, p) -> pa.Table:
 
 @pytest.fixture
 def plan(store_factory):
-    return plan_store(store_factory, "uuid", partition_on="p", secondary_indices="x", sort_partitions_by="x")
+    return StoreDataset(
+        store_factory, "uuid", partition_on="p", secondary_indices="x", sort_partitions_by="x"
+    ).plan()
 
 
 def test_tables_become_partitions(plan, store_factory):
@@ -49,6 +51,6 @@ def test_the_schema_of_no_rows_makes_a_dataset(plan, store_factory):
 )
 def test_columns_are_checked_without_rows(plan, store_factory, table, error, fragment):
     finish_dataset_write(plan, [write_stream(plan, "uuid", [rows([1], [1])])])
-    again = plan_dataset_update("uuid", store_factory, sort_partitions_by="x")
+    again = UpdateDataset(store_factory, "uuid", sort_partitions_by="x").plan()
     with pytest.raises(error, match=fragment):
         check_dataset_input(again.dataset.context, table)

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).parent
 collect_ignore_glob = ["*.py"]
+
+#: page -> why `make test` leaves it out
+SLOW = {"spark.rst": "a page of jobs, streams and tables of Spark, in the order in which a reader runs them"}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark slow pages."""
+    for item in items:
+        if item.path.parent == HERE and item.path.name in SLOW:
+            item.add_marker(pytest.mark.slow(SLOW[item.path.name]))
 
 
 @pytest.fixture(autouse=True)

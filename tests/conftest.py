@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", S
 #: files with one test of ten seconds to two minutes, longest first
 LONG = ("test_cluster.py", "test_connect.py", "spark.rst", "dask.rst")
 
+#: what a test may take if it is not marked as slow; processor time, as other processes cost time, too
+LIMIT_CPU_S = 5.0
+#: argument ``-m`` of ``make test``
+WITHOUT_SLOW = "not slow"
+_START = pytest.StashKey[float]()
+_EXCEEDED: list[str] = []
 
 #: where a directory is memory
 MEMORY = Path("/dev/shm")
@@ -62,7 +69,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the combinations of façade and store that tests/support/combinations.py selects."""
+    """Keep the combinations of façade and store that tests/support/combinations.py selects.
+
+    Slow tests must say why.
+    """
+    for item in items:
+        for mark in item.iter_markers("slow"):
+            if len(mark.args) != 1 or not isinstance(mark.args[0], str):
+                raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.slow needs a reason")
     all_facades, all_stores = bool(config.getoption("facade")), bool(config.getoption("store"))
 
     def is_selected(item: pytest.Item) -> bool:
@@ -80,6 +94,46 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # long tests come first, lest others wait for them in the end
     order = {name: position for position, name in enumerate(LONG)}
     items[:] = sorted(selected, key=lambda item: order.get(item.path.name, len(LONG)))
+
+
+def _cpu_s() -> float:
+    """Processor time of this process and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[_START] = _cpu_s()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        # pytest-xdist sends it to the process that writes the summary
+        item.user_properties.append(("cpu_s", _cpu_s() - item.stash[_START]))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    cpu_s = dict(report.user_properties).get("cpu_s", 0.0)
+    if report.when == "call" and cpu_s > LIMIT_CPU_S:
+        _EXCEEDED.append(f"{cpu_s:.1f} s of processor time: {report.nodeid}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("markexpr") != WITHOUT_SLOW:
+        _EXCEEDED.clear()
+    elif _EXCEEDED and "CI" in os.environ:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _EXCEEDED:
+        terminalreporter.section("slow tests without @pytest.mark.slow(reason)")
+        terminalreporter.write_line("\n".join(_EXCEEDED))
 
 
 @pytest.fixture

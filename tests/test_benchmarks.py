@@ -13,6 +13,8 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.spark_session import shared_session
 
+pytestmark = pytest.mark.slow("runs each benchmark, with Spark, on a small cube")
+
 BENCH = ROOT / "asv_bench"
 SIZE = {"BENCH_P": "8", "BENCH_X": "4", "BENCH_Y": "12"}
 

@@ -21,6 +21,8 @@ from kartothek_cube.io.eager_cube import collect_stats, query_cube
 from tests.support.paths import ROOT
 from tests.support.spark_session import shared_session
 
+pytestmark = pytest.mark.slow("runs the example on Spark")
+
 SCRIPT = ROOT / "examples" / "nycflights.py"
 CELL = ["origin", "time_hour", "month"]
 WEATHER = ["temp", "precip", "visib", "wind_speed"]

@@ -150,6 +150,7 @@ def last_names(annotation):
     return [name.rpartition(".")[2] for name in re.findall(r"[\w.]+", annotation)]
 
 
+@pytest.mark.slow("mypy checks the whole package")
 @pytest.mark.parametrize("name", MADE)
 def test_type_checkers_know_the_signature(checked, name):
     (revealed,), wrong = checked[name]
@@ -166,6 +167,7 @@ def test_type_checkers_know_the_signature(checked, name):
     assert any('Unexpected keyword argument "wrong_argument"' in text for text in wrong)
 
 
+@pytest.mark.slow("mypy checks the whole package")
 @pytest.mark.parametrize(
     "name", [name for name in MADE if "store" in inspect.signature(MADE[name]).parameters]
 )

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.slow("starts a kernel of Jupyter")
+
 for _package in ("nbclient", "nbformat", "ipykernel"):
     pytest.importorskip(_package)
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support import crash
 
+pytestmark = pytest.mark.slow("kills processes at random moments")
+
 #: kills of each operation; KARTOTHEK_CUBE_KILLS asks for more, as ``make soak`` does, and
 #: KARTOTHEK_CUBE_SEED for the same moments again
 KILLS = int(os.environ.get("KARTOTHEK_CUBE_KILLS", "8"))

@@ -15,6 +15,8 @@ from kartothek_cube.core.utils import lazy_store
 from tests.support import race
 from tests.support.cubes import check_integrity
 
+pytestmark = pytest.mark.slow("processes that write at the same time")
+
 #: commits of each process; ``make soak`` asks for more
 TIMES = int(os.environ.get("KARTOTHEK_CUBE_COMMITS", "20"))
 PLAIN = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="plain")

@@ -39,6 +39,7 @@ def test_every_facade_has_a_name_for_the_command_line():
     assert (*FACADES, "spark") == FACADE_NAMES
 
 
+@pytest.mark.slow("collects all tests of cubes")
 def test_every_facade_meets_every_store():
     pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     command = [*pytest_, "-q", "--collect-only", "tests/io/cube"]

@@ -48,6 +48,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow("conditions of a thousand terms")
 @pytest.mark.parametrize("name", LONG)
 def test_long_and_deep_conditions(store, name):
     condition = LONG[name]
@@ -92,6 +93,7 @@ def test_deep_json_is_refused():
         Conjunction.from_jsonarray([element])
 
 
+@pytest.mark.slow("predicates of thousands of values")
 def test_long_predicates(tmp_path):
     store_dataframes_as_dataset(dfs=[FRAME], store=tmp_path, dataset_uuid="deep")
     for predicates in (

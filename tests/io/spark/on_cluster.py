@@ -56,6 +56,8 @@ from tests.support.stores import WrapperStore
 from tests.support.stream_kills import COPY, Source, stored_rows
 from tests.support.stream_pipeline import Kill, fatal_source, run_stream
 
+pytestmark = pytest.mark.slow("a cluster of Spark, whose processes are killed")
+
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
 N = 64
 TASKS = 4

@@ -6,7 +6,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow("a cluster of Spark, whose processes are killed")
 
 
 def test_pipelines_and_faults_on_a_cluster():

@@ -16,6 +16,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.slow("a server of Spark Connect and its clients")
+
 HOME = Path(pyspark.__file__).parent
 #: tests of this folder that a client runs after it has sent the library
 TESTS = {

@@ -38,7 +38,7 @@ OPTIONAL = {
     "click": ("cli",),
     "IPython": ("cli",),
     "jinja2": ("cli",),
-    "obstore": ("core.store.obstore",),
+    "obstore": ("core.store.object_client",),
     "prompt_toolkit": ("cli",),
     "tqdm": ("cli", "io_components"),
     "pytest": ("testing",),

@@ -91,7 +91,7 @@ class Remote:
     async def _read(self, key):
         import obstore
 
-        client = self.blobs.store.bucket.open()
+        client = self.blobs.connect()
         end = await obstore.get_async(client, key, options={"range": {"suffix": TAIL}})
         await end.bytes_async()
         await self._read_columns(key)
@@ -99,7 +99,7 @@ class Remote:
     async def _read_columns(self, key):
         import obstore
 
-        client = self.blobs.store.bucket.open()
+        client = self.blobs.connect()
         await obstore.get_range_async(client, key, start=4, length=5 * 8 * ROWS)
 
 

@@ -15,7 +15,7 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
-from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
+from kartothek_cube.core.store.object_store import ObjectBlobStore
 from tests.support.object_server import running
 
 ARGUMENTS = {"dataset_uuid": "d", "partition_on": ["p"], "secondary_indices": ["x"]}

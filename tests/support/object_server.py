@@ -274,10 +274,10 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
 @contextmanager
 def running(**options: Any) -> Iterator[ObjectServer]:
     """Serve from a thread of this process."""
-    from kartothek_cube.core.store.obstore import driver
+    from kartothek_cube.core.store import object_store
 
     # the port may be that of an earlier server, which could do less
-    driver._CAN_SWAP.clear()
+    object_store._CAN_SWAP.clear()
     server = ObjectServer(**options)
     loop = asyncio.new_event_loop()
     listener = loop.run_until_complete(server.start())

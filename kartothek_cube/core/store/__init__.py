@@ -7,9 +7,10 @@ Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any 
 ``local``             driver for directories: atomic, durable, compare-and-swap under a file lock
 ``posix``             file system primitives of ``local``
 ``simplekv_driver``   driver for all other stores, by simplekv's documented methods only
-``obstore``           stores and driver for S3, Google Cloud Storage and Azure
+``object_store``      driver and simplekv store for S3, Google Cloud Storage and Azure, by ``object_client``
 
-A new kind of store needs a scheme for its URLs (`register_scheme`) and a driver (`register_driver`).
+A new kind of store is a subclass of `BlobStore`, whose factory users pass as a store. `register_scheme` gives
+it URLs, `register_driver` existing simplekv stores.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from kartothek_cube.core.store.blob_store import (
     PreconditionFailed,
     Token,
     check_key,
+    check_keys,
     check_owned,
     check_owned_keys,
+    check_prefix,
     get_required,
 )
 from kartothek_cube.core.store.resolve import open_blobs, register_driver, register_scheme
@@ -36,8 +39,10 @@ __all__ = (
     "FlushError",
     "Token",
     "check_key",
+    "check_keys",
     "check_owned",
     "check_owned_keys",
+    "check_prefix",
     "get_required",
     "open_blobs",
     "register_driver",

@@ -80,19 +80,23 @@ class NoCompareAndSwapWarning(UserWarning):
 class BlobStore(ABC):
     """Access to the blobs of a store.
 
-    Every method checks its keys (`check_key`, ValueError); reading a missing
-    key is a KeyError. Objects may be shared between threads, but not pickled: pass the factory of the store.
+    A kind of store has seven methods: `get_with_token`, `size`, `put`, `put_if`, `delete_if`, `delete` and
+    `list`. The others have defaults made of these, to override where the store can do better. Functions that
+    take a store also take a factory of a `BlobStore`; see `kartothek_cube.testing` for its tests.
+
+    Every method checks its keys (`check_key`, `check_keys`, `check_prefix`, ValueError); reading a missing
+    key is a KeyError. Objects may be shared between threads, but not pickled: pass their factory.
     """
 
     @property
-    @abstractmethod
     def store(self) -> KeyValueStore:
         """The user's store, for serializers that users bring along."""
+        return self
 
     @property
-    @abstractmethod
     def can_swap(self) -> bool:
         """Whether `put_if` and `delete_if` are atomic; if not, they read, compare and write, and warn."""
+        return True
 
     @property
     def is_local(self) -> bool:
@@ -109,7 +113,6 @@ class BlobStore(ABC):
         """The directory of the store if it does not exist yet, for messages about missing data."""
         return None
 
-    @abstractmethod
     def get(self, key: str) -> bytes:
         """Read a blob.
 
@@ -118,6 +121,7 @@ class BlobStore(ABC):
         KeyError
             There is no such blob.
         """
+        return self.get_with_token(key)[0]
 
     @abstractmethod
     def get_with_token(self, key: str) -> tuple[bytes, Token]:
@@ -139,11 +143,14 @@ class BlobStore(ABC):
             There is no such blob.
         """
 
-    @abstractmethod
     def exists(self, key: str) -> bool:
         """Whether there is a blob with that key."""
+        try:
+            self.size(key)
+        except KeyError:
+            return False
+        return True
 
-    @abstractmethod
     def open_read(self, key: str) -> BinaryIO:
         """Open a blob as a seekable file, to be closed by the caller.
 
@@ -152,6 +159,7 @@ class BlobStore(ABC):
         KeyError
             There is no such blob.
         """
+        return BytesIO(self.get(key))
 
     def local_path(self, key: str) -> str | None:
         """Path of a present or future blob in the local file system; None in other stores.
@@ -279,9 +287,10 @@ class BlobStore(ABC):
         would refer to deleted files.
         """
 
-    @abstractmethod
     def list_dir(self, prefix: str) -> Keys:
         """List one level: keys that start with ``prefix``, cut after the next ``/``; sorted, distinct."""
+        tails = (blob.key.removeprefix(prefix).partition("/") for blob in self.list(prefix))
+        return sorted({prefix + name + slash for name, slash, _ in tails})
 
     @abstractmethod
     def list(self, prefix: str) -> Blobs:

@@ -120,9 +120,6 @@ class LocalBlobStore(BlobStore):
             raise KeyError(key)
         return info.st_size
 
-    def exists(self, key: str) -> bool:
-        return self._stat(key) is not None
-
     def open_read(self, key: str) -> BinaryIO:
         return os.fdopen(self._open(key)[0], "rb")
 

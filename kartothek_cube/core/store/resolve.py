@@ -17,7 +17,7 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.store.blob_store import BlobStore
-from kartothek_cube.core.store.obstore.url import SCHEMES, parse_url
+from kartothek_cube.core.store.object_client import SCHEMES, parse_url
 from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 
@@ -85,6 +85,8 @@ def is_store(candidate: object) -> bool:
     >>> is_store("hmemory://"), is_store(ensure_store("hmemory://"))
     (False, True)
     """
+    if isinstance(candidate, BlobStore):
+        return True
     # Other methods (`put`, `delete`, `iter_keys`, ...) are looked up on use: a read-only store has no `put`.
     # A class is a factory of stores, even if it has all their methods.
     if isinstance(candidate, type):
@@ -387,6 +389,8 @@ def open_blobs(store: StoreInput | BlobStore) -> BlobStore:
     if isinstance(store, BlobStore):
         return store
     opened = ensure_store(store)
+    if isinstance(opened, BlobStore):
+        return opened
     for matches, driver in _DRIVERS:
         if matches(opened):
             return driver(opened)
@@ -413,17 +417,17 @@ def _make_local_driver(store: Any) -> BlobStore:
 
 
 def _is_object_store(store: Any) -> bool:
-    return type(store).__module__ == f"{__package__}.obstore.store"
+    return type(store).__module__ == f"{__package__}.object_store"
 
 
 def _make_object_driver(store: Any) -> BlobStore:
-    from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
+    from kartothek_cube.core.store.object_store import ObjectBlobStore
 
     return ObjectBlobStore(store)
 
 
 def _open_url(url: str) -> KeyValueStore:
-    from kartothek_cube.core.store.obstore.store import open_url
+    from kartothek_cube.core.store.object_store import open_url
 
     return open_url(url)
 

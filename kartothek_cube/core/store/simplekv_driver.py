@@ -139,22 +139,18 @@ class GenericBlobStore(BlobStore):
     # listing
 
     def list_dir(self, prefix: str) -> Keys:
-        check_prefix(prefix)
         if not hasattr(self._store, "iter_prefixes"):
-            tails = (key.removeprefix(prefix).partition("/") for key in self._keys(prefix))
-            return sorted({prefix + name + slash for name, slash, _ in tails})
+            return super().list_dir(prefix)
+        check_prefix(prefix)
         prefixes = self._list_retrying(lambda: self._store.iter_prefixes("/", prefix))
         return sorted({key for key in prefixes if key.startswith(prefix) and is_key(key.removesuffix("/"))})
 
     def list(self, prefix: str) -> Blobs:
         check_prefix(prefix)
-        return [Blob(key) for key in self._keys(prefix)]
-
-    def _keys(self, prefix: str) -> Keys:
         has_iterator = getattr(self._store, "iter_keys", None) is not None
         listing = self._get_method("iter_keys" if has_iterator else "keys")
         keys = self._list_retrying(lambda: listing(prefix))
-        return sorted(key for key in keys if key.startswith(prefix) and is_key(key))
+        return [Blob(key) for key in sorted(keys) if key.startswith(prefix) and is_key(key)]
 
     def _list_retrying(self, listing: Callable[[], Iterable[str]]) -> Keys:
         for _ in range(_ATTEMPTS):

@@ -16,7 +16,7 @@ import pytest
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.store.obstore.store import ObjectStore
+from kartothek_cube.core.store.object_store import ObjectStore
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from tests.support.object_server import running
 from tests.support.servers import azure_url, s3_url
@@ -115,7 +115,7 @@ def test_duplicates(store, duplicate):
 def test_shared_client(url):
     first, second = ensure_store(url), ensure_store(url)
     assert first is not second
-    assert first.bucket.open() is second.bucket.open()
+    assert first.blobs.connect() is second.blobs.connect()
 
 
 def test_new_credentials_in_the_environment(monkeypatch):
@@ -123,7 +123,7 @@ def test_new_credentials_in_the_environment(monkeypatch):
     clients = set()
     for secret in ("one", "two"):
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
-        clients.add(id(ensure_store("s3://b").bucket.open()))
+        clients.add(id(ensure_store("s3://b").blobs.connect()))
     assert len(clients) == 2
 
 

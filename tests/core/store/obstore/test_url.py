@@ -8,8 +8,14 @@ from urllib.parse import quote
 
 import pytest
 
-from kartothek_cube.core.store.obstore.client import ObjectStoreError
-from kartothek_cube.core.store.obstore.url import _OPTIONS, _parse_duration, _parse_flag, parse_url, settings
+from kartothek_cube.core.store.object_client import (
+    _OPTIONS,
+    ObjectStoreError,
+    _parse_duration,
+    _parse_flag,
+    parse_url,
+    settings,
+)
 from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store
 from tests.support.paths import ROOT
 

@@ -1,1 +1,0 @@
-"""Stores and driver for S3, Google Cloud Storage and Azure, on top of the library obstore."""

@@ -25,7 +25,7 @@ from kartothek_cube.core.arrow.types import Ints, number_bits, widen, with_numbe
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
-from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
+from kartothek_cube.core.expressions.predicate import AllOf, Node, Tree, columns_of, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.widths import column_widths, widest
@@ -82,7 +82,7 @@ class Scan(NamedTuple):
     #: that of the dataset; it types columns that are null in all files
     schema: pa.Schema
     #: what the rows of each file meet; None for all rows of all files
-    filters: Sequence[PredicatesType] | None = None
+    filters: Sequence[Tree | None] | None = None
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = None
     #: tables of some of the columns; rows whose values are not in one of them may be missing
@@ -91,8 +91,8 @@ class Scan(NamedTuple):
     def split_by_filter(self) -> list[list[int]]:
         """Numbers of the files with the same filter."""
         members: dict[int, list[int]] = {}
-        for number, predicates in enumerate(self.filters or [None] * len(self.keys)):
-            members.setdefault(id(predicates), []).append(number)
+        for number, where in enumerate(self.filters or [None] * len(self.keys)):
+            members.setdefault(id(where), []).append(number)
         return list(members.values())
 
 
@@ -148,10 +148,8 @@ def _run_all(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
 
 
 def _scan_with_pyarrow(blobs: BlobStore, scan: Scan) -> FileRows:
-    predicates = scan.filters[0] if scan.filters else None
-    tables = list(
-        read_files(blobs, scan.keys, scan.columns, predicates, schema=scan.schema, mapping=scan.mapping)
-    )
+    where = scan.filters[0] if scan.filters else None
+    tables = list(read_files(blobs, scan.keys, scan.columns, where, schema=scan.schema, mapping=scan.mapping))
     metadata, names = tables[0].schema.metadata, tables[0].column_names
     if scan.columns is None:
         names = _select_known(names, scan.schema)
@@ -188,9 +186,9 @@ class _PolarsScan(NamedTuple):
     #: of the client of an object store
     options: Mapping[str, str | int] | None
     columns: Sequence[str]
-    predicates: PredicatesType
+    where: Tree | None
     cells: Sequence[pa.Table]
-    #: of the columns, and of those of the predicates, in all files
+    #: of the columns, and of those of the filter, in all files
     types: pa.Schema
     #: of the first file
     metadata: Mapping[bytes, bytes] | None
@@ -204,12 +202,12 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
     first, key = sources[0], scan.keys[0]
     stored = _schema_of_content(first, key) if isinstance(first, bytes) else read_schema(blobs, key)
     columns = _select_known(stored.names, scan.schema) if scan.columns is None else scan.columns
-    predicates = scan.filters[0] if scan.filters else None
-    names = tuple(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))
+    where = scan.filters[0] if scan.filters else None
+    names = tuple(dict.fromkeys([*columns, *sorted(columns_of(where))]))
     types = _select_types(stored, names)
     if types is None or not columns:
         return None
-    return _PolarsScan(scan.keys, sources, options, columns, predicates, scan.cells, types, stored.metadata)
+    return _PolarsScan(scan.keys, sources, options, columns, where, scan.cells, types, stored.metadata)
 
 
 def _scan_with_polars(
@@ -266,7 +264,9 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
         cache=False,
     )
     types = scan.types
-    conditions = [*_translate(types, scan.predicates), *(_is_among(types, cells) for cells in scan.cells)]
+    conditions = [_is_among(types, cells) for cells in scan.cells]
+    if scan.where is not None:
+        conditions.insert(0, _translate(types, scan.where))
     if isinstance(scan.sources[0], bytes):
         return [read(content).filter(*conditions).select(scan.columns) for content in scan.sources]
     if len(scan.sources) == 1:
@@ -284,7 +284,7 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
         rows = frames[0]
         lengths = _rows_per_file(rows.drop_in_place(_PATH), scan.sources)
     # texts of a file share their memory: few rows would keep all of it
-    if scan.predicates is not None or scan.cells:
+    if scan.where is not None or scan.cells:
         rows = rows.rechunk()
     table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
     types = pa.schema([scan.types.field(column) for column in scan.columns])
@@ -435,15 +435,13 @@ def _survives_polars(dtype: pa.DataType) -> bool:
     )
 
 
-def _translate(types: pa.Schema, predicates: PredicatesType) -> list[polars.Expr]:
-    """Predicates as an expression of Polars; an empty list for None."""
-    if predicates is None:
-        return []
-    conjunctions = [
-        reduce(and_, [_translate_literal(types, literal) for literal in conjunction])
-        for conjunction in predicates
-    ]
-    return [reduce(or_, conjunctions)]
+def _translate(types: pa.Schema, node: Node) -> polars.Expr:
+    """A filter as an expression of Polars."""
+    if isinstance(node, tuple):
+        return _translate_literal(types, node)
+    operands = [_translate(types, operand) for operand in node.operands]
+    is_all = isinstance(node, AllOf)
+    return reduce(and_ if is_all else or_, operands) if operands else _import_polars().lit(is_all)
 
 
 def _translate_literal(types: pa.Schema, literal: LiteralType) -> polars.Expr:
@@ -527,18 +525,18 @@ def read_file(
     blobs: BlobStore,
     key: str,
     columns: Sequence[str] | None = None,
-    predicates: PredicatesType = None,
+    where: Tree | None = None,
     *,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
 ) -> pa.Table:
     """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata."""
     if not key.endswith(PARQUET_FILE_SUFFIX):
-        return _read_untyped(blobs, key, columns, predicates, schema, mapping)
+        return _read_untyped(blobs, key, columns, where, schema, mapping)
     path = blobs.local_path(key)
     source = _get_file(blobs, key) if path is None else path
     try:
-        table = read_parquet(source, key, columns, predicates, schema, mapping=mapping)
+        table = read_parquet(source, key, columns, where, schema, mapping=mapping)
     except FileNotFoundError as error:
         # a concurrent garbage collection may have deleted the file since its path was resolved
         raise MissingFileError(key) from error
@@ -550,13 +548,13 @@ def read_files(
     blobs: BlobStore,
     keys: Sequence[str],
     columns: Sequence[str] | None = None,
-    predicates: PredicatesType = None,
+    where: Tree | None = None,
     *,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
 ) -> Iterator[pa.Table]:
     """One table per file, in order, as of `read_file`."""
-    read = partial(read_file, blobs, columns=columns, predicates=predicates, schema=schema, mapping=mapping)
+    read = partial(read_file, blobs, columns=columns, where=where, schema=schema, mapping=mapping)
     return ordered_map(read, keys, available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS)
 
 
@@ -570,7 +568,7 @@ def _read_untyped(
     blobs: BlobStore,
     key: str,
     columns: Sequence[str] | None,
-    predicates: PredicatesType,
+    where: Tree | None,
     schema: pa.Schema | None,
     mapping: ColumnMapping | None,
 ) -> pa.Table:
@@ -588,8 +586,8 @@ def _read_untyped(
         dtype = types.get(field.name, field.type)
         if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
             table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
-    if predicates is not None:
-        table = table.filter(filter_mask(table, predicates))
+    if where is not None:
+        table = table.filter(tree_mask(table, where))
     return table if columns is None else table.select(list(columns))
 
 

@@ -22,14 +22,14 @@ from kartothek_cube.core.arrow.types import storage_type
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.predicate import (
     PredicatesType,
+    Tree,
     bind,
     check_columns,
-    columns_in_predicates,
-    filter_mask,
+    columns_of,
+    tree_mask,
 )
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.serialization._generic import columns_to_read
 
 Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
 
@@ -41,7 +41,7 @@ def read_parquet(
     source: Source,
     name: str,
     columns: Sequence[str] | None = None,
-    predicates: PredicatesType = None,
+    predicates: PredicatesType | Tree = None,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
 ) -> pa.Table:
@@ -55,12 +55,12 @@ def read_parquet(
     with _convert_errors(source, name), _open(source) as file:
         stored = file.schema_arrow
         available = stored if mapping is None else mapping.schema_of(stored)
-        if predicates is not None:
-            bind(predicates, available if schema is None else schema)
-        names = columns_to_read(columns, predicates)
-        if names is None:
+        where = bind(predicates, available if schema is None else schema)
+        if columns is None:
             names = (columns_of_file(stored) if mapping is None else available).names
-        check_columns([*names, *columns_in_predicates(predicates)], available.names, name)
+        else:
+            names = list(dict.fromkeys([*columns, *sorted(columns_of(where))]))
+        check_columns([*names, *columns_of(where)], available.names, name)
         if len(set(stored.names)) < len(stored.names):
             repeated = next(column for column in stored.names if stored.names.count(column) > 1)
             raise CorruptDatasetError(name, f"it has a column more than once: {repeated}")
@@ -68,8 +68,8 @@ def read_parquet(
         if len(table) != file.metadata.num_rows:
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
     table = type_null_columns(to_memory(_drop_foreign_metadata(table)), schema)
-    if predicates is not None:
-        table = table.filter(filter_mask(table, predicates))
+    if where is not None:
+        table = table.filter(tree_mask(table, where))
     if columns is None or names == list(columns):
         return table
     return table.select(list(columns)) if columns else zero_column_table(len(table))

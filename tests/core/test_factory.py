@@ -118,7 +118,7 @@ def test_only_needed_indices_are_loaded(factory, source):
     assert not factory.indices["v"].loaded
     assert factory.load_indices({"v"}, source()) is factory
     assert factory.indices["v"].loaded and not factory.primary_indices_loaded
-    assert select_partitions(factory, [[("v", "==", 2)]]).tolist() == [0]
+    assert select_partitions(factory, ("v", "==", 2)).tolist() == [0]
 
 
 @pytest.mark.parametrize("arguments", [{}, {"load_schema": False}, {"load_all_indices": True}])

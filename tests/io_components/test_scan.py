@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.expressions.predicate import AllOf
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.scan import Scan, read_file, run_scans
@@ -141,7 +142,7 @@ def test_each_file_has_its_own_filter(local):
     keys = [f"d/{number}.parquet" for number in range(5)]
     for number, key in enumerate(keys):
         put(local, key, pa.table({"x": [number * 10 + i for i in range(4)]}))
-    low, high = [[("x", "<", 12)]], [[("x", ">", 21)]]
+    low, high = AllOf((("x", "<", 12),)), AllOf((("x", ">", 21),))
     found = scan_one(local, keys, ["x"], filters=[low, high, low, high, None])
     assert found.table["x"].to_pylist() == [0, 1, 2, 3, 30, 31, 32, 33, 40, 41, 42, 43]
     assert found.lengths.tolist() == [4, 0, 0, 4, 4]
@@ -324,5 +325,5 @@ def test_a_damaged_schema_of_arrow(local, schema):
 def test_a_column_without_a_name(local):
     table = pa.table({"": [1.5, 2.5], "x": [1, 2]})
     put(local, "d/a.parquet", table)
-    (rows,) = run_scans(local, [Scan(["d/a.parquet"], ["", "x"], table.schema, [[[("", ">", 2.0)]]])])
+    (rows,) = run_scans(local, [Scan(["d/a.parquet"], ["", "x"], table.schema, [AllOf((("", ">", 2.0),))])])
     assert rows.table.equals(table.slice(1))

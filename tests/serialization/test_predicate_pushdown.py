@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas, with_pandas_metadata
-from kartothek_cube.core.expressions.predicate import filter_mask
+from kartothek_cube.core.expressions.predicate import to_tree, tree_mask
 from kartothek_cube.serialization import ParquetSerializer, filter_df_from_predicates
 from tests.support.predicates import KINDS, brute_force, predicates_of, rows_of, tables
 
@@ -36,7 +36,7 @@ def test_all_ways_to_filter_agree(name, data):
                 sink.getvalue(), ["row"], predicates, predicate_pushdown_to_io=pushdown
             )
             assert found["row"].to_pylist() == expected
-        assert table.filter(filter_mask(table, predicates))["row"].to_pylist() == expected
+        assert table.filter(tree_mask(table, to_tree(predicates)))["row"].to_pylist() == expected
         df = to_pandas(as_table(with_nullable_integers(table)), dates_as_object=True)
         assert filter_df_from_predicates(df, predicates)["row"].tolist() == expected
 

@@ -16,7 +16,7 @@ from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
-from kartothek_cube.core.expressions.predicate import ConjunctionType
+from kartothek_cube.core.expressions.predicate import Node
 from kartothek_cube.core.history import OperationInfo, retention_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
@@ -80,8 +80,8 @@ class ChangeSet:
     mode: WriteMode = WriteMode.UPDATE
     #: new partitions; their data files are stored already
     added: PartitionTable = attrs.field(factory=PartitionTable.empty)
-    #: partitions to remove, as a predicate on indexed columns; None for none, ``[]`` for all
-    remove_where: list[ConjunctionType] | None = None
+    #: partitions to remove, by indexed columns; None for none
+    remove_where: Node | None = None
     #: whether partitions that have the key values of added ones are removed as well
     overwrites_partitions: bool = False
     #: labels of the partitions that the added ones replace (compaction)
@@ -152,7 +152,7 @@ class ChangeSet:
         table, keys = state.partition_table, state.partition_keys or ()
         mask = np.zeros(len(table), dtype=bool)
         if self.remove_where is not None:
-            mask[select_partitions(state, self.remove_where or None)] = True
+            mask[select_partitions(state, self.remove_where)] = True
         if self.overwrites_partitions and len(self.added):
             written = partition_folders(self.added, keys, state.schema)
             mask |= to_numpy(pc.is_in(partition_folders(table, keys, state.schema), value_set=written))

@@ -57,6 +57,7 @@ from kartothek_cube.core.errors import (
     MissingFileError,
     UnknownOutcomeError,
 )
+from kartothek_cube.core.expressions.predicate import columns_of
 from kartothek_cube.core.header import (
     COMMIT_RECORD,
     CommitRecord,
@@ -181,8 +182,7 @@ def _load_indices(blobs: BlobStore, state: Any, change: ChangeSet) -> DatasetMet
     touched = set(state.secondary_indices) - change.new_indices
     if not len(change.added) and change.remove_where is None and change.replaces is None:
         touched = set()
-    predicate_columns = {literal[0] for conjunction in change.remove_where or () for literal in conjunction}
-    loaded: DatasetMetadata = state.load_indices(touched | predicate_columns, blobs)
+    loaded: DatasetMetadata = state.load_indices(touched | columns_of(change.remove_where), blobs)
     return loaded
 
 

@@ -704,7 +704,7 @@ class Conjunction(_Operand):
             groups.setdefault(columns.pop(), []).append(condition)
         return {name: Conjunction(conditions) for name, conditions in groups.items()}
 
-    def to_tree(self, types: Mapping[str, pa.DataType]) -> Node:
+    def to_tree(self, types: Mapping[str, pa.DataType]) -> AllOf:
         """The conditions on columns of these types."""
         return AllOf(tuple(condition.to_tree(types) for condition in self.conditions if condition.active))
 

@@ -14,10 +14,13 @@ from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import (
-    ConjunctionType,
+    Node,
     PredicatesType,
-    check_predicates,
+    evaluate,
+    imply,
     literal_mask,
+    to_tree,
+    tree_mask,
 )
 from kartothek_cube.core.index import IndexBase, PartitionIndex
 from kartothek_cube.core.index.conversion import partition_frame, partition_rows
@@ -52,39 +55,30 @@ class IndexedDataset(Protocol):
         """Typed values of the partition keys by column."""
 
 
-def select_partitions(dataset: IndexedDataset, predicates: PredicatesType) -> Ints:
-    """Positions of the partitions that can hold rows which match the predicates; None selects all."""
-    if predicates is None:
-        return np.arange(len(dataset.partition_table), dtype=np.int64)
-    kept = np.zeros(len(dataset.partition_table), dtype=bool)
-    for conjunction in predicates:
-        kept |= _conjunction_mask(dataset, conjunction)
-    return np.flatnonzero(kept).astype(np.int64)
+def select_partitions(dataset: IndexedDataset, node: Node | None) -> Ints:
+    """Positions of the partitions that can hold rows which match; None selects all."""
+    return np.flatnonzero(_partition_mask(dataset, node)).astype(np.int64)
 
 
-def _conjunction_mask(dataset: IndexedDataset, conjunction: ConjunctionType) -> Mask:
-    """Mask of the partitions that can hold rows which match all literals of a conjunction."""
-    # Literals on columns without partition key or loaded index do not prune.
-    kept: Mask | None = None
-    for literal in conjunction:
-        mask = _literal_mask(dataset, literal)
-        if mask is not None:
-            kept = mask if kept is None else kept & mask
-    return np.ones(len(dataset.partition_table), dtype=bool) if kept is None else kept
+def _partition_mask(dataset: IndexedDataset, node: Node | None) -> Mask:
+    length = len(dataset.partition_table)
+    if node is None:
+        return np.ones(length, dtype=bool)
+    return to_numpy(evaluate(node, lambda literal: _mask_of_literal(dataset, literal), length))
 
 
-def _literal_mask(dataset: IndexedDataset, literal: LiteralType) -> Mask | None:
-    """Mask of the partitions that can match a literal; None if it does not prune."""
+def _mask_of_literal(dataset: IndexedDataset, literal: LiteralType) -> pa.BooleanArray:
+    """Mask of the partitions that can match a literal."""
     column, op, value = literal
     if column in dataset.partition_keys:
-        return to_numpy(literal_mask(dataset.key_columns()[column], op, value, column))
+        return literal_mask(dataset.key_columns()[column], op, value, column)
     index = dataset.indices.get(column)
-    if index is None or index.columns_data is None:
-        return None
-    value_mask = index.mask(op, value)
-    if not isinstance(index, PartitionIndex) and _matches_nulls(index.columns_data.values.type, literal):
-        return None  # nulls are not indexed: any partition may hold some
-    return index.columns_data.positions_matching(value_mask, dataset.partition_table)
+    if index is not None and index.columns_data is not None:
+        value_mask = index.mask(op, value)
+        # nulls are not indexed: any partition may hold some
+        if isinstance(index, PartitionIndex) or not _matches_nulls(index.columns_data.values.type, literal):
+            return pa.array(index.columns_data.positions_matching(value_mask, dataset.partition_table))
+    return pa.repeat(True, len(dataset.partition_table))
 
 
 def _matches_nulls(dtype: pa.DataType, literal: LiteralType) -> bool:
@@ -100,19 +94,28 @@ def indices_as_dataframe(
     predicates: PredicatesType,
 ) -> pd.DataFrame:
     """Index data as a frame, see ``DatasetMetadataBase.get_indices_as_dataframe``."""
-    rows, values = index_rows(dataset, columns, predicates)
+    rows, values = index_rows(dataset, columns, to_tree(predicates))
     return partition_frame(dataset.partition_table.labels.take(pa.array(rows)), values, date_as_object)
 
 
 def index_rows(
-    dataset: IndexedDataset, columns: Sequence[str] | None, predicates: PredicatesType
+    dataset: IndexedDataset, columns: Sequence[str] | None, node: Node | None
 ) -> tuple[Ints, dict[str, pa.Array]]:
     """Index data joined by partition: positions of partitions, and the values of each column."""
     # One row per partition and combination of values; partition indices must be loaded.
-    check_predicates(predicates)
     indices = _index_data(dataset, columns)
-    results = [_rows(dataset, indices, conjunction) for conjunction in predicates or [[]]]
-    rows, ids = results[0] if len(results) == 1 else _union(results)
+    rows, ids = _join(dataset, indices, node)
+    if node is not None:
+        ids_of = dict(zip(indices, ids, strict=True))
+
+        def mask_of_literal(literal: LiteralType) -> pa.BooleanArray:
+            column, op, value = literal
+            if column in ids_of:
+                return pa.array(dataset.indices[column].mask(op, value)[ids_of[column]])
+            return _mask_of_literal(dataset, literal).take(pa.array(rows))
+
+        matching = to_numpy(evaluate(node, mask_of_literal, len(rows)))
+        rows, ids = rows[matching], [each[matching] for each in ids]
     return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
 
 
@@ -133,31 +136,19 @@ def _index_data(dataset: IndexedDataset, columns: Sequence[str] | None) -> dict[
     return {column: columns_data for column, columns_data in data.items() if columns_data is not None}
 
 
-def _rows(
-    dataset: IndexedDataset, indices: dict[str, IndexColumns], conjunction: ConjunctionType
+def _join(
+    dataset: IndexedDataset, indices: Mapping[str, IndexColumns], node: Node | None
 ) -> tuple[Ints, list[Ints]]:
-    """Partitions and value ids that match all literals of a conjunction."""
-    # Literals on columns of the frame also select values within a partition.
+    """Positions of partitions and value ids by index, of all rows that can match, and maybe more."""
     table = dataset.partition_table
-    possible = _conjunction_mask(dataset, conjunction)
+    possible = _partition_mask(dataset, node)
     entries = []
     for column, data in indices.items():
-        mask = np.ones(len(data), dtype=bool)
-        for _, op, value in (literal for literal in conjunction if literal[0] == column):
-            mask &= dataset.indices[column].mask(op, value)
         ids, positions = data.value_ids(), data.positions(table)
-        is_match = (
-            mask[ids] & (positions >= 0) & possible[positions]
-            if len(table)
-            else np.zeros(len(ids), dtype=bool)
-        )
+        implied = None if node is None else imply(node, {column})
+        is_match = to_numpy(tree_mask(pa.table({column: data.values}), implied))[ids] & (positions >= 0)
+        if len(table):
+            is_match &= possible[positions]
         entries.append((positions[is_match], ids[is_match]))
     rows, value_ids = partition_rows(entries, len(table))
     return (rows, value_ids) if entries else (rows[possible], [])
-
-
-def _union(results: Sequence[tuple[Ints, list[Ints]]]) -> tuple[Ints, list[Ints]]:
-    """Distinct rows, sorted by partition and values."""
-    stacked = np.concatenate([np.stack([rows, *ids], axis=1) for rows, ids in results])
-    unique = np.unique(stacked, axis=0)
-    return unique[:, 0], [unique[:, i] for i in range(1, unique.shape[1])]

@@ -1,12 +1,10 @@
-"""Predicates, in disjunctive normal form or as trees: validation, binding, evaluation, simplification."""
+"""Predicates and the tree of conditions: validation, binding to a schema, evaluation, simplification."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import reduce
-from itertools import product
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -185,30 +183,8 @@ def _all_nan(array: pa.Array) -> bool:
     return bool(pc.all(pc.is_null(array, nan_is_null=True)).as_py())
 
 
-def filter_mask(table: pa.Table, predicates: PredicatesType) -> pa.BooleanArray:
-    """Mask, without nulls, of the rows of a table that match; None matches all.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> filter_mask(pa.table({"STORE_ID": [1, 2]}), [[("STORE_ID", ">", 1)]]).to_pylist()
-    [False, True]
-    """
-    if predicates is None:
-        return pa.repeat(pa.scalar(True), table.num_rows)
-    check_columns(columns_in_predicates(predicates), table.column_names, "Predicates")
-    conjunctions = (
-        reduce(
-            pc.and_,
-            (literal_mask(table.column(column), op, value, column) for column, op, value in conjunction),
-        )
-        for conjunction in predicates
-    )
-    return reduce(pc.or_, conjunctions)
-
-
-def bind(predicates: PredicatesType, schema: pa.Schema) -> None:
-    """Check predicates against a schema: form, columns, operators and types of values.
+def bind(predicates: PredicatesType | Tree, schema: pa.Schema) -> Tree | None:
+    """Predicates as a tree, checked against a schema: form, columns, operators and types of values.
 
     Examples
     --------
@@ -218,11 +194,12 @@ def bind(predicates: PredicatesType, schema: pa.Schema) -> None:
       ...
     ValueError: Predicates: unknown column CITI; did you mean CITY? available: CITY.
     """
-    check_predicates(predicates)
-    check_columns(columns_in_predicates(predicates), schema.names, "Predicates")
-    for conjunction in predicates or ():
-        for column, op, value in conjunction:
-            bind_literal(schema.field(column).type, op, value, column)
+    node = to_tree(predicates)
+    literals = literals_of(node)
+    check_columns({column for column, _, _ in literals}, schema.names, "Predicates")
+    for column, op, value in literals:
+        bind_literal(schema.field(column).type, op, value, column)
+    return node
 
 
 def check_columns(columns: Iterable[str], available: Collection[str], where: str = "") -> None:
@@ -231,35 +208,6 @@ def check_columns(columns: Iterable[str], available: Collection[str], where: str
     if unknown:
         prefix = f"{where}: " if where else ""
         raise ValueError(f"{prefix}{unknown_names('column', unknown, available)}.")
-
-
-def evaluate_constants(
-    predicates: PredicatesType, constants: Mapping[str, Any]
-) -> list[ConjunctionType] | Literal[True, False]:
-    """Simplify predicates by constant columns; True if every row matches, False if none can.
-
-    Examples
-    --------
-    >>> evaluate_constants([[("COUNTRY_CODE", "==", "DE"), ("STORE_ID", ">", 1)]], {"COUNTRY_CODE": "DE"})
-    [[('STORE_ID', '>', 1)]]
-    """
-    if predicates is None:
-        return True
-    arrays = {
-        column: pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value])
-        for column, value in constants.items()
-    }
-    remaining, is_satisfied = [], False
-    for conjunction in predicates:
-        constant = [literal for literal in conjunction if literal[0] in arrays]
-        # All are evaluated, so that wrong types always raise.
-        outcomes = [literal_mask(arrays[c], op, value, c)[0].as_py() for c, op, value in constant]
-        if not all(outcomes):
-            continue
-        variable = [literal for literal in conjunction if literal[0] not in arrays]
-        is_satisfied |= not variable
-        remaining.append(variable)
-    return True if is_satisfied else remaining or False
 
 
 # There is no "not": a negation is pushed down to the literals. A literal that compares a null is false, and
@@ -280,10 +228,20 @@ class AnyOf:
     operands: tuple[Node, ...]
 
 
-Node: TypeAlias = "AllOf | AnyOf | LiteralType"
+Tree: TypeAlias = AllOf | AnyOf
+Node: TypeAlias = Tree | LiteralType
 
-#: predicates in disjunctive form have at most so many conjunctions: each is evaluated by itself
-_MAX_CONJUNCTIONS = 64
+
+def to_tree(predicates: PredicatesType | Tree) -> Tree | None:
+    """The tree of predicates, whose form is checked; None for None, a tree for itself.
+
+    >>> to_tree([[("DAY", ">", 1), ("CITY", "==", "Rom")]])
+    AnyOf(operands=(AllOf(operands=(('DAY', '>', 1), ('CITY', '==', 'Rom'))),))
+    """
+    if predicates is None or isinstance(predicates, AllOf | AnyOf):
+        return predicates
+    check_predicates(predicates)
+    return AnyOf(tuple(AllOf(tuple(conjunction)) for conjunction in predicates))
 
 
 def is_null_test(literal: LiteralType) -> bool:
@@ -292,14 +250,14 @@ def is_null_test(literal: LiteralType) -> bool:
     return op == "in" and len(value) == 1 and value[0] is None
 
 
-def literals_of(node: Node) -> list[LiteralType]:
+def literals_of(node: Node | None) -> list[LiteralType]:
     """Literals of a tree, from left to right."""
-    if isinstance(node, tuple):
-        return [node]
+    if node is None or isinstance(node, tuple):
+        return [] if node is None else [node]
     return [literal for operand in node.operands for literal in literals_of(operand)]
 
 
-def columns_of(node: Node) -> set[str]:
+def columns_of(node: Node | None) -> set[str]:
     """Columns that occur in a tree."""
     return {column for column, _, _ in literals_of(node)}
 
@@ -332,52 +290,24 @@ def imply(node: Node, columns: Collection[str]) -> Node | None:
     return AllOf(kept) if kept else None
 
 
-def disjunctive_form(nodes: Sequence[Node]) -> list[ConjunctionType] | None:
-    """Predicates that hold wherever all nodes do; None where they restrict nothing.
-
-    Nodes that would make too many conjunctions are left out.
-
-    >>> disjunctive_form([("DAY", ">", 1), AnyOf((("CITY", "==", "Rom"), ("CITY", "==", "Bonn")))])
-    [[('DAY', '>', 1), ('CITY', '==', 'Rom')], [('DAY', '>', 1), ('CITY', '==', 'Bonn')]]
-    """
-    literals = [node for node in nodes if isinstance(node, tuple)]
-    if len(literals) == len(nodes):  # the usual case
-        return [literals] if literals else None
-    result: list[ConjunctionType] = [[]]
-    for node in nodes:
-        conjunctions = _expand(node)
-        if conjunctions is not None and len(result) * len(conjunctions) <= _MAX_CONJUNCTIONS:
-            result = [left + right for left in result for right in conjunctions]
-    return None if any(not conjunction for conjunction in result) else result
+def all_of(nodes: Iterable[Node | None]) -> AllOf | None:
+    """What holds where all nodes do; None where there is none."""
+    operands = tuple(node for node in nodes if node is not None)
+    return AllOf(operands) if operands else None
 
 
-def expand(nodes: Sequence[Node]) -> list[ConjunctionType]:
-    """Predicates that hold where all nodes do; raises ValueError if they are too many conjunctions."""
-    conjunctions = _expand(AllOf(tuple(nodes)))
-    if conjunctions is None:
-        raise ValueError(f"Conditions have more than {_MAX_CONJUNCTIONS} alternatives; use isin()")
-    return conjunctions
-
-
-def _expand(node: Node) -> list[ConjunctionType] | None:
-    """Equivalent conjunctions, none of them for a node without a match; None if they are too many."""
+def evaluate(
+    node: Node, mask_of_literal: Callable[[LiteralType], pa.BooleanArray], length: int
+) -> pa.BooleanArray:
+    """Mask of the rows that match, of those that match each literal."""
     if isinstance(node, tuple):
-        return [[node]]
-    operands: list[list[ConjunctionType]] = []
-    for operand in node.operands:
-        conjunctions = _expand(operand)
-        if conjunctions is None:
-            return None
-        operands.append(conjunctions)
-    count = sum if isinstance(node, AnyOf) else math.prod
-    if count(map(len, operands)) > _MAX_CONJUNCTIONS:
-        return None
-    if isinstance(node, AnyOf):
-        return [conjunction for conjunctions in operands for conjunction in conjunctions]
-    return [[literal for part in parts for literal in part] for parts in product(*operands)]
+        return mask_of_literal(node)
+    is_all = isinstance(node, AllOf)
+    masks = [evaluate(operand, mask_of_literal, length) for operand in node.operands]
+    return reduce(pc.and_ if is_all else pc.or_, masks) if masks else pa.repeat(is_all, length)
 
 
-def tree_mask(table: pa.Table, node: Node) -> pa.BooleanArray:
+def tree_mask(table: pa.Table, node: Node | None) -> pa.BooleanArray:
     """Mask, without nulls, of the rows of a table that match.
 
     >>> import pyarrow as pa
@@ -385,9 +315,31 @@ def tree_mask(table: pa.Table, node: Node) -> pa.BooleanArray:
     >>> tree_mask(pa.table({"DAY": [1, 2, None]}), node).to_pylist()
     [True, False, True]
     """
+    check_columns(columns_of(node), table.column_names, "Predicates")
+    return evaluate(
+        AllOf(()) if node is None else node,
+        lambda literal: literal_mask(table.column(literal[0]), literal[1], literal[2], literal[0]),
+        table.num_rows,
+    )
+
+
+def simplify(node: Node, constants: Mapping[str, Any]) -> Node | bool:
+    """What remains to be checked of rows in which some columns are constant; a bool if that is certain.
+
+    >>> simplify(AllOf((("COUNTRY_CODE", "==", "DE"), ("STORE_ID", ">", 1))), {"COUNTRY_CODE": "DE"})
+    AllOf(operands=(('STORE_ID', '>', 1),))
+    """
     if isinstance(node, tuple):
         column, op, value = node
-        return literal_mask(table.column(column), op, value, column)
+        if column not in constants:
+            return node
+        constant = constants[column]
+        array = pa.repeat(constant, 1) if isinstance(constant, pa.Scalar) else pa.array([constant])
+        return bool(literal_mask(array, op, value, column)[0].as_py())
+    # all operands are simplified, so that values of wrong types always raise
+    parts = [simplify(operand, constants) for operand in node.operands]
     is_all = isinstance(node, AllOf)
-    masks = [tree_mask(table, operand) for operand in node.operands]
-    return reduce(pc.and_ if is_all else pc.or_, masks) if masks else pa.repeat(is_all, table.num_rows)
+    if any(part is (not is_all) for part in parts):
+        return not is_all
+    remaining = tuple(part for part in parts if not isinstance(part, bool))
+    return type(node)(remaining) if remaining else is_all

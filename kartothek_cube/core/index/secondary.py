@@ -22,9 +22,10 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.expressions.predicate import (
     PredicatesType,
-    filter_mask,
     filter_predicates_by_column,
     literal_mask,
+    to_tree,
+    tree_mask,
 )
 from kartothek_cube.core.index.conversion import (
     PARTITION,
@@ -285,7 +286,7 @@ class IndexBase(CopyMixin):
         data = self._data()
         on_column = filter_predicates_by_column(predicates, [self.column])
         if predicates is not None and on_column is not None and len(on_column) == len(predicates):
-            data = data.select(to_numpy(filter_mask(pa.table({self.column: data.values}), on_column)))
+            data = data.select(to_numpy(tree_mask(pa.table({self.column: data.values}), to_tree(on_column))))
         return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
 
     def to_dict(self) -> dict[Any, list[str]]:

@@ -166,7 +166,7 @@ class CompactCube(Generic[StoreT]):
         datasets, tasks = {}, list[CompactTask]()
         for name in cube.commit_order(names):
             dataset = existing[name]
-            rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
+            rows = select_partitions(dataset, partition_scope(conjunction, dataset))
             datasets[name] = compaction_context(cube, store, dataset, self.df_serializer)
             tasks += _tasks(name, cube, dataset, rows, self.min_files)
         context = CompactContext(datasets, cube, store_factory(store))

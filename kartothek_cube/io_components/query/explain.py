@@ -13,7 +13,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import abbreviate_text, format_count
-from kartothek_cube.core.expressions.predicate import Node, columns_of, disjunctive_form, imply
+from kartothek_cube.core.expressions.predicate import Node, all_of, columns_of, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.typing import StoreInput
@@ -295,7 +295,7 @@ def _explain_dataset(files: AlignedFiles, logical_plan: LogicalPlan, blobs: Blob
         conditions=_explain_conditions(selection, logical_plan),
         files=len(dataset.partition_table),
         partitions=len(np.unique(codes)),
-        matching_files=len(select_partitions(dataset, disjunctive_form(nodes))),
+        matching_files=len(select_partitions(dataset, all_of(nodes))),
         read_files=len(selection.positions),
         read_partitions=len(np.unique(codes[selection.positions])),
         file_bytes=file_bytes,
@@ -323,8 +323,8 @@ def _condition_pruning(
     selection: PartitionSelection, condition: Condition | Disjunction, node: Node | None
 ) -> ConditionPruning:
     dataset = selection.dataset
-    kept = len(select_partitions(dataset, disjunctive_form([] if node is None else [node])))
-    columns = set() if node is None else columns_of(node)
+    kept = len(select_partitions(dataset, node))
+    columns = columns_of(node)
     by = "rows"
     if columns & {*selection.scan.partition_keys}:
         by = "partition key"

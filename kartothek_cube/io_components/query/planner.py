@@ -21,7 +21,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.expressions.predicate import columns_of, disjunctive_form, filter_mask, imply
+from kartothek_cube.core.expressions.predicate import all_of, columns_of, imply, tree_mask
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.schema.widths import WIDTHS_KEY, Widths, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -221,12 +221,12 @@ def _prune_partitions(
     # the index of 20 M values in one file takes 2.2 s to load, and the scan of that file 0.26
     pruning = restricted if len(dataset.partition_table) > 1 else set()
     dataset = dataset.load_indices(columns | pruning, blobs)
-    positions = select_partitions(dataset, disjunctive_form(nodes))
+    positions = select_partitions(dataset, all_of(nodes))
     # all versions of a cell agree on these columns
     stable_columns = {*scan.dimensions, *(p[0] for p in scan.dimension_predicates), *scan.alignment}
     if not restricted <= stable_columns:
-        stable = [node for n in nodes if (node := imply(n, stable_columns)) is not None]
-        candidates = select_partitions(dataset, disjunctive_form(stable))
+        stable = all_of(imply(node, stable_columns) for node in nodes)
+        candidates = select_partitions(dataset, stable)
         positions = _complete_partitions(positions, candidates, scan, keys)
     return PartitionSelection(scan, dataset, positions, keys)
 
@@ -356,9 +356,8 @@ def _group_values(
     elif index is None:
         index = _scan_values(selection, column, blobs)
     predicates = logical_plan.predicates[selection.scan.name]
-    keep = np.ones(len(index.values), dtype=bool)
-    if on_column := [p for p in predicates if p[0] == column]:
-        keep = filter_mask(pa.table({column: index.values}), [on_column]).to_numpy(zero_copy_only=False)
+    on_column = all_of(predicate for predicate in predicates if predicate[0] == column)
+    keep = tree_mask(pa.table({column: index.values}), on_column).to_numpy(zero_copy_only=False)
     codes = index.value_ids()
     file_of_position = np.full(len(dataset.partition_table) + 1, -1, dtype=np.int64)
     file_of_position[selection.positions] = np.arange(len(selection.positions))

@@ -11,12 +11,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
-from kartothek_cube.core.expressions.predicate import (
-    PredicatesType,
-    disjunctive_form,
-    filter_mask,
-    imply,
-)
+from kartothek_cube.core.expressions.predicate import AllOf, all_of, imply, tree_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import equal_neighbours, last_occurrence_mask
@@ -134,7 +129,7 @@ def _newest_rows(files: PartitionedFiles, read: FileRows, predicates: Predicates
     if scan.role is Role.SEED or is_overlapping:
         rows = _deduplicate_cells(rows.combine_chunks(scan.dimensions))
     if is_overlapping and len(predicates) > len(scan.dimension_predicates):
-        rows = rows.filter(filter_mask(rows.table, [list(predicates)]).to_numpy(zero_copy_only=False))
+        rows = rows.filter(tree_mask(rows.table, AllOf(predicates)).to_numpy(zero_copy_only=False))
     return rows
 
 
@@ -163,10 +158,9 @@ def _make_scan(files: PartitionedFiles, predicates: Predicates, cells: Sequence[
 
 def _with_implied(
     predicates: Sequence[LiteralType], scan: DatasetScan, columns: Collection[str]
-) -> PredicatesType:
+) -> AllOf | None:
     """The predicates, and what the filters of the joined rows imply about columns; None for nothing."""
-    implied = [node for n in scan.implied if (node := imply(n, columns)) is not None]
-    return disjunctive_form([*predicates, *implied])
+    return all_of([*predicates, *(imply(node, columns) for node in scan.implied)])
 
 
 def _deduplicate_cells(rows: RowBatch) -> RowBatch:

@@ -19,13 +19,16 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import index_rows, select_partitions
+from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import (
-    ConjunctionType,
+    Node,
     PredicatesType,
+    Tree,
+    all_of,
     bind,
-    columns_in_predicates,
-    evaluate_constants,
+    columns_of,
     literal_mask,
+    simplify,
 )
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
@@ -69,7 +72,8 @@ class ReadContext:
     partition_keys: tuple[str, ...] = ()
     #: columns of the result, in this order; None: partition keys, then the columns as the file has them
     columns: tuple[str, ...] | None = None
-    predicates: PredicatesType = None
+    #: what rows meet; None for all rows
+    where: Tree | None = None
     #: columns by which rows are grouped
     dispatch_by: tuple[str, ...] = ()
     #: columns to dictionary-encode
@@ -140,7 +144,7 @@ def plan_read(
     columns: Any = None,
     predicate_pushdown_to_io: bool = True,
     categoricals: Any = None,
-    predicates: PredicatesType = None,
+    predicates: PredicatesType | Tree = None,
     dispatch_by: Any = None,
     table_name: str | None = None,
     in_schema_order: bool = False,
@@ -161,7 +165,7 @@ def plan_read(
     selected = check_columns("columns", columns, schema.names, dataset.dataset_uuid)
     result_columns = schema.names if selected is None else selected
     encoded = check_columns("categoricals", categoricals, result_columns, dataset.dataset_uuid) or ()
-    bind(predicates, schema)
+    where = bind(predicates, schema)
     widths = dataset.dataset_metadata.widths
     if widths:
         fields = [field.with_type(narrow_type(field, widths)) for field in schema]
@@ -173,7 +177,7 @@ def plan_read(
         schema=schema,
         partition_keys=tuple(dataset.partition_keys),
         columns=tuple(schema.names) if selected is None and in_schema_order else selected,
-        predicates=predicates,
+        where=where,
         dispatch_by=tuple(dispatch_by or ()),
         categoricals=encoded,
         row_index=row_index and dispatch_by is None and not dataset.partition_keys,
@@ -200,17 +204,17 @@ def _plan_partitions(
     dispatch_by: Sequence[str] | None,
     same_categories: Sequence[str],
 ) -> ReadPlan:
-    needed = columns_in_predicates(context.predicates) | set(dispatch_by or ()) | set(same_categories)
+    needed = columns_of(context.where) | set(dispatch_by or ()) | set(same_categories)
     check_dispatch(factory.dataset_metadata, dispatch_by or ())
     dataset: DatasetMetadata = factory.load_indices(needed, factory.store_factory).dataset_metadata
     context = attrs.evolve(context, categories=_indexed_categories(dataset, same_categories))
     labels, files = dataset.partition_table.labels, dataset.partition_table.files
     partitions = PartitionTable(labels, {table: files.get(table, [])})
     if dispatch_by is not None:
-        return ReadPlan(context, partitions, tuple(dispatch_groups(dataset, dispatch_by, context.predicates)))
-    if context.predicates is None:
+        return ReadPlan(context, partitions, tuple(dispatch_groups(dataset, dispatch_by, context.where)))
+    if context.where is None:
         return ReadPlan(context, partitions)
-    return ReadPlan(context, partitions.take(select_partitions(dataset, context.predicates)))
+    return ReadPlan(context, partitions.take(select_partitions(dataset, context.where)))
 
 
 def _indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:
@@ -226,11 +230,11 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     keys = task.keys or derived_keys(f"{context.uuid}/{context.table}/", pa.array(task.labels, pa.string()))
     files = PartitionTable(task.labels, {context.table: keys})
     values = _key_values(context, files) if values is None else values
-    group_predicates = _group_predicates(context, task)
+    group = _group_literals(context, task)
     # a predicate cannot hold bytes with a NUL, the values of a group can: these are applied after reading
-    deferred = [p for p in group_predicates if isinstance(p[2], bytes)]
-    pushed = [p for p in group_predicates if not isinstance(p[2], bytes)]
-    filters = _remaining_predicates(context, values, len(files), pushed)
+    deferred = [literal for literal in group if isinstance(literal[2], bytes)]
+    pushed = [literal for literal in group if not isinstance(literal[2], bytes)]
+    filters = _remaining_filters(context, values, len(files), pushed)
     rows = _read_rows(open_blobs(context.store), context, files, filters)
     table = _add_partition_keys(context, rows, values)
     for column, op, value in deferred:
@@ -243,7 +247,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:
     """Values of the partition keys by file, if a predicate or the result needs them."""
-    predicate_columns = columns_in_predicates(context.predicates)
+    predicate_columns = columns_of(context.where)
     if context.columns is not None and set(context.partition_keys).isdisjoint(
         predicate_columns | set(context.columns)
     ):
@@ -251,36 +255,36 @@ def _key_values(context: ReadContext, files: PartitionTable) -> Values:
     return files.keys(context.partition_keys, context.schema)
 
 
-def _group_predicates(context: ReadContext, task: ReadTask) -> ConjunctionType:
+def _group_literals(context: ReadContext, task: ReadTask) -> list[LiteralType]:
     """What rows have to meet to be in the group of the task; partition keys have the right value already."""
     pairs = zip(context.dispatch_by, task.group, strict=False)
     return [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
 
 
-def _remaining_predicates(
-    context: ReadContext, values: Values, length: int, group_predicates: ConjunctionType
-) -> list[PredicatesType | bool]:
-    """What has to be checked in each file: False if no row can match, None if all do."""
-    predicates = context.predicates
-    if group_predicates:
-        predicates = [[*conjunction, *group_predicates] for conjunction in predicates or [[]]]
-    keys = [c for c in context.partition_keys if c in columns_in_predicates(predicates)]
+def _remaining_filters(
+    context: ReadContext, values: Values, length: int, group: Sequence[LiteralType]
+) -> list[Tree | bool]:
+    """What has to be checked in each file: False if no row can match, True if all do."""
+    where = all_of([context.where, *group])
+    if where is None:
+        return [True] * length
+    keys = [c for c in context.partition_keys if c in columns_of(where)]
     if not keys:
-        return [predicates] * length
+        return [where] * length
     # evaluated once per distinct key instead of once per file
     codes = group_codes([values[c] for c in keys], length)
     _, first_files = np.unique(codes, return_index=True)
-    by_key = [evaluate_constants(predicates, {c: values[c][int(i)] for c in keys}) for i in first_files]
-    return [None if by_key[code] is True else by_key[code] for code in codes]
+    by_key = [simplify(where, {c: values[c][int(i)] for c in keys}) for i in first_files]
+    return [by_key[code] for code in codes]
 
 
 def _read_rows(
-    blobs: BlobStore, context: ReadContext, files: PartitionTable, filters: Sequence[PredicatesType | bool]
+    blobs: BlobStore, context: ReadContext, files: PartitionTable, filters: Sequence[Tree | bool]
 ) -> FileRows:
     """Rows of all files in which a row can match, with pandas types of the first one."""
-    matching = [i for i, predicates in enumerate(filters) if predicates is not False]
+    matching = [i for i, where in enumerate(filters) if where is not False]
     keys: list[str] = files.files[context.table].take(pa.array(matching, pa.int64())).to_pylist()
-    on_files: list[Any] = [filters[i] for i in matching]
+    on_files = [None if isinstance(where, bool) else where for where in filters if where is not False]
     columns, schema, mapping = _stored_columns(context), context.schema, context.mapping
     lengths = np.zeros(len(files), np.int64)
     if not keys:
@@ -288,8 +292,8 @@ def _read_rows(
         return FileRows(schema.empty_table().select(names), lengths)
     if context.row_index and keys[0].endswith(PARQUET_FILE_SUFFIX):
         # a task with an index reads one file
-        (key,), (predicates,) = keys, on_files
-        table = _read_with_index(blobs, key, columns, predicates, schema=schema, mapping=mapping)
+        (key,), (where,) = keys, on_files
+        table = _read_with_index(blobs, key, columns, where, schema=schema, mapping=mapping)
         lengths[matching] = len(table)
         return FileRows(table, lengths)
     (rows,) = run_scans(blobs, [Scan(keys, columns, schema, on_files, mapping)])
@@ -301,14 +305,14 @@ def _read_with_index(
     blobs: BlobStore,
     key: str,
     columns: Sequence[str] | None,
-    predicates: PredicatesType,
+    where: Tree | None,
     *,
     schema: pa.Schema,
     mapping: ColumnMapping | None,
 ) -> pa.Table:
     """Rows of a file with the index of the stored frame."""
-    table = read_file(blobs, key, columns, predicates, schema=schema, mapping=mapping)
-    return with_row_index(table, blobs.local_path(key) or blobs.get(key), predicates, schema)
+    table = read_file(blobs, key, columns, where, schema=schema, mapping=mapping)
+    return with_row_index(table, blobs.local_path(key) or blobs.get(key), where, schema)
 
 
 def _stored_columns(context: ReadContext) -> list[str] | None:
@@ -417,11 +421,9 @@ def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None
         )
 
 
-def dispatch_groups(
-    dataset: DatasetMetadata, dispatch_by: Sequence[str], predicates: PredicatesType
-) -> list[Group]:
+def dispatch_groups(dataset: DatasetMetadata, dispatch_by: Sequence[str], where: Node | None) -> list[Group]:
     """Combinations of indexed values that meet the predicates, sorted; their indices are loaded."""
-    positions, values = index_rows(dataset.load_partition_indices(), dispatch_by, predicates)
+    positions, values = index_rows(dataset.load_partition_indices(), dispatch_by, where)
     if not len(positions):
         return []
     columns = list(values.values())

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core import tuning
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
-from kartothek_cube.core.expressions.predicate import PredicatesType, disjunctive_form
+from kartothek_cube.core.expressions.predicate import Tree
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import open_blobs
@@ -40,7 +40,7 @@ class _PlannedRead(SourceScan):
 
     def count_rows(self) -> int | None:
         keys = self._keys()
-        if self.plan.context.predicates is not None or not all(k.endswith(PARQUET_FILE_SUFFIX) for k in keys):
+        if self.plan.context.where is not None or not all(k.endswith(PARQUET_FILE_SUFFIX) for k in keys):
             return None
         return count_rows(open_blobs(self.plan.context.store), keys)
 
@@ -69,21 +69,21 @@ class DatasetSource(RowSource):
         """Plan a scan of the current snapshot."""
         if condition is not None:
             schema = self._plan(None, None).context.schema
-            nodes = [Conjunction(condition).to_tree({field.name: field.type for field in schema})]
+            where = Conjunction(condition).to_tree({field.name: field.type for field in schema})
             try:
-                return _PlannedRead(self._plan(columns, disjunctive_form(nodes)))
+                return _PlannedRead(self._plan(columns, where))
             except (NotImplementedError, TypeError, ValueError):
                 # a filter that predicates cannot express is evaluated on the rows only
                 pass
         return _PlannedRead(self._plan(columns, None))
 
-    def _plan(self, columns: Sequence[str] | None, predicates: PredicatesType) -> ReadPlan:
+    def _plan(self, columns: Sequence[str] | None, where: Tree | None) -> ReadPlan:
         plan: ReadPlan = plan_read(
             self.dataset_uuid,
             self.store,
             None,
             columns=None if columns is None else list(columns),
-            predicates=predicates,
+            predicates=where,
             table_name=self.table_name,
             as_of=self.as_of,
             in_schema_order=True,

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from kartothek_cube.core.arrow.arrays import copy_to_arrow_memory
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, from_pandas, pandas_types, to_pandas
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
+from kartothek_cube.core.expressions.predicate import Tree, columns_of, tree_mask
 from kartothek_cube.serialization import ParquetSerializer
 
 #: pandas' own name for an index in a file
@@ -60,15 +60,15 @@ def _set_index_metadata(
 
 
 def with_row_index(
-    table: pa.Table, source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None
+    table: pa.Table, source: str | bytes, where: Tree | None, schema: pa.Schema | None
 ) -> pa.Table:
     """Add the index of the stored frame to the rows read of a file, unless it is 0, 1, 2, ..."""
     # a thread of Arrow that releases memory of Python while the process exits aborts it
     content = copy_to_arrow_memory(source) if isinstance(source, bytes) else source
     file = pq.ParquetFile(pa.BufferReader(content) if isinstance(content, pa.Buffer) else content)
     name, index = _stored_index(file)
-    if predicates is not None:
-        rows = _matching_rows(source, predicates, schema)
+    if where is not None:
+        rows = _matching_rows(source, where, schema)
         index = pa.array(rows) if index is None else index.take(pa.array(rows))
     if index is None and name is None:
         return table
@@ -109,10 +109,10 @@ def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
     return index, name if isinstance(name, str) and name != _COLUMN else None
 
 
-def _matching_rows(source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None) -> Ints:
-    """Positions of the rows that match; only the columns of the predicates are read for that."""
-    table = ParquetSerializer.read_table(source, sorted(columns_in_predicates(predicates)), schema=schema)
-    return np.flatnonzero(filter_mask(table, predicates).to_numpy(zero_copy_only=False))
+def _matching_rows(source: str | bytes, where: Tree, schema: pa.Schema | None) -> Ints:
+    """Positions of the rows that match; only the columns of the filter are read for that."""
+    table = ParquetSerializer.read_table(source, sorted(columns_of(where)), schema=schema)
+    return np.flatnonzero(tree_mask(table, where).to_numpy(zero_copy_only=False))
 
 
 def to_frame(

@@ -34,7 +34,7 @@ from kartothek_cube.core.errors import (
     format_count,
     unknown_names,
 )
-from kartothek_cube.core.expressions.predicate import ConjunctionType, expand
+from kartothek_cube.core.expressions.predicate import AllOf, Node
 from kartothek_cube.core.history import retention_metadata, snapshot_retention
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
@@ -385,7 +385,7 @@ def _plan_removal(
     if conjunction is not None:
         for name, change in plan.changes.items():
             remove_where = partition_scope(conjunction, existing[name])
-            selected = select_partitions(existing[name], remove_where or None)
+            selected = select_partitions(existing[name], remove_where)
             labels = existing[name].partition_table.take(selected).labels
             changes[name] = attrs.evolve(change, remove_where=remove_where, assumed_labels=labels)
             if names is None and len(labels):
@@ -433,12 +433,12 @@ def plan_update(
 # -- conditions of removals ---------------------------------------------------------------------------------
 
 
-def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> list[ConjunctionType]:
-    """The predicate of those conditions that concern partition keys of a dataset; [] if none does."""
+def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> AllOf:
+    """Those conditions that concern partition keys of a dataset."""
     keys = set(dataset.partition_keys or ())
     schema = arrow_schema(dataset)
     types = dict(zip(schema.names, schema.types, strict=True))
-    nodes = []
+    nodes: list[Node] = []
     for condition in conditions.conditions:
         columns = Conjunction(condition).columns
         if columns <= keys and columns:
@@ -449,7 +449,7 @@ def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> list[C
                 f"Condition `{condition}` has columns by which dataset {dataset.uuid!r} is not partitioned: "
                 f"{', '.join(sorted(columns - keys))}"
             )
-    return expand(nodes) if nodes else []
+    return AllOf(tuple(nodes))
 
 
 def removal_conditions(

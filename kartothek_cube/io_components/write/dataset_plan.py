@@ -15,7 +15,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions.literal import is_null_value
-from kartothek_cube.core.expressions.predicate import ConjunctionType
+from kartothek_cube.core.expressions.predicate import AllOf, AnyOf, columns_of
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_STORAGE_FORMAT,
@@ -491,19 +491,16 @@ class CommitDataset(UpdateDataset):
 
 def _plan_removal(
     dataset: DatasetMetadata, delete_scope: Sequence[Mapping[str, Any]], store: StoreInput
-) -> tuple[list[ConjunctionType] | None, pa.StringArray]:
-    """The predicate of a ``delete_scope``, None for no removal, and the labels that it selects now."""
+) -> tuple[AnyOf | None, pa.StringArray]:
+    """The filter of a ``delete_scope``, None for no removal, and the labels that it selects now."""
     if not delete_scope:
         return None, pa.array([], pa.string())
-    scope = [_conjunction(dataset, element) for element in delete_scope]
-    if not all(scope):
-        return [], dataset.partition_table.labels
-    columns = {column for conjunction in scope for column, _, _ in conjunction}
-    picked = select_partitions(dataset.load_indices(columns, store), scope)
+    scope = AnyOf(tuple(_conjunction(dataset, element) for element in delete_scope))
+    picked = select_partitions(dataset.load_indices(columns_of(scope), store), scope)
     return scope, dataset.partition_table.take(picked).labels
 
 
-def _conjunction(dataset: DatasetMetadata, element: Any) -> ConjunctionType:
+def _conjunction(dataset: DatasetMetadata, element: Any) -> AllOf:
     if not isinstance(element, Mapping):
         raise TypeError(
             f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}"
@@ -514,7 +511,7 @@ def _conjunction(dataset: DatasetMetadata, element: Any) -> ConjunctionType:
             f"delete_scope of dataset {dataset.uuid!r} needs indexed columns: "
             + unknown_names("or unindexed column", unknown, dataset.index_columns)
         )
-    return [(column, "==", _value(dataset, column, value)) for column, value in element.items()]
+    return AllOf(tuple((column, "==", _value(dataset, column, value)) for column, value in element.items()))
 
 
 def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:

@@ -16,7 +16,8 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
-from kartothek_cube.core.expressions.predicate import ConjunctionType
+from kartothek_cube.core.expressions.literal import LiteralType
+from kartothek_cube.core.expressions.predicate import AllOf, all_of
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.search import lookup_keys
@@ -45,7 +46,7 @@ class ValuesKept:
         cell = [*partition_keys, *dimensions]
         rows = self._read(state, change.added, cell)
         bounds = [literal for c in dimensions for literal in _bounds(c, rows.column(c))]
-        stored = self._read(state, files, [*cell, *lacking], [bounds] if bounds else None)
+        stored = self._read(state, files, [*cell, *lacking], all_of(bounds))
         last = last_rows_mask([stored.column(c) for c in cell], len(stored))
         stored = stored if last is None else stored.filter(pa.array(last))
         matches = lookup_keys(
@@ -76,7 +77,7 @@ class ValuesKept:
         state: DatasetMetadata,
         files: PartitionTable,
         columns: Sequence[str],
-        predicates: list[ConjunctionType] | None = None,
+        where: AllOf | None = None,
     ) -> pa.Table:
         """Columns of files in the order of commit, partition keys included."""
         schema = arrow_schema(state)
@@ -87,7 +88,7 @@ class ValuesKept:
                 self.blobs,
                 keys,
                 in_files,
-                predicates,
+                where,
                 schema=schema,
                 mapping=state.column_mapping,
             )
@@ -100,7 +101,7 @@ class ValuesKept:
         return rows
 
 
-def _bounds(column: str, values: pa.ChunkedArray) -> ConjunctionType:
+def _bounds(column: str, values: pa.ChunkedArray) -> list[LiteralType]:
     """Conditions that all of some values meet; none for floats, whose NaN is in no range."""
     if pa.types.is_floating(values.type):
         return []

@@ -29,7 +29,7 @@ from kartothek_cube.core.errors import (
     format_count,
     unknown_names,
 )
-from kartothek_cube.core.expressions.predicate import filter_mask
+from kartothek_cube.core.expressions.predicate import columns_of, tree_mask
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
@@ -451,13 +451,13 @@ def _check_rows_outside(plan: CubeWritePlan, results: Written) -> None:
         return
     for name, result in results.items():
         change, partitions = plan.changes[name], result.partitions()
-        if not change.remove_where or result.schema is None or not len(partitions):
+        if not columns_of(change.remove_where) or result.schema is None or not len(partitions):
             continue
         keys = partitions.keys(change.context.partition_on, result.schema)
-        outside = np.flatnonzero(~to_numpy(filter_mask(pa.table(keys), change.remove_where)))
+        outside = np.flatnonzero(~to_numpy(tree_mask(pa.table(keys), change.remove_where)))
         if not len(outside):
             continue
-        columns = sorted({column for conjunction in change.remove_where for column, _, _ in conjunction})
+        columns = sorted(columns_of(change.remove_where))
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
         problem = (
             f"Update of dataset {result.uuid!r}: remove_conditions do not select {len(outside)} of "

@@ -20,7 +20,7 @@ from kartothek_cube.core.commit.change import (
 )
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import MultiTableCommitAborted
-from kartothek_cube.core.expressions.predicate import ConjunctionType
+from kartothek_cube.core.expressions.predicate import Node
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT
 from kartothek_cube.core.typing import StoreFactory
@@ -50,7 +50,7 @@ class DatasetWritePlan:
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     merge_metadata: MetadataMerger | None = None
     #: partitions to remove, as in `ChangeSet`
-    remove_where: list[ConjunctionType] | None = None
+    remove_where: Node | None = None
     #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
     assumed_labels: pa.StringArray | None = None
     #: whether stored partitions with the key values of written ones are removed

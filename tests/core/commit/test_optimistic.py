@@ -155,6 +155,6 @@ def test_inputs_that_are_gone(store):
 
 
 def test_scope_and_inputs(store):
-    delta = ChangeSet("u", replaces=pa.array(labels(store)[:1]), remove_where=[[("x", "==", 3)]])
+    delta = ChangeSet("u", replaces=pa.array(labels(store)[:1]), remove_where=("x", "==", 3))
     commit(open_blobs(store), delta)
     assert values(store) == [2]

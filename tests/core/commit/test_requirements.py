@@ -27,7 +27,7 @@ STATE = DatasetMetadata(
     schema=SchemaWrapper(pa.schema([("p", pa.int64())]), "u"),
     table_name="table",
 )
-ONE = [[("p", "==", 1)]]
+ONE = ("p", "==", 1)
 
 
 @pytest.mark.parametrize(

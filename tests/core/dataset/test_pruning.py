@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.expressions.predicate import filter_mask
+from kartothek_cube.core.expressions.predicate import to_tree, tree_mask
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
@@ -60,7 +60,7 @@ V = {1: [0, 1], 2: [1, 2]}
     ],
 )
 def test_keys_and_indices_choose_partitions(predicates, expected):
-    found = select_partitions(dataset(v=V), predicates)
+    found = select_partitions(dataset(v=V), to_tree(predicates))
     assert found.tolist() == expected and found.dtype == "int64"
 
 
@@ -78,7 +78,7 @@ def test_keys_and_indices_choose_partitions(predicates, expected):
     ],
 )
 def test_nulls_are_in_no_index_but_may_be_in_any_file(literal, expected):
-    assert select_partitions(dataset(w={"x": [0, 2], "y": [0]}), [[literal]]).tolist() == expected
+    assert select_partitions(dataset(w={"x": [0, 2], "y": [0]}), literal).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_nulls_are_in_no_index_but_may_be_in_any_file(literal, expected):
 def test_types_are_strict_even_without_partitions(literal, rows):
     full = dataset(v=V, w={"x": [0]})
     with pytest.raises(TypeError, match=f"'{literal[0]}'"):
-        select_partitions(full.copy(partitions=full.partition_table.take(range(rows))), [[literal]])
+        select_partitions(full.copy(partitions=full.partition_table.take(range(rows))), literal)
 
 
 def test_indices_that_are_not_loaded_choose_nothing():
     ds = dataset().copy(indices={"v": ExplicitSecondaryIndex("v", index_storage_key="u/indices/v/1")})
-    assert select_partitions(ds, [[("v", "==", 1)]]).tolist() == [0, 1, 2, 3]
+    assert select_partitions(ds, ("v", "==", 1)).tolist() == [0, 1, 2, 3]
 
 
 def test_keys_need_the_schema():
     with pytest.raises(ValueError, match="unknown column p"):
-        select_partitions(dataset().copy(schema=None), [[("p", "==", 1)]])
+        select_partitions(dataset().copy(schema=None), ("p", "==", 1))
 
 
 def test_just_the_needed_indices_are_loaded():
@@ -174,6 +174,6 @@ def test_no_matching_row_is_lost(files, predicates, indexed):
         partition_keys=["p"],
         schema=SCHEMA,
     )
-    found = set(select_partitions(ds, predicates).tolist())
-    matching = set(table.filter(filter_mask(table, predicates))["file"].to_pylist())
+    found = set(select_partitions(ds, to_tree(predicates)).tolist())
+    matching = set(table.filter(tree_mask(table, to_tree(predicates)))["file"].to_pylist())
     assert matching <= found

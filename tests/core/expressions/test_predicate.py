@@ -24,7 +24,7 @@ def test_mask_equals_brute_force(name: str, data: st.DataObject) -> None:
     single = [[[literal]] for literal in data.draw(st.lists(literals(name), min_size=6, max_size=6))]
     for predicates in [*single, data.draw(predicates_of(names))]:
         expected = brute_force(rows, predicates)
-        mask = predicate.filter_mask(table, predicates)
+        mask = predicate.tree_mask(table, predicate.to_tree(predicates))
         assert [row for row, hit in enumerate(mask.to_pylist()) if hit] == expected
 
 
@@ -138,7 +138,7 @@ def test_float32_is_compared_as_float64():
 
 @pytest.mark.parametrize("op", ["~", "=", "IN", None])
 def test_unknown_operator(op):
-    for evaluate in (predicate.filter_mask, lambda t, p: predicate.bind(p, t.schema)):
+    for evaluate in (lambda t, p: predicate.tree_mask(t, p[0][0]), lambda t, p: predicate.bind(p, t.schema)):
         with pytest.raises(NotImplementedError, match=r"'x'.* not in"):
             evaluate(TABLE, [[("x", op, 1)]])
 
@@ -164,17 +164,16 @@ def test_bind_accepts():
 
 def test_unknown_columns_are_named():
     with pytest.raises(ValueError, match="unknown column z"):
-        predicate.filter_mask(TABLE, [[("z", "==", 1)]])
+        predicate.tree_mask(TABLE, ("z", "==", 1))
 
 
 def test_no_predicates_match_everything():
-    assert predicate.filter_mask(TABLE, None).to_pylist() == [True] * 3
+    assert predicate.tree_mask(TABLE, None).to_pylist() == [True] * 3
 
 
 @pytest.mark.parametrize(
     "predicates, constants, expected",
     [
-        (None, {"p": 1}, True),
         ([[("p", "==", 1)]], {"p": 1}, True),
         ([[("p", "==", 2)]], {"p": 1}, False),
         ([[("p", "==", 1), ("x", ">", 1)]], {"p": 1}, [[("x", ">", 1)]]),
@@ -195,10 +194,11 @@ def test_no_predicates_match_everything():
         ([[("p", "==", True)]], {"p": np.bool_(True)}, True),
     ],
 )
-def test_evaluate_constants(predicates, constants, expected):
-    assert predicate.evaluate_constants(predicates, constants) == expected
+def test_simplify(predicates, constants, expected):
+    remaining = expected if isinstance(expected, bool) else predicate.to_tree(expected)
+    assert predicate.simplify(predicate.to_tree(predicates), constants) == remaining
 
 
-def test_evaluate_constants_checks_all_types():
+def test_simplify_checks_all_types():
     with pytest.raises(TypeError, match="'q'"):
-        predicate.evaluate_constants([[("p", "==", 2), ("q", "==", "a")]], {"p": 1, "q": 1})
+        predicate.simplify(predicate.to_tree([[("p", "==", 2), ("q", "==", "a")]]), {"p": 1, "q": 1})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 #: bytes in files, of the columns needed, of a block of partitions: each thread has one in memory beside the
-#: result, and each task of dask and Spark reads one
-BLOCK_BYTES = 64 << 20
+#: result, whose memory the next one uses again, and each task of dask and Spark reads one
+BLOCK_BYTES = 32 << 20
 #: bytes from which a task outweighs the cost of scheduling it
 MIN_TASK_BYTES = 1 << 20
 #: size that is assumed of a file in an object store, where asking for it would cost a request

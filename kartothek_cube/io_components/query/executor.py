@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -17,11 +17,23 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.query.frame_conversion import frames_of_slices, frames_of_tables
-from kartothek_cube.io_components.query.group_output import BlockRows, GroupedTable, group_rows, sort_table
+from kartothek_cube.io_components.query.frame_conversion import (
+    FrameBuilder,
+    frames_of_slices,
+    frames_of_tables,
+)
+from kartothek_cube.io_components.query.group_output import (
+    BlockRows,
+    are_sorted,
+    end_rows,
+    group_rows,
+    make_output,
+    sort_table,
+)
 from kartothek_cube.io_components.query.join import join
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
+    Group,
     PhysicalPlan,
     Predicates,
     ScanContext,
@@ -45,7 +57,35 @@ Result = TypeVar("Result")
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    rows = _run(context, task)
+    n_blocks, blocks = _run_blocks(context, task)
+    if n_blocks > 1 and task.groups is None and context.dtype_backend is None:
+        return _build_frame(context, n_blocks, blocks)
+    return _convert_blocks(context, task.groups, list(blocks))
+
+
+def _build_frame(context: ScanContext, n_blocks: int, blocks: Iterator[BlockRows]) -> list[pd.DataFrame]:
+    """The frame of all blocks, none if they have no rows; those that are sorted are copied one by one."""
+    builder = FrameBuilder(context.output)
+    last: list[pa.Table | None] = []
+    for number, block in enumerate(blocks, 1):
+        if not len(block.table):
+            continue
+        ends = end_rows(context, block)
+        table = make_output(context, [block.table])
+        if not are_sorted([*last, ends]) or not builder.accepts(table):
+            first = [BlockRows(builder.to_table(), np.empty(0, np.int64))] if len(builder) else []
+            return _convert_blocks(context, None, [*first, block, *blocks])
+        builder.append(table, expected=(len(builder) + len(table)) * n_blocks // number)
+        last = [ends]
+        del block, table  # before the next one is taken
+    return _align_dates(context, [builder.finish()]) if len(builder) else []
+
+
+def _convert_blocks(
+    context: ScanContext, groups: Sequence[Group] | None, blocks: list[BlockRows]
+) -> list[pd.DataFrame]:
+    """Frames of the groups of all blocks, or of all rows; ``blocks`` is emptied."""
+    rows = group_rows(context, groups, blocks)
     if rows is None:
         return []
     table, bounds = rows
@@ -142,22 +182,23 @@ def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
 
 def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
     """Sorted tables of a task, with the columns of ``context.output``: one per group that has rows."""
-    rows = _run(context, task)
+    _, blocks = _run_blocks(context, task)
+    rows = group_rows(context, task.groups, list(blocks))
     return [] if rows is None else rows.tables()
 
 
-def _run(context: ScanContext, task: ScanTask) -> GroupedTable | None:
-    """Sorted rows of a task, with the columns of ``context.output``, by groups; None without rows."""
+def _run_blocks(context: ScanContext, task: ScanTask) -> tuple[int, Iterator[BlockRows]]:
+    """Number of blocks of a task, and their joined rows in the order of the partitions."""
     blobs = context.open_store()
     progress_add_total(sum(len(files.labels) for files in task.files))
     datasets = group_files_by_partition(context, task)
     if not len(datasets[0]):
-        return None
+        return 0, iter(())
     aligned = [files for files in datasets if files.aligned]
     shared = _load(blobs, [files for files in datasets if not files.aligned], task.predicates)
     process = partial(_run_block, context, blobs, aligned, shared, task.predicates)
-    blocks = list(pairwise(_block_bounds(blobs, aligned).tolist()))
-    return group_rows(context, task.groups, list(ordered_map(process, blocks, available_cores())))
+    bounds = list(pairwise(_block_bounds(blobs, aligned).tolist()))
+    return len(bounds), ordered_map(process, bounds, available_cores())
 
 
 def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
@@ -172,10 +213,7 @@ def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Int
         weights += np.bincount(files.partition_ids, minlength=n_partitions) * (
             size * column_fraction(files.scan)
         )
-    # Polars has threads of its own: only joins and sorts of many rows gain by further blocks, and a block of
-    # 10,000 columns takes 0.5 s to set up
-    least = min(available_cores(), 1 + int(4 * weights.sum() / tuning.BLOCK_BYTES))
-    return split_by_weight(weights, least, tuning.BLOCK_BYTES)
+    return split_by_weight(weights, 1, tuning.BLOCK_BYTES)
 
 
 def _run_block(

@@ -15,7 +15,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
-from kartothek_cube.io_components.kernels.take import allocate_array
+from kartothek_cube.io_components.kernels.take import Column, allocate_array
 
 Array: TypeAlias = npt.NDArray[Any]
 #: values of some columns of a frame, and the positions of these columns
@@ -102,10 +102,15 @@ def _copy_columns(columns: list[pa.ChunkedArray]) -> list[_Block]:
             for chunk in column.chunks:
                 start, stop = stop, stop + len(chunk)
                 values[row, start:stop] = chunk.to_numpy(zero_copy_only=False)
-        if dtype.kind == "M":  # pandas would wrap each slice of it
-            values = pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]
-        blocks.append((values, np.array(positions)))
+        blocks.append((_wrap_times(values), np.array(positions)))
     return blocks
+
+
+def _wrap_times(values: npt.NDArray[Any]) -> Any:
+    """An array of times as pandas has them, which would wrap each slice otherwise; others as they are."""
+    if values.dtype.kind != "M":
+        return values
+    return pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]
 
 
 def _frame_of_blocks(blocks: list[_Block], length: int, names: tuple[str, ...]) -> pd.DataFrame:
@@ -125,8 +130,12 @@ def _frame(tables: list[pa.Table], backend: DtypeBackend | None) -> pd.DataFrame
         return to_pandas(table, dtype_backend=backend)
     columns, others = plain
     del table, plain
-    blocks = _copy_columns(columns)
-    if len(columns) == len(names):
+    return _assemble(_copy_columns(columns), others, names, length)
+
+
+def _assemble(blocks: list[_Block], others: pa.Table, names: tuple[str, ...], length: int) -> pd.DataFrame:
+    """DataFrame of blocks, whose columns are numbered without the other ones, and a table of these."""
+    if not others.num_columns:
         return _frame_of_blocks(blocks, length, names)
     converted = to_pandas(others)
     known = [name for name in names if name not in converted]
@@ -170,6 +179,102 @@ def frames_of_tables(tables: list[pa.Table], backend: DtypeBackend | None = None
             yield _frame(batch, backend)
         else:
             yield from _cut_table(pa.concat_tables(batch), [0, *accumulate(map(len, batch))], backend)
+
+
+class FrameBuilder:
+    """A DataFrame of tables that follow each other, each of which is released once it is appended.
+
+    >>> builder = FrameBuilder(pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())]))
+    >>> builder.append(pa.table({"CITY": ["Rom"], "TEMP": [6.0]}), expected=2)
+    >>> builder.append(pa.table({"CITY": ["Ulm"], "TEMP": [8.0]}), expected=2)
+    >>> builder.finish()["TEMP"].tolist()
+    [6.0, 8.0]
+    """
+
+    # Numbers and times are copied into one array per type, whose length is an estimate: memory that is not
+    # used is never touched. The decoded blocks take the same memory in turn, where a result of its own
+    # would have each page of it cleared by the system.
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._length = 0
+        #: one array per type, a row per column
+        self._values: dict[np.dtype[Any], npt.NDArray[Any]] = {}
+        #: names of the columns of each array
+        self._names: dict[np.dtype[Any], list[str]] = {}
+        #: the chunks of the other columns
+        self._chunks: dict[str, list[pa.Array]] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, table: pa.Table, expected: int) -> None:
+        """Add rows of the schema; ``expected`` is the likely number of rows of all tables."""
+        if not self._length:
+            self._start(table)
+        stop = self._length + len(table)
+        for dtype, names in self._names.items():
+            values = self._reserve(dtype, stop, expected)
+            for row, name in enumerate(names):
+                start = self._length
+                for chunk in table.column(name).chunks:
+                    values[row, start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+                    start += len(chunk)
+        for name, chunks in self._chunks.items():
+            chunks += table.column(name).chunks
+        self._length = stop
+
+    def accepts(self, table: pa.Table) -> bool:
+        """Whether the columns of a table are stored as those before; nulls among integers are not."""
+        kept = ((name, dtype) for dtype, names in self._names.items() for name in names)
+        return all(_numpy_dtype(table.column(name)) == dtype for name, dtype in kept)
+
+    def _start(self, table: pa.Table) -> None:
+        for name in self._schema.names:
+            dtype = _numpy_dtype(table.column(name))
+            if dtype is None:
+                self._chunks[name] = []
+            else:
+                self._names.setdefault(dtype, []).append(name)
+
+    def _reserve(self, dtype: np.dtype[Any], length: int, expected: int) -> npt.NDArray[Any]:
+        values = self._values.get(dtype)
+        if values is None or values.shape[1] < length:
+            # a tenth more: an estimate that is too small costs a copy
+            capacity = max(length, expected + expected // 10)
+            n_columns = len(self._names[dtype])
+            larger = allocate_array(n_columns * capacity, dtype).reshape(n_columns, capacity)
+            if values is not None:
+                larger[:, : self._length] = values[:, : self._length]
+            values = self._values[dtype] = larger
+        return values
+
+    def _other_columns(self) -> dict[str, pa.ChunkedArray]:
+        types = dict(zip(self._schema.names, self._schema.types, strict=True))
+        return {name: pa.chunked_array(chunks, types[name]) for name, chunks in self._chunks.items()}
+
+    def to_table(self) -> pa.Table:
+        """The rows so far, in the memory of this object; nulls of floats are NaN, as in frames."""
+        columns: dict[str, Column] = {**self._other_columns()}
+        for dtype, names in self._names.items():
+            for name, row in zip(names, self._values[dtype], strict=True):
+                columns[name] = pa.array(row[: self._length], self._schema.field(name).type)
+        return pa.table([columns[name] for name in self._schema.names], schema=self._schema)
+
+    def finish(self) -> pd.DataFrame:
+        """The DataFrame of all rows."""
+        others = self._other_columns()
+        self._chunks.clear()
+        texts = [name for name, column in others.items() if _is_text(column)]
+        blocks: list[_Block] = []
+        names = [name for name in self._schema.names if name in texts or name not in others]
+        positions = {name: number for number, name in enumerate(names)}
+        for name in texts:
+            blocks.append((_text_dtype().__from_arrow__(others.pop(name)), np.array([positions[name]])))
+        for dtype, columns in self._names.items():
+            values = _wrap_times(self._values.pop(dtype))[:, : self._length]
+            blocks.append((values, np.array([positions[name] for name in columns])))
+        return _assemble(blocks, pa.table(others), tuple(self._schema.names), self._length)
 
 
 def frames_of_slices(

@@ -41,13 +41,12 @@ def group_rows(
     context: ScanContext, groups: Sequence[Group] | None, blocks: list[BlockRows]
 ) -> GroupedTable | None:
     """Sorted rows of the groups that have rows, with the columns of the result; ``blocks`` is emptied."""
-    table = concat_tables([block.table for block in blocks], context.output, context.scans[0].uuid)
+    is_sorted = are_sorted([end_rows(context, block) for block in blocks])
+    table = make_output(context, [block.table for block in blocks])
     order = None
-    keys = [table.column(column) for column in context.sort_columns]
-    if keys and not _is_sorted(keys, blocks):
-        order = sort_order(keys, len(table))
+    if context.sort_columns and not is_sorted:
+        order = sort_order([table.column(column) for column in context.sort_columns], len(table))
     blocks.clear()
-    del keys
     bounds = np.array([0, len(table)])
     if groups is not None:
         order, bounds = _order_by_group(context, groups, table, order)
@@ -58,22 +57,32 @@ def group_rows(
         schema, columns = table.schema, table.columns
         del table  # so that each column is released when it has been sorted
         table = pa.Table.from_arrays(take_columns(columns, order), schema=schema)
-    return GroupedTable(fit_widths(table, context.output), bounds)
+    return GroupedTable(table, bounds)
 
 
-def _is_sorted(keys: Sequence[pa.ChunkedArray], blocks: Sequence[BlockRows]) -> bool:
-    """Whether the rows of all blocks are sorted, by the order in partitions and the rows at their ends."""
-    starts, n_rows = [], 0
-    for block in blocks:
-        if block.starts is None:
-            return False
-        starts += [np.array([n_rows]), n_rows + block.starts]
-        n_rows += len(block.table)
-    first = np.concatenate(starts)
-    if len(first) < 2:
-        return True
-    ends = np.unique(np.concatenate([first, first - 1]).clip(0, max(n_rows - 1, 0)))
-    return not n_rows or strictly_increasing([key.take(pa.array(ends)) for key in keys], len(ends))
+def make_output(context: ScanContext, tables: Sequence[pa.Table]) -> pa.Table:
+    """Rows of several tables in the types of the result."""
+    return fit_widths(concat_tables(tables, context.output, context.scans[0].uuid), context.output)
+
+
+def end_rows(context: ScanContext, block: BlockRows) -> pa.Table | None:
+    """Sort columns of the rows where partitions begin and end; None if the rows of one are not sorted."""
+    if block.starts is None:
+        return None
+    keys = block.table.select(context.sort_columns)
+    if not len(keys):
+        return keys
+    ends = np.unique(np.concatenate([[0], block.starts, block.starts - 1, [len(keys) - 1]]))
+    return keys.take(pa.array(ends))
+
+
+def are_sorted(ends: Sequence[pa.Table | None]) -> bool:
+    """Whether rows are sorted and unique, by those where partitions begin and end."""
+    tables = [table for table in ends if table is not None]
+    if len(tables) < len(ends):
+        return False
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    return strictly_increasing(rows.columns, len(rows))
 
 
 def _order_by_group(

@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.io_components.query import frame_conversion
-from kartothek_cube.io_components.query.frame_conversion import frames_of_slices, frames_of_tables
+from kartothek_cube.io_components.query.frame_conversion import (
+    FrameBuilder,
+    frames_of_slices,
+    frames_of_tables,
+)
 
 VALUES = {
     "int": (pa.int32(), [1, 2]),
@@ -53,6 +57,28 @@ def test_frames_of_many_tables(data):
         for a, b in zip(frames, expected, strict=True):
             pd.testing.assert_frame_equal(a, b, check_index_type="exact", check_freq=True)
             assert type(a.index) is pd.RangeIndex
+
+
+@given(st.data())
+def test_a_frame_built_of_many_tables_is_that_of_the_whole(data):
+    kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
+    schema = pa.schema([(f"v{i}", VALUES[kind][0]) for i, kind in enumerate(kinds)])
+    builder, tables = FrameBuilder(schema), []
+    for length in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=6)):
+        values = [
+            st.sampled_from([*VALUES[kind][1], *data.draw(st.sampled_from([[], [None]]))]) for kind in kinds
+        ]
+        columns = [data.draw(st.lists(value, min_size=length, max_size=length)) for value in values]
+        arrays = [pa.array(c, f.type) for f, c in zip(schema, columns, strict=True)]
+        table = pa.table(arrays, schema=schema)
+        if len(builder) and not builder.accepts(table):
+            # nulls among integers: the table so far and the others are converted as a whole
+            pd.testing.assert_frame_equal(to_pandas(builder.to_table()), to_pandas(pa.concat_tables(tables)))
+            return
+        tables.append(table)
+        builder.append(table, expected=data.draw(st.integers(0, 30)))
+    expected = to_pandas(pa.concat_tables(tables))
+    pd.testing.assert_frame_equal(builder.finish(), expected, check_index_type="exact")
 
 
 @pytest.mark.parametrize("other", [{"v": [1.5]}, {"w": [1]}])

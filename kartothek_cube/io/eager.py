@@ -41,7 +41,6 @@ from kartothek_cube.io_components.write.dataset_plan import (
     UpdateDataset,
     WritePartition,
 )
-from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.io_components.write.validation import (
     DatasetInput,
     iter_inputs,
@@ -52,7 +51,7 @@ from kartothek_cube.io_components.write.write_commit import (
     finish_dataset_write,
     write_dataset_job,
 )
-from kartothek_cube.io_components.write.write_plan import WritePlan
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 from kartothek_cube.io_components.write.write_tasks import write_dataset_input, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 

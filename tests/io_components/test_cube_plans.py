@@ -28,8 +28,8 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_overwrite_partitions,
     plan_update,
 )
-from kartothek_cube.io_components.write.table_writer import merge_writes
 from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_plan import merge_writes
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", suppress_index_on=["x"])

@@ -27,7 +27,8 @@ from kartothek_cube.core.schema.file import schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
+from kartothek_cube.io_components.write.table_writer import write_table
+from kartothek_cube.io_components.write.write_plan import WriteSpec
 from tests.support.factories import STORES
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
@@ -119,7 +120,7 @@ def test_each_file_of_a_write_takes_a_few_calls(tmp_path):
     def write(n, i):
         p = np.repeat(np.arange(n), 5)
         rows = pa.table({"x": np.arange(len(p)), "p": p, "v": p * 0.5})
-        context = WriteContext(STORES["local"](tmp_path), f"u{n}{i}", partition_on=("p",), indices=("x",))
+        context = WriteSpec(STORES["local"](tmp_path), f"u{n}{i}", partition_on=("p",), indices=("x",))
         return lambda: write_table(context, rows, threads=1)
 
     write(100, 0)()

@@ -42,7 +42,6 @@ from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
-from kartothek_cube.io_components.write.write_plan import with_write_id
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -133,7 +132,7 @@ class _StoreDataset(StoreDataset):
 def _store(store: _StoreDataset) -> Item:
     plan, bag = with_stores(store, picklable_store).plan(), store.bag
     tasks: list[Any] = bag_partitions(bag, "bag")
-    return answer_as_item(write_dataset_job(with_write_id(plan), tasks, write_parts), [bag])
+    return answer_as_item(write_dataset_job(plan.with_write_id(), tasks, write_parts), [bag])
 
 
 store_bag_as_dataset = facade(

@@ -52,7 +52,7 @@ from kartothek_cube.io_components.write.cube_writes import (
     UpdateCube,
 )
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_plan import RowsOutside, with_write_id
+from kartothek_cube.io_components.write.write_plan import RowsOutside
 from kartothek_cube.io_components.write.write_tasks import write_parts
 
 __all__ = (
@@ -82,7 +82,7 @@ def _write(name: str, write: Callable[P, CubeWrite[Bag]], note: str = "") -> Cal
     def run(write: CubeWrite[Bag]) -> Bag:
         plan, data = with_factories(write).plan(), write.data
         tasks: list[Any] = bag_partitions(data, "data")
-        job = write_job(with_write_id(plan), tasks, write_parts)
+        job = write_job(plan.with_write_id(), tasks, write_parts)
         return answer_as_bag(job, [data])
 
     input_note = (

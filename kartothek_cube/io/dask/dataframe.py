@@ -59,8 +59,7 @@ from kartothek_cube.io_components.read.dataset_read import (
 )
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset, UpdateDataset
-from kartothek_cube.io_components.write.table_writer import Written
-from kartothek_cube.io_components.write.write_plan import WritePlan
+from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -109,7 +108,7 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, partition_on: Sequence[
 def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     """Write each partition in one task, then commit."""
     plan = plan_write(write)
-    rows = _arrange_rows(write, plan.dataset.context.partition_on)
+    rows = _arrange_rows(write, plan.spec.partition_on)
     parts = [] if rows is None else rows.to_delayed()
     tasks = [TaskRef(part.key) for part in parts]
     run = _write_buckets if write.shuffle else _write_partition
@@ -118,7 +117,7 @@ def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
 
 def _write_partition(plan: WritePlan, frame: pd.DataFrame) -> Written:
     """Write the rows; without rows a file of the schema, unless the dataset has partition keys."""
-    is_empty = plan.dataset.context.partition_on and not len(frame)
+    is_empty = plan.spec.partition_on and not len(frame)
     return write_parts(plan, [] if is_empty else [_without_index(frame)])
 
 

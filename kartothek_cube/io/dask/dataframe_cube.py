@@ -55,9 +55,8 @@ from kartothek_cube.io_components.write.cube_writes import (
     RemovePartitions,
     UpdateCube,
 )
-from kartothek_cube.io_components.write.table_writer import Written, merge_writes
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, Written, merge_writes
 from kartothek_cube.io_components.write.write_tasks import prepare, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -105,7 +104,7 @@ def _write_partitions(plan: CubeWritePlan, frames: Frames, function: Callable[..
         parts = frame.to_delayed()
         inputs += parts[:1]
         tasks += [List(name, TaskRef(part.key)) for part in parts]
-    return answer_as_delayed(write_job(with_write_id(plan), tasks, function), inputs)
+    return answer_as_delayed(write_job(plan.with_write_id(), tasks, function), inputs)
 
 
 def _write_partition(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
@@ -161,9 +160,7 @@ def _build(build: _BuildCube) -> Delayed:
     if not build.shuffle:
         return _write_partitions(plan, frames, _write_partition)
     frames = {
-        name: shuffle_by_key(
-            frame, plan.changes[name].context.partition_on, build.bucket_by, build.num_buckets
-        )
+        name: shuffle_by_key(frame, plan.specs[name].partition_on, build.bucket_by, build.num_buckets)
         for name, frame in frames.items()
     }
     return _write_partitions(plan, frames, _write_buckets)

@@ -44,10 +44,9 @@ from kartothek_cube.io_components.write.dataset_plan import (
     UpdateDataset,
     with_scope,
 )
-from kartothek_cube.io_components.write.table_writer import Written
 from kartothek_cube.io_components.write.validation import iter_inputs
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
-from kartothek_cube.io_components.write.write_plan import WritePlan, with_write_id
+from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -90,7 +89,7 @@ def plan_write(write: StoreDataset | UpdateDataset) -> WritePlan:
     write = with_stores(write, picklable_store)
     if isinstance(write, UpdateDataset) and isinstance(write.delete_scope, Delayed):
         write = attrs.evolve(write, delete_scope=None)
-    return with_write_id(write.plan())
+    return write.plan().with_write_id()
 
 
 def _finish_with_scope(plan: WritePlan, results: Iterable[Any]) -> DatasetMetadata:

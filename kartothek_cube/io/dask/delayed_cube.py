@@ -53,7 +53,6 @@ from kartothek_cube.io_components.write.cube_writes import (
 )
 from kartothek_cube.io_components.write.validation import iter_elements
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_plan import with_write_id
 from kartothek_cube.io_components.write.write_tasks import write_part
 
 __all__ = (
@@ -82,7 +81,7 @@ def _write(name: str, write: Callable[P, CubeWrite[Iterable[Delayed]]]) -> Calla
         plan, data = with_factories(write).plan(), write.data
         items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_elements(data)]
         tasks = [TaskRef(item.key) for item in items]
-        return answer_as_delayed(write_job(with_write_id(plan), tasks, write_part), items)
+        return answer_as_delayed(write_job(plan.with_write_id(), tasks, write_part), items)
 
     note = (
         "``data`` are Delayed objects. One task checks and writes each of them, the last one commits "

@@ -30,13 +30,9 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_overwrite_partitions,
     plan_update,
 )
-from kartothek_cube.io_components.write.table_writer import (
-    delete_on_failure,
-    delete_uncommitted,
-    merge_writes,
-)
+from kartothek_cube.io_components.write.table_writer import delete_on_failure, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, merge_writes
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
 if TYPE_CHECKING:
@@ -87,7 +83,7 @@ class WriteTarget:
             return plan_append(cube, self.store, [name], schema_mode=self.options.schema_mode)
         if self.options.overwrites_partitions and name in existing:
             overwrite = plan_overwrite_partitions(cube, self.store, name, self.options.schema_mode)
-            keys = overwrite.dataset.context.partition_on
+            keys = overwrite.spec.partition_on
             if self.options.partition_on not in (None, keys):
                 raise ValueError(
                     f"Format {FORMAT}: dataset {name!r} is partitioned by {', '.join(keys) or 'no column'}; "
@@ -140,9 +136,9 @@ class WriteTarget:
 
 def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
-    (name,) = plan.changes
+    (name,) = plan.specs
     check_types(schema, name)
-    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.changes[name].context.types)
+    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.specs[name].types)
     check_schemas(plan, {name: empty})
     return name
 
@@ -152,9 +148,9 @@ def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
 
 def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Write the rows of a task, which come in any order."""
-    context = plan.changes[name].context
-    tables = rechunk_by_partition(batches, context.partition_on, _ROWS, 4 * _ROWS)
-    rows = (to_storage_types(table, context.types) for table in tables)
+    spec = plan.specs[name]
+    tables = rechunk_by_partition(batches, spec.partition_on, _ROWS, 4 * _ROWS)
+    rows = (to_storage_types(table, spec.types) for table in tables)
     return attempt(partial(write_stream, plan, name, rows))
 
 
@@ -210,7 +206,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     plan = WriteTarget.of(options, overwrite).plan()
     if plan is None:
         return CubeWriter(None, "")
-    return CubeWriter(with_write_id(plan), _check_schema(plan, schema))
+    return CubeWriter(plan.with_write_id(), _check_schema(plan, schema))
 
 
 # -- a stream ------------------------------------------------------------------------------------------------
@@ -262,7 +258,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             _discard(self.sink.store, messages)
 
     def _is_committed(self, query: str, number: int) -> bool:
-        uuid = self.plan.changes[self.name].context.uuid
+        uuid = self.plan.specs[self.name].uuid
         try:
             dataset = DatasetMetadata.load_from_store(uuid, self.sink.store(), load_schema=False)
         except DatasetNotFoundError:
@@ -272,8 +268,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _with_batch(plan: CubeWritePlan, query: str, number: int) -> CubeWritePlan:
-    changes = {name: attrs.evolve(change, batch=(query, number)) for name, change in plan.changes.items()}
-    return attrs.evolve(plan, changes=changes)
+    return plan.evolve_specs(batch=(query, number))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeStreamWriter:

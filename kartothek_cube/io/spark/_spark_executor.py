@@ -33,8 +33,7 @@ from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadTask, run_read
 from kartothek_cube.io_components.write.merge import MergeContext, MergedPartitions, run_merge
-from kartothek_cube.io_components.write.table_writer import Written
-from kartothek_cube.io_components.write.write_plan import WritePlan
+from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_stream
 
 if TYPE_CHECKING:
@@ -297,14 +296,14 @@ def read_block(options: FrameOptions, tasks: Iterable[ReadTask]) -> Iterator[pa.
 def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = None) -> Written:
     """Check, sort, index and write rows of a dataset; with a row limit, they come sorted by cell."""
     name, batches = rows
-    context = plan.changes[name].context
-    tables = rechunk_by_partition(batches, context.partition_on, limit=file_rows)
-    stored = (to_storage_types(table, context.types) for table in tables)
+    spec = plan.specs[name]
+    tables = rechunk_by_partition(batches, spec.partition_on, limit=file_rows)
+    stored = (to_storage_types(table, spec.types) for table in tables)
     return write_stream(plan, name, stored, ordered=file_rows is not None)
 
 
 def merge_rows(context: MergeContext, rows: NamedBatches) -> MergedPartitions:
     """Merge rows with the stored ones, one physical partition after the other."""
-    types = context.plan.dataset.context.types
+    types = context.spec.types
     tables = rechunk_by_partition(rows[1], context.keys)
     return run_merge(context, (to_storage_types(table, types) for table in tables))

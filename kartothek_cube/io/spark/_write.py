@@ -25,7 +25,7 @@ from kartothek_cube.io_components.write.table_writer import (
     delete_uncommitted_attempts,
 )
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WritePlan, with_write_id
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WritePlan
 from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input
 
 if TYPE_CHECKING:
@@ -113,33 +113,32 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     inputs = {name: df for name, df in frames.items() if df is not None}
     for name, df in inputs.items():
         _check_frame(df, name)
-    contexts = {name: plan.changes[name].context for name in frames}
-    check_schemas(plan, {name: _empty_table(df, contexts[name].types) for name, df in inputs.items()})
-    plan = with_write_id(plan)
+    check_schemas(plan, {name: _empty_table(df, plan.specs[name].types) for name, df in inputs.items()})
+    plan = plan.with_write_id()
     rows = []
     for name, df in inputs.items():
         cells = [c for c in plan.cube.dimension_columns if c in df.columns]
-        rows.append((name, _shuffle_by_partition(df, contexts[name].partition_on, cells, file_rows)))
+        rows.append((name, _shuffle_by_partition(df, plan.specs[name].partition_on, cells, file_rows)))
     job = write_job(plan, rows, partial(write_rows, file_rows=file_rows))
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
-    nothing = {name: context.merge(()) for name, context in contexts.items()}
+    nothing = {name: plan.specs[name].merge(()) for name in frames}
     with delete_on_failure(partial(delete_attempts, plan)):
         return execute_on_frames(job, [nothing])
 
 
 def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
-    context = plan.dataset.context
-    _check_frame(df, context.uuid)
-    nothing = check_dataset_input(context, _empty_table(df, context.types))
-    plan = with_write_id(plan)
-    cells = context.sort_by or tuple(df.columns)
-    rows = _shuffle_by_partition(df, context.partition_on, cells, file_rows)
+    spec = plan.spec
+    _check_frame(df, spec.uuid)
+    nothing = check_dataset_input(spec, _empty_table(df, spec.types))
+    plan = plan.with_write_id()
+    cells = spec.sort_by or tuple(df.columns)
+    rows = _shuffle_by_partition(df, spec.partition_on, cells, file_rows)
     run = partial(write_rows, file_rows=file_rows)
-    job = attrs.evolve(write_dataset_job(plan, [(context.uuid, rows)], run), name="write")
+    job = attrs.evolve(write_dataset_job(plan, [(spec.uuid, rows)], run), name="write")
     with delete_on_failure(partial(delete_attempts, plan)):
-        return execute_on_frames(job, [{context.uuid: nothing}])
+        return execute_on_frames(job, [{spec.uuid: nothing}])
 
 
 def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
@@ -147,9 +146,9 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     if not _is_frame(df):
         raise TypeError(_not_a_frame(df))
     _check_frame(df, context.name)
-    types = context.plan.dataset.context.types
+    types = context.spec.types
     check_merge_input(context, _empty_table(df, types))
-    context = attrs.evolve(context, plan=with_write_id(context.plan))
+    context = attrs.evolve(context, plan=context.plan.with_write_id())
     rows = _shuffle_by_partition(df, context.keys)
     # what executors have of a frame are batches
     run: Callable[[MergeContext, Any], MergedPartitions] = merge_rows
@@ -160,8 +159,8 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
 
 def delete_attempts(plan: WritePlan) -> None:
     """Delete the files of a write that no commit refers to, also those of tasks whose results got lost."""
-    for change in plan.changes.values():
-        delete_uncommitted_attempts(change.context)
+    for spec in plan.specs.values():
+        delete_uncommitted_attempts(spec)
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------

@@ -18,32 +18,18 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, group_positions
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.io_components.write.cube_plan import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.merge import (
-    CompactionContext,
-    compaction_context,
-    concat_files,
-    visible_rows,
-)
-from kartothek_cube.io_components.write.table_writer import (
-    WriteResult,
-    delete_on_failure,
-    delete_uncommitted,
-    merge_results,
-    write_table,
-)
-from kartothek_cube.io_components.write.write_commit import commit_change, commit_cube
+from kartothek_cube.io_components.write.cube_plan import partition_scope, plan_existing, removal_conditions
+from kartothek_cube.io_components.write.merge import StoredRows
+from kartothek_cube.io_components.write.table_writer import delete_on_failure, delete_uncommitted, write_table
+from kartothek_cube.io_components.write.write_commit import commit_datasets
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WriteResult, merge_results
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.parquet_reader import read_footer
 
@@ -52,13 +38,10 @@ Summary = dict[str, dict[str, int]]
 
 @attrs.frozen
 class CompactContext:
-    """What all tasks share: the datasets by id, in the order in which they are committed, the seed last."""
+    """What all tasks share: the plan, and how the rows of its datasets are read, by id."""
 
-    datasets: Mapping[str, CompactionContext]
-    cube: Cube
-    store: StoreFactory
-    #: what the history tells of the operation
-    info: OperationInfo = attrs.field(factory=partial(describe_operation, "compact"))
+    plan: CubeWritePlan
+    stored: Mapping[str, StoredRows]
 
 
 @attrs.frozen
@@ -163,13 +146,15 @@ class CompactCube(Generic[StoreT]):
         existing = discover_datasets(cube, store)
         conjunction = removal_conditions(cube, self.conditions, existing)
         names = choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
-        datasets, tasks = {}, list[CompactTask]()
-        for name in cube.commit_order(names):
-            dataset = existing[name]
+        datasets = {name: existing[name] for name in cube.commit_order(names)}
+        plan = plan_existing("compact", cube, store, datasets, None, self.df_serializer)
+        tasks = list[CompactTask]()
+        for name, dataset in datasets.items():
             rows = select_partitions(dataset, partition_scope(conjunction, dataset))
-            datasets[name] = compaction_context(cube, store, dataset, self.df_serializer)
             tasks += _tasks(name, cube, dataset, rows, self.min_files)
-        context = CompactContext(datasets, cube, store_factory(store))
+        context = CompactContext(
+            plan, {name: StoredRows.of(spec, datasets[name]) for name, spec in plan.specs.items()}
+        )
         return Job(
             name="compact_cube",
             description=f"compact cube {cube.uuid_prefix}",
@@ -205,22 +190,22 @@ def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files
 def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     """Write the visible rows of one physical partition as one file."""
     # one per value of further partition keys, where a dataset has such that the cube does not know
-    compaction = context.datasets[task.name]
-    write = compaction.write
-    blobs = open_blobs(write.store)
-    files = PartitionTable(task.labels, {write.table: task.keys}) if task.keys else None
-    files = files or PartitionTable.from_labels(write.uuid, write.table, task.labels)
-    keys = files.files[write.table].to_pylist()
+    stored, spec = context.stored[task.name], context.plan.specs[task.name]
+    blobs = open_blobs(spec.store)
+    files = PartitionTable(task.labels, {spec.table: task.keys}) if task.keys else None
+    files = files or PartitionTable.from_labels(spec.uuid, spec.table, task.labels)
+    keys = files.files[spec.table].to_pylist()
     before = {"files": len(keys), "bytes": sum(_size(blobs, key) for key in keys)}
-    tables = list(read_files(blobs, keys, schema=compaction.schema, mapping=compaction.mapping))
-    rows = visible_rows(compaction, concat_files(compaction, files, tables))
+    tables = stored.read(files)
+    keys_of_cube = [c for c in spec.cube.partition_columns if c in stored.schema.names]
+    rows = stored.select_visible(stored.concat(files, tables), keys_of_cube)
     total = sum(map(len, tables))
-    is_compact = len(rows) == total and _count_partitions(compaction, files) == len(keys)
-    if is_compact and not any(_is_outdated(compaction, blobs, key) for key in keys):
+    is_compact = len(rows) == total and _count_partitions(stored, files) == len(keys)
+    if is_compact and not any(_is_outdated(stored, blobs, key) for key in keys):
         stats = _stats(before, total, before, total)
         return CompactResult(task.name, task.labels, None, stats)
-    written = write_table(write, rows)
-    new = written.partitions().files[write.table].to_pylist()
+    written = write_table(spec, rows)
+    new = written.partitions().files[spec.table].to_pylist()
     after = {"files": len(new), "bytes": sum(_size(blobs, key) for key in new)}
     return CompactResult(task.name, task.labels, written, _stats(before, total, after, len(rows)))
 
@@ -232,16 +217,16 @@ def _size(blobs: BlobStore, key: str) -> int:
     return 0
 
 
-def _is_outdated(compaction: CompactionContext, blobs: BlobStore, key: str) -> bool:
+def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
     """Whether a file was written before a change of the schema that concerns it."""
-    if compaction.mapping is None or not key.endswith(PARQUET_FILE_SUFFIX):
+    if stored.mapping is None or not key.endswith(PARQUET_FILE_SUFFIX):
         return False
     file_schema = read_footer(blobs, key)[0].schema.to_arrow_schema()
     names = set(file_schema.names) - set(index_columns(file_schema))
-    if names != set(compaction.schema.names) - set(compaction.write.partition_on):
+    if names != set(stored.schema.names) - set(stored.spec.partition_on):
         return True
-    types = [(file_schema.field(n).type, compaction.schema.field(n).type) for n in sorted(names)]
-    return any(pa.types.is_integer(stored) and pa.types.is_floating(dtype) for stored, dtype in types)
+    types = [(file_schema.field(n).type, stored.schema.field(n).type) for n in sorted(names)]
+    return any(pa.types.is_integer(old) and pa.types.is_floating(new) for old, new in types)
 
 
 def _stats(
@@ -252,9 +237,9 @@ def _stats(
     return {"partitions": 1, **counts, "rows_before": rows_before, "rows_after": rows_after}
 
 
-def _count_partitions(compaction: CompactionContext, files: PartitionTable) -> int:
+def _count_partitions(stored: StoredRows, files: PartitionTable) -> int:
     """Number of files of a compact physical partition: one per value of the partition keys."""
-    values = files.keys(compaction.write.partition_on, compaction.schema)
+    values = files.keys(stored.spec.partition_on, stored.schema)
     return len(np.unique(group_codes(list(values.values()), len(files))))
 
 
@@ -263,17 +248,16 @@ def _count_partitions(compaction: CompactionContext, files: PartitionTable) -> i
 
 def finish_compact(context: CompactContext, results: Iterable[CompactResult]) -> Summary:
     """Commit what tasks wrote; later appends stay newer than the new files."""
-    by_name: dict[str, list[CompactResult]] = {name: [] for name in context.datasets}
+    plan = context.plan
+    by_name: dict[str, list[CompactResult]] = {name: [] for name in plan.specs}
     for result in results:
         by_name[result.name].append(result)
     rewritten = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
     rewritten = {name: results for name, results in rewritten.items() if results}
-    changes = {name: _change_set(context, name, results) for name, results in rewritten.items()}
+    changes = {name: _change_set(plan, name, results) for name, results in rewritten.items()}
     written = [result.written for results in rewritten.values() for result in results if result.written]
-    with delete_on_failure(partial(delete_uncommitted, context.store, written)):
-        blobs = open_blobs(context.store)
-        steps = {change.uuid: partial(commit_change, blobs, change) for change in changes.values()}
-        commit_cube(context.cube, blobs, steps, context.info)
+    with delete_on_failure(partial(delete_uncommitted, plan.store, written)):
+        commit_datasets(plan, changes, open_blobs(plan.store))
     return CountsByDataset({name: _sums(results) for name, results in sorted(by_name.items())})
 
 
@@ -282,14 +266,14 @@ def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
     return {name: sum(r.stats[name] for r in results) for name in ("partitions", *counts)}
 
 
-def _change_set(context: CompactContext, name: str, results: Sequence[CompactResult]) -> ChangeSet:
+def _change_set(plan: CubeWritePlan, name: str, results: Sequence[CompactResult]) -> ChangeSet:
     written = [result.written for result in results if result.written is not None]
     # at the place of the newest input, the new file stays older than everything committed since
     places = [r.labels[-1] for r, new in zip(results, written, strict=True) for _ in range(len(new.labels))]
-    return merge_results(written).change_set(
+    spec = attrs.evolve(
+        plan.specs[name],
         replaces=pa.array([label for r in results for label in r.labels], pa.string()),
         replaces_at=pa.array(places, pa.string()),
-        partition_keys=context.datasets[name].write.partition_on,
         merge_schema=True,
-        info=context.info,
     )
+    return spec.change_set(merge_results(written), plan.info)

@@ -33,8 +33,6 @@ from kartothek_cube.io_components.write.foreign_tables import (
     open_table,
 )
 from kartothek_cube.io_components.write.table_writer import (
-    WriteContext,
-    WriteResult,
     delete_on_failure,
     delete_uncommitted_attempts,
     index_entries,
@@ -42,7 +40,7 @@ from kartothek_cube.io_components.write.table_writer import (
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id, without_commit_state
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WriteResult
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, prepare, run_write
 
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
@@ -89,9 +87,9 @@ class _AdoptContext:
     link: bool
 
     @property
-    def write(self) -> WriteContext:
+    def write(self) -> CubeWriteSpec:
         """How files of the dataset are written."""
-        return self.plan.dataset.context
+        return self.plan.specs[self.dataset]
 
 
 _Signature: TypeAlias = tuple[int, ...]
@@ -135,11 +133,11 @@ def adopt_job(
     keys = None if partition_on is None else {dataset_id: partition_on}
     plan_new = plan_build if dataset_id == cube.seed_dataset else plan_extend
     plan = plan_new(cube, store, [dataset_id], user, overwrite, keys)
-    plan = with_write_id(attrs.evolve(plan, operation="adopt"))
-    table, files = open_table(source, snapshot, _parse_types(types), plan.dataset.context.types)
+    plan = attrs.evolve(plan, operation="adopt").with_write_id()
+    table, files = open_table(source, snapshot, _parse_types(types), plan.spec.types)
     check_schemas(plan, {dataset_id: table.schema.empty_table()})
     context = _AdoptContext(
-        without_commit_state(plan), dataset_id, table, table.is_immutable if link is None else link
+        plan.without_commit_state(), dataset_id, table, table.is_immutable if link is None else link
     )
     return Job(
         name="adopt_dataset",
@@ -243,18 +241,18 @@ def _signature(path: str | None) -> _Signature:
 
 def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetFile) -> WriteResult | None:
     """Name and index entries of a file that fits as it is; None if its rows have to be written again."""
-    constraints, write = context.plan.constraints(context.dataset), context.write
+    write = context.write
     keys = list(write.partition_on)
     if not _has_stored_form(context.table, file, parquet, keys):
         return None
     names = context.table.schema.names
     indices = write.index_columns(names)
-    cube = constraints.cube
+    cube = write.cube
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
     rows = context.table.read(file, parquet, list(dict.fromkeys([*keys, *order, *indices])))
     if sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
-    rows = prepare_table(constraints, [rows])
+    rows = prepare_table(write, [rows])
     starts, prefixes, rows = split_by_partition(rows, keys)
     if len(starts) > 1:
         return None
@@ -312,7 +310,7 @@ def _finish_adoption(
     plan: CubeWritePlan, dataset_id: str, description: str, results: Iterable[_Adopted]
 ) -> Adoption:
     """Link files, look for cells in several files, and commit; delete all files if that fails."""
-    blobs, write = open_blobs(plan.store), plan.dataset.context
+    blobs, write = open_blobs(plan.store), plan.spec
     # files that a commit refers to stay
     with delete_on_failure(partial(delete_uncommitted_attempts, write)):
         parts = list(results)

@@ -28,7 +28,8 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.table_writer import WriteResult, index_entries_of, merge_results
+from kartothek_cube.io_components.write.table_writer import index_entries_of
+from kartothek_cube.io_components.write.write_plan import WriteResult, merge_results
 
 
 @attrs.frozen

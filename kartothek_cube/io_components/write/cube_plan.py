@@ -41,12 +41,11 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.scan import count_rows
-from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_plan import (
     CallerLine,
     CubeWritePlan,
-    DatasetWritePlan,
+    CubeWriteSpec,
     RowsOutside,
     SchemaMode,
     is_merge_mode,
@@ -142,26 +141,26 @@ def _plan_new(
             f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
         )
     df_serializer = check_cube_serializer(serializer)
-    changes = {}
+    specs = {}
     for name in names:
         keys = _check_partition_on(cube, name, partition_on)
         indexed = set(cube.index_columns)
         if name == cube.seed_dataset:
             indexed |= set(cube.dimension_columns) - set(cube.suppress_index_on)
-        context = WriteContext(
-            store,
-            cube.ktk_dataset_uuid(name),
+        specs[name] = CubeWriteSpec(
+            name=name,
+            cube=cube,
+            foreign=foreign,
+            store=store,
+            uuid=cube.ktk_dataset_uuid(name),
             partition_on=keys,
             serializer=df_serializer,
             types=types,
             optional_indices=tuple(sorted(indexed - set(keys))),
+            mode=WriteMode.REPLACE if overwrite else WriteMode.CREATE,
+            metadata={**kept, **user.get(name, {}), **cube_metadata(cube, name)},
         )
-        changes[name] = DatasetWritePlan(
-            context,
-            WriteMode.REPLACE if overwrite else WriteMode.CREATE,
-            {**kept, **user.get(name, {}), **cube_metadata(cube, name)},
-        )
-    return CubeWritePlan(operation=operation, cube=cube, store=store, changes=changes, foreign=foreign)
+    return CubeWritePlan(operation=operation, cube=cube, store=store, specs=specs)
 
 
 def _check_absent(
@@ -259,7 +258,7 @@ def _payload_owners(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict
     }
 
 
-def _plan_existing(
+def plan_existing(
     operation: str,
     cube: Cube,
     store: StoreInput,
@@ -274,27 +273,28 @@ def _plan_existing(
     """
     user = _check_metadata(metadata, datasets)
     factory, df_serializer = store_factory(store), check_cube_serializer(serializer)
-    changes = {}
-    for name, dataset in sorted(datasets.items()):
-        context = WriteContext(
-            factory,
-            dataset.uuid,
-            dataset.table_name,
-            tuple(dataset.partition_keys or ()),
-            tuple(sorted(dataset.secondary_indices)),
-            df_serializer,
+    foreign = _payload_owners(cube, others or {})
+    specs = {
+        name: CubeWriteSpec(
+            name=name,
+            cube=cube,
+            foreign={column: owner for column, owner in foreign.items() if owner != name},
+            store=factory,
+            uuid=dataset.uuid,
+            table=dataset.table_name,
+            partition_on=tuple(dataset.partition_keys or ()),
+            indices=tuple(sorted(dataset.secondary_indices)),
+            serializer=df_serializer,
             types=_types([dataset]),
             schema=dataset.schema,
             evolving=None if others is None else evolution_metadata(dataset.metadata),
-        )
-        changes[name] = DatasetWritePlan(
-            context,
-            WriteMode.UPDATE,
-            dict(user.get(name, {})),
+            mode=WriteMode.UPDATE,
+            metadata=dict(user.get(name, {})),
             merge_schema=others is not None,
         )
-    foreign = _payload_owners(cube, others or {})
-    return CubeWritePlan(operation=operation, cube=cube, store=factory, changes=changes, foreign=foreign)
+        for name, dataset in sorted(datasets.items())
+    }
+    return CubeWritePlan(operation=operation, cube=cube, store=factory, specs=specs)
 
 
 def _types(datasets: Iterable[DatasetMetadata]) -> dict[str, pa.DataType]:
@@ -323,7 +323,7 @@ def plan_append(
             f"without one, all its files would be read"
         )
     others = existing if is_merge else None
-    plan = _plan_existing("append", cube, store, datasets, metadata, df_serializer, others)
+    plan = plan_existing("append", cube, store, datasets, metadata, df_serializer, others)
     return attrs.evolve(plan, unique_cells=unique_cells)
 
 
@@ -340,8 +340,8 @@ def plan_overwrite_partitions(
             "joined to the new ones. Use update_cube, which names the datasets to remove partitions from"
         )
     labels = existing[name].partition_table.labels
-    change = attrs.evolve(plan.changes[name], overwrites_partitions=True, assumed_labels=labels)
-    return attrs.evolve(plan, operation="update", changes={name: change}, keep_empty=True)
+    plan = plan.evolve_specs(overwrites_partitions=True, assumed_labels=labels)
+    return attrs.evolve(plan, operation="update", keep_empty=True)
 
 
 def plan_merge(
@@ -357,7 +357,7 @@ def plan_merge(
     names = choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
     datasets = {name: existing[name] for name in names}
     user = None if metadata is None else dict.fromkeys(names, metadata)
-    plan = _plan_existing("merge", cube, store, datasets, user, df_serializer)
+    plan = plan_existing("merge", cube, store, datasets, user, df_serializer)
     return attrs.evolve(plan, keep_empty=True, commit_all=True)
 
 
@@ -380,17 +380,17 @@ def _plan_removal(
         conjunction = removal_conditions(cube, conditions, existing)
         _warn_of_full_removal(caller, argument, conditions, conjunction)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
-    plan = _plan_existing(operation, cube, store, datasets, metadata, df_serializer)
-    changes = dict(plan.changes)
+    plan = plan_existing(operation, cube, store, datasets, metadata, df_serializer)
+    specs = dict(plan.specs)
     if conjunction is not None:
-        for name, change in plan.changes.items():
+        for name, spec in plan.specs.items():
             remove_where = partition_scope(conjunction, existing[name])
             selected = select_partitions(existing[name], remove_where)
             labels = existing[name].partition_table.take(selected).labels
-            changes[name] = attrs.evolve(change, remove_where=remove_where, assumed_labels=labels)
+            specs[name] = attrs.evolve(spec, remove_where=remove_where, assumed_labels=labels)
             if names is None and len(labels):
                 _warn_of_other_keys(caller, conjunction, existing[name], selected, store)
-    return attrs.evolve(plan, changes=changes, commit_all=True, caller=caller)
+    return attrs.evolve(plan, specs=specs, commit_all=True, caller=caller)
 
 
 def plan_remove(

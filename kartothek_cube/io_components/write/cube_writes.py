@@ -21,10 +21,9 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_remove,
     plan_update,
 )
-from kartothek_cube.io_components.write.table_writer import Written
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.io_components.write.write_commit import write_cube_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, RowsOutside, SchemaMode
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, RowsOutside, SchemaMode, Written
 from kartothek_cube.serialization import DataFrameSerializer
 
 #: what a façade takes as input

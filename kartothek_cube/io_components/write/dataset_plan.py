@@ -40,12 +40,12 @@ from kartothek_cube.io_components.arguments import (
 )
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg
-from kartothek_cube.io_components.write.table_writer import WriteContext, Written
 from kartothek_cube.io_components.write.validation import DatasetElement, HandlesInput, check_handles, flatten
 from kartothek_cube.io_components.write.write_plan import (
-    DatasetWritePlan,
     SchemaMode,
     WritePlan,
+    WriteSpec,
+    Written,
     is_merge_mode,
 )
 from kartothek_cube.serialization import DataFrameSerializer
@@ -120,31 +120,33 @@ class StoreDataset:
     def plan(self) -> WritePlan:
         """Plan to write a new dataset."""
         uuid = gen_uuid() if self.dataset_uuid is None else self.dataset_uuid
-        plan = _new_plan(
-            self,
-            store_factory(self.store),
-            uuid,
-            self.metadata_version,
-            self.metadata_storage_format,
+        mode = WriteMode.REPLACE if self.overwrite else WriteMode.CREATE
+        spec = _new_spec(
+            self, store_factory(self.store), uuid, mode, self.metadata_version, self.metadata_storage_format
         )
-        if not self.overwrite and DatasetMetadata.exists(uuid, plan.context.store):
+        if not self.overwrite and DatasetMetadata.exists(uuid, spec.store):
             raise DatasetExistsError(uuid)
-        return _plan(attrs.evolve(plan, mode=WriteMode.REPLACE if self.overwrite else WriteMode.CREATE))
+        return _plan(spec)
 
 
-def _plan(change: DatasetWritePlan) -> WritePlan:
-    return WritePlan(store=change.context.store, changes={change.context.uuid: change})
+def _plan(spec: WriteSpec) -> WritePlan:
+    return WritePlan(store=spec.store, specs={spec.uuid: spec})
 
 
 def _columns(name: str, value: Names) -> tuple[str, ...]:
     return tuple(normalize_arg(name, value) or ())
 
 
-def _new_plan(
-    write: StoreDataset | UpdateDataset, store: StoreFactory, uuid: str, version: int, storage_format: str
-) -> DatasetWritePlan:
-    """The part of a plan that does not depend on the stored state."""
-    context = WriteContext(
+def _new_spec(
+    write: StoreDataset | UpdateDataset,
+    store: StoreFactory,
+    uuid: str,
+    mode: WriteMode,
+    version: int,
+    storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+) -> WriteSpec:
+    """The specification as far as it does not depend on the stored state."""
+    spec = WriteSpec(
         store,
         uuid,
         write.table_name,
@@ -152,29 +154,27 @@ def _new_plan(
         _columns("secondary_indices", write.secondary_indices),
         check_serializer(write.df_serializer),
         _columns("sort_partitions_by", write.sort_partitions_by),
+        mode=mode,
+        metadata=user_metadata(write.metadata),
+        merge_metadata=write.metadata_merger,
+        storage_format=storage_format.lower(),
     )
     check_metadata_version(version)
-    check_table_name(context.table)
-    metadata_key_from_uuid(context.uuid, storage_format.lower())
+    check_table_name(spec.table)
+    metadata_key_from_uuid(spec.uuid, spec.storage_format)
     for name in ("partition_on", "indices", "sort_by"):
-        duplicates = extract_duplicates(getattr(context, name))
+        duplicates = extract_duplicates(getattr(spec, name))
         if duplicates:
             raise ValueError(
-                f"Columns are named twice for dataset {context.uuid!r}: {', '.join(sorted(duplicates))}"
+                f"Columns are named twice for dataset {spec.uuid!r}: {', '.join(sorted(duplicates))}"
             )
-    overlap = set(context.partition_on) & set(context.indices)
+    overlap = set(spec.partition_on) & set(spec.indices)
     if overlap:
         raise RuntimeError(
             f"Cannot create a secondary index on partition column(s) {', '.join(sorted(overlap))} of dataset "
-            f"{context.uuid!r}: their values are in the labels of the partitions already"
+            f"{spec.uuid!r}: their values are in the labels of the partitions already"
         )
-    return DatasetWritePlan(
-        context,
-        WriteMode.UPSERT,
-        user_metadata(write.metadata),
-        write.metadata_merger,
-        storage_format=storage_format.lower(),
-    )
+    return spec
 
 
 @attrs.frozen
@@ -253,41 +253,40 @@ class UpdateDataset:
         """Plan to remove and add partitions; a dataset that does not exist is created."""
         is_merge = is_merge_mode(self.schema_mode)
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
-        plan = _new_plan(
+        spec = _new_spec(
             self,
             dataset.store_factory,
             dataset.dataset_uuid,
+            WriteMode.UPSERT,
             self.default_metadata_version,
-            DEFAULT_METADATA_STORAGE_FORMAT,
         )
         try:
             state = dataset.dataset_metadata
         except DatasetNotFoundError:
-            return _plan(plan)
+            return _plan(spec)
         scope = normalize_arg("delete_scope", self.delete_scope) or []
-        remove_where, labels = _plan_removal(state, scope, plan.context.store)
-        change = attrs.evolve(
-            plan,
-            context=_complete_context(plan.context, state, is_merge=is_merge),
+        remove_where, labels = _plan_removal(state, scope, spec.store)
+        spec = attrs.evolve(
+            _complete(spec, state, is_merge=is_merge),
             mode=WriteMode.UPDATE,
             merge_schema=is_merge,
             remove_where=remove_where,
             assumed_labels=None if _is_replace(self.on_conflict) else labels,
         )
-        return _plan(change)
+        return _plan(spec)
 
 
 def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
     """Add a ``delete_scope`` that was not known at planning (a dask Delayed) to an update."""
-    change = plan.dataset
-    if change.mode is not WriteMode.UPDATE:
+    spec = plan.spec
+    if spec.mode is not WriteMode.UPDATE:
         return plan
-    dataset = DatasetMetadata.load_from_store(change.context.uuid, open_blobs(plan.store))
+    dataset = DatasetMetadata.load_from_store(spec.uuid, open_blobs(plan.store))
     scope = normalize_arg("delete_scope", delete_scope) or []
     remove_where, labels = _plan_removal(dataset, scope, plan.store)
     # None: on_conflict="replace"
-    assumed = None if change.assumed_labels is None else labels
-    return _plan(attrs.evolve(change, remove_where=remove_where, assumed_labels=assumed))
+    assumed = None if spec.assumed_labels is None else labels
+    return _plan(attrs.evolve(spec, remove_where=remove_where, assumed_labels=assumed))
 
 
 def _is_replace(on_conflict: OnConflict) -> bool:
@@ -296,19 +295,19 @@ def _is_replace(on_conflict: OnConflict) -> bool:
     return on_conflict == "replace"
 
 
-def _complete_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge: bool) -> WriteContext:
-    """The context with the keys, indices and schema of the stored dataset; given ones have to agree."""
+def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> WriteSpec:
+    """The specification with the keys, indices and schema of the stored dataset; given ones have to agree."""
     table = check_table(dataset, None)
-    if context.table not in (table, SINGLE_TABLE):
-        raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [context.table], [table])}")
-    keys = check_partition_keys(dataset, context.partition_on)
-    indices = _merge_indices(dataset, context.indices, ())
+    if spec.table not in (table, SINGLE_TABLE):
+        raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [spec.table], [table])}")
+    keys = check_partition_keys(dataset, spec.partition_on)
+    indices = _merge_indices(dataset, spec.indices, ())
     schema = dataset.schema
     return attrs.evolve(
-        context,
+        spec,
         table=table,
         # without a name as an argument, input may have it
-        unnamed_table=None if context.table == table else context.table,
+        unnamed_table=None if spec.table == table else spec.table,
         partition_on=keys,
         indices=indices,
         types={} if schema is None else {field.name: field.type for field in schema.internal()},
@@ -390,7 +389,7 @@ class WritePartition:
     secondary_indices: Names = None
     table_name: str = SINGLE_TABLE
 
-    def plan(self) -> WriteContext:
+    def plan(self) -> WriteSpec:
         """Plan to write files of an existing dataset, to be committed later."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
         update = UpdateDataset(
@@ -400,12 +399,12 @@ class WritePartition:
             partition_on=self.partition_on,
             table_name=self.table_name,
         )
-        context = update.plan().dataset.context
+        spec = update.plan().spec
         state = dataset.dataset_metadata
         columns = _columns("secondary_indices", self.secondary_indices)
         # the first partitions of a dataset that was created without any bring its indices along
         new = () if state.explicit_partitions else columns
-        return attrs.evolve(context, indices=_merge_indices(state, columns, new))
+        return attrs.evolve(spec, indices=_merge_indices(state, columns, new))
 
 
 @attrs.frozen
@@ -479,7 +478,7 @@ class CommitDataset(UpdateDataset):
             self, factory=dataset, store=None, dataset_uuid=None, metadata=entries, secondary_indices=None
         )
         plan = update.plan()
-        results = check_handles(plan.dataset.context, handles)
+        results = check_handles(plan.spec, handles)
         # only its check matters here
         columns = _columns("secondary_indices", self.secondary_indices)
         _merge_indices(dataset.dataset_metadata, columns, {c for result in results for c in result.indices})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TypeVar
+from functools import partial, reduce
+from typing import Self, TypeVar
 
 import attrs
 import numpy as np
@@ -16,13 +16,11 @@ from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.arrow.types import Frame, Ints, Mask
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube.consistency import arrow_schema
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable, group_positions, join_components, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import (
@@ -31,21 +29,13 @@ from kartothek_cube.io_components.kernels.sort import (
     sort_rows,
 )
 from kartothek_cube.io_components.kernels.take import take_values
-from kartothek_cube.io_components.runtime import available_cores, store_factory
+from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.scan import concat_tables, read_files
-from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
-from kartothek_cube.io_components.write.table_writer import (
-    WriteContext,
-    Written,
-    delete_on_failure,
-    delete_uncommitted,
-    merge_writes,
-)
+from kartothek_cube.io_components.write.table_writer import delete_on_failure, delete_uncommitted
 from kartothek_cube.io_components.write.validation import prepare_table
 from kartothek_cube.io_components.write.write_commit import finish_write
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, without_commit_state
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
-from kartothek_cube.serialization import DataFrameSerializer
 
 Input = TypeVar("Input")
 
@@ -75,14 +65,19 @@ class MergeContext:
     delete_column: str | None = None
 
     @property
+    def spec(self) -> CubeWriteSpec:
+        """The specification of the dataset."""
+        return next(iter(self.plan.specs.values()))
+
+    @property
     def name(self) -> str:
         """Id of the dataset."""
-        return next(iter(self.plan.changes))
+        return self.spec.name
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Partition columns of the cube that the dataset has: a cell is identified within their values."""
-        stored = self.plan.dataset.context.types
+        stored = self.spec.types
         return tuple(c for c in self.plan.cube.partition_columns if c in stored)
 
 
@@ -145,8 +140,8 @@ class MergeResult:
 
 def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     """Check the columns of the input; of a table without rows, so that nothing has to be computed."""
-    constraints = context.plan.constraints(context.name)
-    stored, names = set(constraints.context.types), set(table.column_names)
+    spec = context.spec
+    stored, names = set(spec.types), set(table.column_names)
     where, flag = f"dataset {context.name!r}", context.delete_column
     if _PARTITION in stored | names:
         raise ValueError(f"Merges reserve the column name {_PARTITION!r}, which {where} has: rename it")
@@ -170,7 +165,7 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
         )
     cube = context.plan.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
-    needed = {*constraints.context.partition_on, *constraints.context.indices, *(keys & stored)}
+    needed = {*spec.partition_on, *spec.indices, *(keys & stored)}
     if needed - names:
         raise ValueError(
             f"Missing columns in the input for {where}: {unknown_names('column', needed - names, names)}. "
@@ -183,7 +178,7 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
     """Rows with all stored columns: those that the input lacks have the default of inserted rows."""
     if context.delete_column is not None:
         rows = rows.drop_columns(context.delete_column)
-    types, names = context.plan.dataset.context.types, set(rows.column_names)
+    types, names = context.spec.types, set(rows.column_names)
     # without a type, so that they do not widen the numbers of stored rows
     missing = {column: pa.nulls(len(rows)) for column in types if column not in names}
     if mapping is not None:
@@ -198,25 +193,19 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
 
 def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartitions:
     """Merge tables of whole physical partitions with the stored rows; no commit."""
-    plan = context.plan
-    write = plan.dataset.context
-    blobs = open_blobs(write.store)
+    spec = context.spec
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
-    state = DatasetMetadata.load_from_store(write.uuid, blobs)
-    compaction = compaction_context(plan.cube, write.store, state, write.serializer)
-    # partitions are merged several at a time, so that the partition is part of what identifies a cell
-    compaction = attrs.evolve(
-        compaction, cell=(_PARTITION, *compaction.cell), order=(_PARTITION, *compaction.cell)
-    )
+    state = DatasetMetadata.load_from_store(spec.uuid, open_blobs(spec.store))
+    stored = StoredRows.of(spec, state)
     folders = partition_folders(state.partition_table, context.keys, state.schema)
     files = _positions_by_value(folders)
     parts = [_nothing()]
     try:
         for table in tables:
-            parts += _merge_table(context, compaction, state.partition_table, files, table)
+            parts += _merge_table(context, stored, state.partition_table, files, table)
     except BaseException:
         # also when the task is cancelled: no commit will ever refer to these files
-        delete_uncommitted(plan.store, [result for part in parts for result in part.written.values()])
+        delete_uncommitted(spec.store, [result for part in parts for result in part.written.values()])
         raise
     return _merge_parts(parts)
 
@@ -229,22 +218,22 @@ def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
 
 def _merge_table(
     context: MergeContext,
-    compaction: CompactionContext,
-    stored: PartitionTable,
+    stored: StoredRows,
+    partitions: PartitionTable,
     files: Mapping[str, Ints],
     table: pa.Table,
 ) -> Iterator[MergedPartitions]:
     """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
     given = {*table.column_names, _PARTITION}
-    table = prepare_table(context.plan.constraints(context.name), [table])
+    table = prepare_table(context.spec, [table])
     flags = np.zeros(len(table), dtype=bool)
     if context.delete_column is not None:
         column = table.column(context.delete_column).cast(pa.bool_())
         flags = pc.fill_null(column, False).to_numpy()
-    rows = _complete(context, table, compaction.mapping)
+    rows = _complete(context, table, stored.mapping)
     # what does not fit the stored schema is refused before it meets stored rows
     prepare(context.plan, {context.name: [rows]}, unique=False)
-    types = context.plan.dataset.context.types
+    types = context.spec.types
     values = {c: rows.column(c).cast(types[c]).combine_chunks() for c in context.keys}
     found, new = [], []
     for folder, positions in _positions_by_value(join_components(values, len(rows))).items():
@@ -252,41 +241,34 @@ def _merge_table(
             found.append((folder, positions))
         else:
             new.append((folder, rows.take(pa.array(positions[~flags[positions]]))))
-    for block in _blocks(context, compaction, stored, files, [folder for folder, _ in found]):
+    for block in _blocks(stored, partitions, files, [folder for folder, _ in found]):
         chosen, found = found[: len(block)], found[len(block) :]
         positions = np.concatenate([own for _, own in chosen])
         part = _number_rows(rows.take(pa.array(positions)), [len(own) for _, own in chosen])
-        yield _merge_block(context, compaction, stored, block, part, given, flags[positions])
+        yield _merge_block(context, stored, block, part, given, flags[positions])
     if new:
         yield _insert_partitions(context, new)
 
 
 @attrs.frozen
-class _Stored:
-    """The files of a physical partition, and their rows."""
+class _Partition:
+    """A physical partition: its files, and their rows."""
 
     folder: str
-    #: in the partition table of the dataset
-    positions: Ints
+    files: PartitionTable
     tables: list[pa.Table]
 
 
 def _blocks(
-    context: MergeContext,
-    compaction: CompactionContext,
-    stored: PartitionTable,
-    files: Mapping[str, Ints],
-    folders: Iterable[str],
-) -> Iterator[list[_Stored]]:
+    stored: StoredRows, partitions: PartitionTable, files: Mapping[str, Ints], folders: Iterable[str]
+) -> Iterator[list[_Partition]]:
     """Read partitions, as many at a time as have some megabytes."""
-    write = compaction.write
-    blobs = open_blobs(write.store)
-    block: list[_Stored] = []
+    block: list[_Partition] = []
     size = 0
     for folder in folders:
-        keys = stored.take(files[folder]).files[write.table].to_pylist()
-        tables = list(read_files(blobs, keys, schema=compaction.schema, mapping=compaction.mapping))
-        block.append(_Stored(folder, files[folder], tables))
+        own = partitions.take(files[folder])
+        tables = stored.read(own)
+        block.append(_Partition(folder, own, tables))
         size += sum(table.nbytes for table in tables)
         if size >= _BLOCK_BYTES:
             yield block
@@ -308,21 +290,21 @@ def _insert_partitions(context: MergeContext, parts: Collection[tuple[str, pa.Ta
 
 def _merge_block(
     context: MergeContext,
-    compaction: CompactionContext,
-    partitions: PartitionTable,
-    block: Sequence[_Stored],
+    source: StoredRows,
+    block: Sequence[_Partition],
     rows: pa.Table,
     given: Collection[str],
     deleted: Mask,
 ) -> MergedPartitions:
     """Merge rows with those of several stored partitions; only those that change are written."""
-    files = partitions.take(np.concatenate([part.positions for part in block]))
-    stored = concat_files(compaction, files, [table for part in block for table in part.tables])
+    files = reduce(PartitionTable.concat, [part.files for part in block])
+    stored = source.concat(files, [table for part in block for table in part.tables])
     counts = [sum(len(table) for table in part.tables) for part in block]
-    stored = visible_rows(compaction, _number_rows(stored, counts))
-    names, schema = stored.column_names, compaction.schema.append(rows.schema.field(_PARTITION))
-    both = concat_tables([stored, rows.select(names)], schema, compaction.write.uuid)
-    codes, _ = combine_keys([encode_ordered(both.column(c)) for c in compaction.cell], len(both))
+    # several partitions at a time, so that the partition is part of what identifies a cell
+    stored = source.select_visible(_number_rows(stored, counts), [_PARTITION])
+    names, schema = stored.column_names, source.schema.append(rows.schema.field(_PARTITION))
+    both = concat_tables([stored, rows.select(names)], schema, source.spec.uuid)
+    codes, _ = combine_keys([encode_ordered(both.column(c)) for c in (_PARTITION, *source.cell)], len(both))
     matches = _find_matches(codes[: len(stored)], codes[len(stored) :])
     matched = matches >= 0
     inserted, updated, removed = ~matched & ~deleted, matched & ~deleted, matched & deleted
@@ -340,15 +322,15 @@ def _merge_block(
     stays = is_changed[of_stored]
     stays[matches[removed]] = False
     # updated rows take the places of stored ones, so that rows stay sorted
-    source = np.arange(len(stored))
-    source[matches[updated]] = added[updated]
-    from_input = np.concatenate([source[stays], added[inserted]])
+    newest = np.arange(len(stored))
+    newest[matches[updated]] = added[updated]
+    from_input = np.concatenate([newest[stays], added[inserted]])
     # columns that the input lacks keep their values
     kept = np.concatenate([np.flatnonzero(stays), added[inserted]])
     names.remove(_PARTITION)
     arrays = [take_values(both.column(c), from_input if c in given else kept, missing=False) for c in names]
     merged = pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(stored.schema.metadata)
-    rewritten = np.repeat(is_changed, [len(part.positions) for part in block])
+    rewritten = np.repeat(is_changed, [len(part.files) for part in block])
     replaces = files.labels.filter(pa.array(rewritten))
     return attrs.evolve(nothing, written=_write(context, merged), replaces=replaces)
 
@@ -395,24 +377,20 @@ def _merge_parts(parts: Iterable[MergedPartitions]) -> MergedPartitions:
 
 def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> MergeResult:
     """Commit what tasks wrote, if no other writer changed the partitions that they read."""
-    plan, name = context.plan, context.name
     merged = _merge_parts(parts)
-    change = plan.changes[name]
     counts = merged.counts.combine_chunks().sort_by("partition")
     requirement = UnchangedPartitions(
         context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
     )
-    change = attrs.evolve(
-        change,
+    plan = context.plan.evolve_specs(
         replaces=merged.replaces,
         requires=(requirement,),
         # without replaced partitions it might be another dataset of that name
         merge_schema=len(merged.replaces) > 0,
     )
-    changed = attrs.evolve(plan, changes={name: change})
     with delete_on_failure(partial(delete_uncommitted, plan.store, merged.written.values())):
-        datasets = finish_write(changed, [merged.written])
-    return MergeResult(datasets[name], counts)
+        datasets = finish_write(plan, [merged.written])
+    return MergeResult(datasets[context.name], counts)
 
 
 def merge_job(
@@ -423,7 +401,7 @@ def merge_job(
     return Job(
         name="merge_cube",
         description=f"merge into cube {cube.uuid_prefix}: {context.name}",
-        context=attrs.evolve(context, plan=without_commit_state(context.plan)),
+        context=attrs.evolve(context, plan=context.plan.without_commit_state()),
         tasks=tasks,
         run=run,
         finish=partial(finish_merge, context),
@@ -440,11 +418,11 @@ def merge_cube_job(
     context: MergeContext, data: Frame
 ) -> Job[MergeContext, pa.Table, MergedPartitions, MergeResult]:
     """Merge a frame, partition by partition."""
-    constraints = context.plan.constraints(context.name)
-    table = as_table(data, constraints.context.types)
+    spec = context.spec
+    table = as_table(data, spec.types)
     check_merge_input(context, table)
     # sorted by cell and checked as a whole, before anything is written
-    rows = prepare_table(constraints, [data])
+    rows = prepare_table(spec, [data])
     prepare(context.plan, {context.name: [_complete(context, rows)]}, unique=False)
     task_rows = max(len(rows) // (_TASKS_PER_CORE * available_cores()), 1)
     tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
@@ -455,54 +433,44 @@ def merge_cube_job(
 
 
 @attrs.frozen
-class CompactionContext:
-    """What all tasks that rewrite partitions of one dataset share."""
+class StoredRows:
+    """How the stored rows of physical partitions of a dataset are read, to be written again."""
 
-    #: how files are written
-    write: WriteContext
+    spec: CubeWriteSpec
     #: types of the columns
     schema: pa.Schema
-    #: columns that identify a cell within a physical partition
-    cell: tuple[str, ...]
-    #: sort order
-    order: tuple[str, ...]
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
+    @classmethod
+    def of(cls, spec: CubeWriteSpec, dataset: DatasetMetadata) -> Self:
+        """Those of the current state of a dataset."""
+        return cls(spec, arrow_schema(dataset), dataset.column_mapping)
 
-def compaction_context(
-    cube: Cube, store: StoreInput, dataset: DatasetMetadata, serializer: DataFrameSerializer | None
-) -> CompactionContext:
-    """The context for the current state of a dataset."""
-    schema = arrow_schema(dataset)
-    cell = tuple(c for c in cube.dimension_columns if c in schema.names)
-    context = WriteContext(
-        store_factory(store),
-        dataset.uuid,
-        dataset.table_name,
-        tuple(dataset.partition_keys),
-        tuple(sorted(dataset.secondary_indices)),
-        check_cube_serializer(serializer),
-    )
-    keys = tuple(c for c in cube.partition_columns if c in schema.names)
-    return CompactionContext(context, schema, cell, (*keys, *cell), dataset.column_mapping)
+    @property
+    def cell(self) -> list[str]:
+        """Columns that identify a cell within a physical partition."""
+        return [c for c in self.spec.cube.dimension_columns if c in self.schema.names]
 
+    def read(self, files: PartitionTable) -> list[pa.Table]:
+        """Rows of each file, without partition keys."""
+        keys = files.files[self.spec.table].to_pylist()
+        blobs = open_blobs(self.spec.store)
+        return list(read_files(blobs, keys, schema=self.schema, mapping=self.mapping))
 
-def concat_files(
-    compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]
-) -> pa.Table:
-    """All rows in the order of commit, with the partition keys as columns."""
-    columns = [c for c in compaction.schema.names if c not in compaction.write.partition_on]
-    stored = pa.schema([compaction.schema.field(c) for c in columns])
-    table = concat_tables([t.select(columns) for t in tables], stored, compaction.write.uuid)
-    owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
-    for column, values in files.keys(compaction.write.partition_on, compaction.schema).items():
-        table = table.append_column(column, values.take(owner))
-    extensions = extension_dtypes(tables[0].schema)
-    return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
+    def concat(self, files: PartitionTable, tables: Sequence[pa.Table]) -> pa.Table:
+        """All rows in the order of commit, with the partition keys as columns."""
+        columns = [c for c in self.schema.names if c not in self.spec.partition_on]
+        stored = pa.schema([self.schema.field(c) for c in columns])
+        table = concat_tables([t.select(columns) for t in tables], stored, self.spec.uuid)
+        owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
+        for column, values in files.keys(self.spec.partition_on, self.schema).items():
+            table = table.append_column(column, values.take(owner))
+        extensions = extension_dtypes(tables[0].schema)
+        return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
 
-
-def visible_rows(compaction: CompactionContext, table: pa.Table) -> pa.Table:
-    """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
-    last = last_rows_mask([table.column(c) for c in compaction.cell], len(table))
-    return sort_rows(table if last is None else table.filter(pa.array(last)), compaction.order)
+    def select_visible(self, table: pa.Table, partition: Sequence[str]) -> pa.Table:
+        """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
+        order = [*partition, *self.cell]
+        last = last_rows_mask([table.column(c) for c in order], len(table))
+        return sort_rows(table if last is None else table.filter(pa.array(last)), order)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple
 
-import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,13 +18,12 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, is_nested, is_text, storage_type, widen
-from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate
+from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.file_keys import data_keys
 from kartothek_cube.core.errors import (
     DatasetNotFoundError,
-    SchemaConflictError,
     UnknownOutcomeError,
     format_count,
     unknown_names,
@@ -34,18 +32,14 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import (
     MAX_FILE_NAME,
     PARQUET_FILE_SUFFIX,
-    SINGLE_TABLE,
     check_column_names,
-    check_table_name,
     metadata_key_from_uuid,
     name_too_long,
 )
 from kartothek_cube.core.partition import PartitionTable, encode_component
-from kartothek_cube.core.schema.evolution import unite_schemas
-from kartothek_cube.core.schema.widths import Widths, column_widths, widest
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
+from kartothek_cube.core.schema.widths import Widths, column_widths
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
@@ -59,6 +53,7 @@ from kartothek_cube.io_components.runtime import (
     progress_add_total,
     progress_advance,
 )
+from kartothek_cube.io_components.write.write_plan import WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 #: limits of the task of a thread
@@ -175,196 +170,33 @@ def _write_other(
     return keys
 
 
-def _check_store(_context: Any, _field: Any, store: StoreFactory) -> None:
-    """Refuse a store whose files the commit would not see; before anything is written."""
-    check_reopens(store)
-
-
-@attrs.frozen
-class WriteContext:
-    """What all tasks that write one dataset share."""
-
-    store: StoreFactory = attrs.field(validator=_check_store)
-    uuid: str
-    table: str = SINGLE_TABLE
-    #: columns whose values split a table into files and are part of their path
-    partition_on: tuple[str, ...] = ()
-    #: columns of which index entries are collected
-    indices: tuple[str, ...] = ()
-    serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
-    #: columns by which each input is sorted before it is split
-    sort_by: tuple[str, ...] = ()
-    #: what the names of the files begin with, if tasks may run more than once
-    write_id: str = ""
-    #: types of the stored columns, which input gets where a read has changed them
-    types: Mapping[str, pa.DataType] = attrs.field(factory=dict, eq=False, repr=False)
-    #: schema of the stored dataset, which input has to fit; None for a new dataset
-    schema: SchemaWrapper | None = attrs.field(default=None, eq=False, repr=False)
-    #: metadata of the stored dataset, if input may have other columns
-    evolving: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
-    #: columns that are indexed as well, if the input of a new dataset of a cube has them
-    optional_indices: tuple[str, ...] = ()
-    #: table of input that names none, where it is another one, which is refused
-    unnamed_table: str | None = None
-
-    def index_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Columns of an input of which index entries are collected ("Indices" in the cube format)."""
-        return (*self.indices, *sorted(set(self.optional_indices).intersection(columns)))
-
-    def of_table(self, name: str | None, indices: Collection[str] = ()) -> WriteContext:
-        """The context of input that names its table and indices; a new dataset has those of its input."""
-        if name is None:
-            name = self.unnamed_table or self.table
-        new_indices = sorted(set(indices) - set(self.indices))
-        if name == self.table and not new_indices:
-            return self
-        if name != self.table and (self.schema is not None or self.table != SINGLE_TABLE):
-            raise RuntimeError(f"Dataset {self.uuid!r}: {unknown_names('table', [name], [self.table])}")
-        if new_indices and self.schema is not None:
-            raise ValueError(
-                f"Incorrect indices in the input for dataset {self.uuid!r}: "
-                f"{unknown_names('index', new_indices, self.indices)}. Use build_dataset_indices"
-            )
-        check_table_name(name)
-        return attrs.evolve(self, table=name, indices=(*self.indices, *new_indices))
-
-    def merge(self, results: Iterable[WriteResult]) -> WriteResult:
-        """The results of several tasks, or of none, as one."""
-        return merge_results([WriteResult(self.uuid, self.table), *results])
-
-    def check_schema(self, table: pa.Table) -> None:
-        """Check that rows fit the schema of the stored dataset, as far as it is known."""
-        if self.schema is not None and len(self.schema):
-            keys = list(self.partition_on)
-            given = make_meta(table, "the input", partition_keys=keys)
-            unite_schemas(self.schema, given, keys, self.evolving, self.uuid, self.table)
-
-
-def _count(labels: pa.StringArray) -> str:
-    return f"<{format_count(len(labels), 'partition')}>"
-
-
-def _names(indices: Mapping[str, IndexUpdate]) -> str:
-    return str(sorted(indices))
-
-
-@attrs.frozen
-class WriteResult:
-    """What a task wrote: small, picklable, and merged with others in any order."""
-
-    uuid: str
-    table: str
-    #: schema of the rows, partition columns included; None if there was no input
-    schema: SchemaWrapper | None = attrs.field(default=None, repr=False)
-    #: the partitions in the order in which they were written
-    labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()), repr=_count)
-    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict, repr=_names)
-    rows: int = 0
-    #: files of the partitions, unless these follow from the labels
-    keys: pa.StringArray | None = attrs.field(default=None, repr=False)
-    #: bits of the columns of numbers in the files
-    widths: Widths = attrs.field(factory=dict, repr=False)
-
-    def partitions(self) -> PartitionTable:
-        """The written partitions."""
-        if self.keys is not None:
-            return PartitionTable(self.labels, {self.table: self.keys})
-        return PartitionTable.from_labels(self.uuid, self.table, self.labels)
-
-    def change_set(self, **updates: Any) -> ChangeSet:
-        """The change that adds what was written."""
-        return ChangeSet(
-            uuid=self.uuid,
-            table=self.table,
-            added=self.partitions(),
-            schema=self.schema,
-            widths=self.widths,
-            indices=dict(self.indices),
-            **updates,
-        )
-
-
-#: what a task wrote, by the ids of the datasets in the plan
-Written: TypeAlias = Mapping[str, WriteResult]
-
-
-def merge_results(results: Iterable[WriteResult]) -> WriteResult:
-    """Merge the results of several tasks."""
-    parts = list(results)
-    # a task without input does not know which table the input of others names
-    first = next((part for part in parts if part.schema is not None), parts[0])
-    if len(parts) == 1:
-        return first
-    check_one_table(first.uuid, {part.table for part in parts if part.schema is not None})
-    schemas = [p.schema for p in parts if p.schema is not None]
-    try:
-        schema = validate_compatible(schemas) if schemas else None
-    except ValueError as exc:
-        raise SchemaConflictError(str(exc), first.uuid, first.table) from exc
-    columns = sorted({column for p in parts for column in p.indices})
-    return WriteResult(
-        uuid=first.uuid,
-        table=first.table,
-        schema=schema,
-        labels=pa.concat_arrays([p.labels for p in parts]),
-        indices={c: IndexUpdate.merge([p.indices[c] for p in parts if c in p.indices]) for c in columns},
-        rows=sum(p.rows for p in parts),
-        keys=_merge_keys(parts),
-        widths=widest([p.widths for p in parts]),
-    )
-
-
-def check_one_table(uuid: str, tables: Collection[str]) -> None:
-    """Raise ValueError for input of several tables."""
-    if len(tables) > 1:
-        raise ValueError(
-            f"The input for dataset {uuid!r} has several tables: {', '.join(sorted(tables))}. "
-            "A dataset has one table: join the frames, or store a dataset for each table"
-        )
-
-
-def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
-    if all(part.keys is None for part in parts):
-        return None
-    return pa.concat_arrays([part.partitions().files[part.table] for part in parts])
-
-
-def merge_writes(parts: Iterable[Written]) -> Written:
-    """Results of many tasks as one; associative."""
-    by_name: dict[str, list[WriteResult]] = {}
-    for part in parts:
-        for name, result in part.items():
-            by_name.setdefault(name, []).append(result)
-    return {name: merge_results(results) for name, results in sorted(by_name.items())}
-
-
-def write_table(context: WriteContext, table: pa.Table, *, threads: int | None = None) -> WriteResult:
+def write_table(spec: WriteSpec, table: pa.Table, *, threads: int | None = None) -> WriteResult:
     """Write one input table as data files, without a commit."""
-    origin = f"{context.uuid}/{context.table}"
-    schema = make_meta(table, origin=origin, partition_keys=list(context.partition_on))
-    check_input(context, table)
-    if context.partition_on and not len(table):
-        return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
-    name = context.write_id + gen_uuid()[len(context.write_id) :]
-    starts, prefixes, table = split_by_partition(table, context.partition_on)
+    origin = f"{spec.uuid}/{spec.table}"
+    schema = make_meta(table, origin=origin, partition_keys=list(spec.partition_on))
+    check_input(spec, table)
+    if spec.partition_on and not len(table):
+        return WriteResult(spec.uuid, spec.table, schema, indices=_no_entries(spec, schema))
+    name = spec.write_id + gen_uuid()[len(spec.write_id) :]
+    starts, prefixes, table = split_by_partition(table, spec.partition_on)
     labels = pc.binary_join_element_wise(prefixes, name, "")
     indices = {
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
-        for column in context.index_columns(table.column_names)
+        for column in spec.index_columns(table.column_names)
     }
-    rows = table.drop_columns(list(context.partition_on))
-    derived = PartitionTable.from_labels(context.uuid, context.table, labels).files[context.table]
-    keys = write_files(open_blobs(context.store), context.serializer, rows, starts, derived, threads)
+    rows = table.drop_columns(list(spec.partition_on))
+    derived = PartitionTable.from_labels(spec.uuid, spec.table, labels).files[spec.table]
+    keys = write_files(open_blobs(spec.store), spec.serializer, rows, starts, derived, threads)
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
     own = None if keys.equals(derived) else keys
-    widths = _widths_of_rows(context, rows)
-    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), own, widths)
+    widths = _widths_of_rows(spec, rows)
+    return WriteResult(spec.uuid, spec.table, schema, labels, indices, len(table), own, widths)
 
 
-def _widths_of_rows(context: WriteContext, rows: pa.Table) -> Widths:
+def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> Widths:
     """Bits of the columns of numbers in the files of a table."""
     # files of other formats have no types: they are read with those of the schema
-    file_type = storage_type if isinstance(context.serializer, ParquetSerializer) else widen
+    file_type = storage_type if isinstance(spec.serializer, ParquetSerializer) else widen
     # nulls that got the type of the schema fit into every width
     named = [f for f in rows.schema if not _is_wide_null(f.type, rows.column(f.name))]
     return column_widths(pa.schema([(f.name, file_type(f.type)) for f in named]))
@@ -374,22 +206,22 @@ def _is_wide_null(dtype: pa.DataType, column: pa.ChunkedArray) -> bool:
     return bool(column.null_count == len(column) and dtype.equals(widen(dtype)))
 
 
-def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
+def _no_entries(spec: WriteSpec, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
     """Empty index entries of a table without rows: with them a new dataset gets its indices."""
-    types = {column: schema.field(column).type for column in context.index_columns(schema.names)}
+    types = {column: schema.field(column).type for column in spec.index_columns(schema.names)}
     return {
         column: IndexUpdate.empty(dtype) for column, dtype in types.items() if not pa.types.is_null(dtype)
     }
 
 
-def check_file_names(context: WriteContext, table: pa.Table) -> None:
+def check_file_names(spec: WriteSpec, table: pa.Table) -> None:
     """Raise ValueError if a name is too long for a file or directory, before anything is written."""
-    if not open_blobs(context.store).is_local:
+    if not open_blobs(spec.store).is_local:
         return
     # headers are written to temporary files with longer names
-    names = [f"{'':37}{metadata_key_from_uuid(context.uuid)}"]
-    names += map(quote, context.index_columns(table.column_names))
-    for column in context.partition_on:
+    names = [f"{'':37}{metadata_key_from_uuid(spec.uuid)}"]
+    names += map(quote, spec.index_columns(table.column_names))
+    for column in spec.partition_on:
         values, prefix = table.column(column), f"{quote(column)}="
         names.append(prefix)
         if is_text(values.type) or pa.types.is_binary(values.type):
@@ -401,56 +233,56 @@ def check_file_names(context: WriteContext, table: pa.Table) -> None:
             raise name_too_long(name.strip())
 
 
-def check_input(context: WriteContext, table: pa.Table) -> None:
+def check_input(spec: WriteSpec, table: pa.Table) -> None:
     """Check that a table can be written; without rows, its columns only."""
     names = set(table.column_names)
     check_column_names(table.column_names)
-    missing = set(context.partition_on) - names
+    missing = set(spec.partition_on) - names
     if missing:
         raise ValueError(
-            f"Partition column(s) missing in the input for dataset {context.uuid}: "
+            f"Partition column(s) missing in the input for dataset {spec.uuid}: "
             + unknown_names("column", missing, names)
         )
-    if context.partition_on and names == set(context.partition_on):
+    if spec.partition_on and names == set(spec.partition_on):
         raise ValueError(
-            f"No data left to save outside partition columns for dataset {context.uuid}: "
-            f"the input has only {', '.join(context.partition_on)}"
+            f"No data left to save outside partition columns for dataset {spec.uuid}: "
+            f"the input has only {', '.join(spec.partition_on)}"
         )
-    overlap = set(context.partition_on) & set(context.indices)
+    overlap = set(spec.partition_on) & set(spec.indices)
     if overlap:
         raise RuntimeError(
             f"Trying to create non-unique index on partition column(s): {', '.join(sorted(overlap))}"
         )
-    unindexable = set(context.indices) - names
+    unindexable = set(spec.indices) - names
     if unindexable:
         raise RuntimeError(
-            f"Column(s) to index missing in the input for dataset {context.uuid}: "
+            f"Column(s) to index missing in the input for dataset {spec.uuid}: "
             + unknown_names("column", unindexable, names)
         )
-    _check_ordered(context, table.schema)
-    check_file_names(context, table)
-    for column in context.partition_on:
+    _check_ordered(spec, table.schema)
+    check_file_names(spec, table)
+    for column in spec.partition_on:
         nulls = count_nulls(table.column(column))
         if nulls:
             raise ValueError(
-                f"Partition column {column} of dataset {context.uuid} holds null: "
+                f"Partition column {column} of dataset {spec.uuid} holds null: "
                 f"{nulls:,} of {format_count(len(table), 'row')} would be lost. "
                 "Fill or drop them before writing"
             )
 
 
-def _check_ordered(context: WriteContext, schema: pa.Schema) -> None:
+def _check_ordered(spec: WriteSpec, schema: pa.Schema) -> None:
     uses = {
-        "partition": context.partition_on,
-        "index": context.index_columns(schema.names),
-        "sort": context.sort_by,
+        "partition": spec.partition_on,
+        "index": spec.index_columns(schema.names),
+        "sort": spec.sort_by,
     }
     for use, columns in uses.items():
         for column in set(columns).intersection(schema.names):
             dtype = schema.field(column).type
             if is_nested(dtype):
                 raise NotImplementedError(
-                    f"Cannot {use} dataset {context.uuid} by column {column} of type {dtype}: "
+                    f"Cannot {use} dataset {spec.uuid} by column {column} of type {dtype}: "
                     "nested values have no order"
                 )
 
@@ -578,15 +410,13 @@ def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> Non
             blobs.delete([key for key in keys if key not in tracked])
 
 
-def delete_uncommitted_attempts(context: WriteContext) -> None:
+def delete_uncommitted_attempts(spec: WriteSpec) -> None:
     """Delete the files of all attempts of a write, except for those that did reach the dataset."""
-    blobs = open_blobs(context.store)
-    folder = f"{context.uuid}/{context.table}/"
-    keys = [
-        blob.key for blob in blobs.list(folder) if blob.key.rpartition("/")[2].startswith(context.write_id)
-    ]
-    if keys and context.write_id:
-        tracked = _list_tracked(blobs, context.uuid)
+    blobs = open_blobs(spec.store)
+    folder = f"{spec.uuid}/{spec.table}/"
+    keys = [blob.key for blob in blobs.list(folder) if blob.key.rpartition("/")[2].startswith(spec.write_id)]
+    if keys and spec.write_id:
+        tracked = _list_tracked(blobs, spec.uuid)
         blobs.delete([key for key in keys if key not in tracked])
 
 

@@ -25,8 +25,13 @@ from kartothek_cube.io_components.kernels.sort import (
     strictly_increasing,
 )
 from kartothek_cube.io_components.read.pandas_index import as_table_with_index
-from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult, check_one_table
-from kartothek_cube.io_components.write.write_plan import CallerLine, DatasetConstraints
+from kartothek_cube.io_components.write.write_plan import (
+    CallerLine,
+    CubeWriteSpec,
+    WriteResult,
+    WriteSpec,
+    check_one_table,
+)
 
 CubeElement: TypeAlias = Frame | Mapping[str, Frame | None] | None
 """Frame of the seed, or a dict of dataset id to frame."""
@@ -93,46 +98,46 @@ def _not_a_frame(obj: Any) -> str:
     )
 
 
-def prepare_table(constraints: DatasetConstraints, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
+def prepare_table(spec: CubeWriteSpec, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
     """Merge, check and sort the frames of a dataset."""
-    tables = [_check_table(constraints, frame) for frame in frames]
+    tables = [_check_table(spec, frame) for frame in frames]
     nonempty = [t for t in tables if len(t)] or tables[:1]
-    table = _concat(constraints, nonempty)
-    _check_keys(constraints, table)
-    table = sort_rows(table, _key_columns(constraints, table))
+    table = _concat(spec, nonempty)
+    _check_keys(spec, table)
+    table = sort_rows(table, _key_columns(spec, table))
     if unique:
-        check_unique(constraints, table)
+        check_unique(spec, table)
     return table
 
 
-def _check_table(constraints: DatasetConstraints, frame: Any) -> pa.Table:
+def _check_table(spec: CubeWriteSpec, frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
         names = [_text(c) for c in frame.columns]
         duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
         if duplicates:
-            raise ValueError(f"Duplicate columns in dataset {constraints.name!r}: {', '.join(duplicates)}")
-        _check_index(constraints, frame, names)
+            raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
+        _check_index(spec, frame, names)
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
-    table = as_table(frame, constraints.context.types)
-    _check_columns(constraints, table.column_names)
+    table = as_table(frame, spec.types)
+    _check_columns(spec, table.column_names)
     return table
 
 
-def _check_index(constraints: DatasetConstraints, frame: pd.DataFrame, names: Sequence[str]) -> None:
+def _check_index(spec: CubeWriteSpec, frame: pd.DataFrame, names: Sequence[str]) -> None:
     """Refuse a frame that has columns of the cube in its index, which is not stored."""
-    cube = constraints.cube
+    cube = spec.cube
     columns = {
         *cube.dimension_columns,
         *cube.partition_columns,
         *cube.index_columns,
-        *constraints.context.partition_on,
-        *constraints.context.types,
+        *spec.partition_on,
+        *spec.types,
     } - set(names)
     dropped = [_text(name) for name in frame.index.names if name is not None and _text(name) in columns]
     if dropped:
         raise ValueError(
-            f"Dataset {constraints.name!r}: {', '.join(dropped)} of the cube "
+            f"Dataset {spec.name!r}: {', '.join(dropped)} of the cube "
             f"{'is' if len(dropped) == 1 else 'are'} in the index of the DataFrame, which is not stored; "
             "call reset_index()"
         )
@@ -142,122 +147,115 @@ def _text(name: Any) -> str:
     return name.decode("utf8") if isinstance(name, bytes) else str(name)
 
 
-def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> None:
-    cube, columns = constraints.cube, set(names)
+def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
+    cube, columns = spec.cube, set(names)
     check_column_names(names)
-    where = f"dataset {constraints.name!r}"
+    where = f"dataset {spec.name!r}"
     if len(columns) < len(names):
         duplicates = sorted({c for c in names if list(names).count(c) > 1})
         raise ValueError(f"Duplicate columns in {where}: {', '.join(duplicates)}")
     dimensions = set(cube.dimension_columns)
-    if constraints.is_seed and dimensions - columns:
+    if spec.is_seed and dimensions - columns:
         raise ValueError(
-            f"Missing dimension columns in seed data (dataset {constraints.name!r}): "
+            f"Missing dimension columns in seed data (dataset {spec.name!r}): "
             + unknown_names("column", dimensions - columns, columns)
         )
     if not dimensions & columns:
         raise ValueError(
-            f"Dataset {constraints.name!r} must have at least one of the following dimension columns: "
+            f"Dataset {spec.name!r} must have at least one of the following dimension columns: "
             f"{', '.join(sorted(dimensions))}"
         )
-    missing = set(constraints.context.partition_on) - columns
+    missing = set(spec.partition_on) - columns
     if missing:
         raise ValueError(
             f"Missing partition columns in {where}: " + unknown_names("column", missing, columns)
         )
-    unspecified = (set(cube.partition_columns) & columns) - set(constraints.context.partition_on)
+    unspecified = (set(cube.partition_columns) & columns) - set(spec.partition_on)
     if unspecified:
         raise ValueError(
             f"Unspecified but provided partition columns in {where}: {', '.join(sorted(unspecified))}. "
             "Name them in partition_on or drop them"
         )
-    if constraints.context.evolving is not None:
-        _check_merge(constraints, columns, constraints.context.types)
-    clashes = {
-        c: constraints.foreign[c]
-        for c in sorted(get_payload_subset(columns, cube))
-        if c in constraints.foreign
-    }
+    if spec.evolving is not None:
+        _check_merge(spec, columns, spec.types)
+    clashes = {c: spec.foreign[c] for c in sorted(get_payload_subset(columns, cube)) if c in spec.foreign}
     if clashes:
         text = ", ".join(f"{column} (in {owner})" for column, owner in clashes.items())
         raise ValueError(f"Payload written in {where} is already present in cube: {text}")
 
 
-def _check_merge(constraints: DatasetConstraints, columns: Collection[str], stored: Collection[str]) -> None:
+def _check_merge(spec: CubeWriteSpec, columns: Collection[str], stored: Collection[str]) -> None:
     """Refuse input that lacks a key or an indexed column of the stored dataset, or would add one."""
-    cube = constraints.cube
+    cube = spec.cube
     keys = {
         *cube.dimension_columns,
         *cube.partition_columns,
         *cube.index_columns,
-        *(constraints.context.indices),
+        *(spec.indices),
     }
     missing = (keys & set(stored)) - set(columns)
     if missing:
         raise ValueError(
-            f"Missing columns in dataset {constraints.name!r}: {unknown_names('column', missing, columns)}. "
+            f"Missing columns in dataset {spec.name!r}: {unknown_names('column', missing, columns)}. "
             "schema_mode='merge' may leave out payload without an index only"
         )
     new = (keys & set(columns)) - set(stored)
     if new:
         raise ValueError(
-            f"Dataset {constraints.name!r} has no column {', '.join(sorted(new))}, and its rows would "
+            f"Dataset {spec.name!r} has no column {', '.join(sorted(new))}, and its rows would "
             "have null there: schema_mode='merge' adds no dimension, partition or index columns"
         )
 
 
-def _concat(constraints: DatasetConstraints, tables: Sequence[pa.Table]) -> pa.Table:
+def _concat(spec: CubeWriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
     first = tables[0]
     for other in tables[1:]:
         if set(other.column_names) != set(first.column_names):
             differ = sorted(set(other.column_names) ^ set(first.column_names))
             raise ValueError(
-                f"Frames of dataset {constraints.name!r} have different columns: {', '.join(differ)} only in "
-                "some"
+                f"Frames of dataset {spec.name!r} have different columns: {', '.join(differ)} only in some"
             )
     if len(tables) == 1:
         return first
     try:
         return pa.concat_tables([t.select(first.column_names) for t in tables], promote_options="permissive")
     except pa.ArrowException as exc:
-        raise ValueError(
-            f"Frames of dataset {constraints.name!r} have columns of different types: {exc}"
-        ) from exc
+        raise ValueError(f"Frames of dataset {spec.name!r} have columns of different types: {exc}") from exc
 
 
-def _check_keys(constraints: DatasetConstraints, table: pa.Table) -> None:
+def _check_keys(spec: CubeWriteSpec, table: pa.Table) -> None:
     """Refuse nulls and nested values in partition, dimension and index columns."""
     kinds = {
-        "partition": constraints.context.partition_on,
-        "dimension": constraints.cube.dimension_columns,
-        "index": constraints.cube.index_columns,
+        "partition": spec.partition_on,
+        "dimension": spec.cube.dimension_columns,
+        "index": spec.cube.index_columns,
     }
     for kind, columns in kinds.items():
         for column in sorted(set(columns) & set(table.column_names)):
             values = table.column(column)
             if is_nested(values.type):
                 raise TypeError(
-                    f'The {kind} column "{column}" of dataset "{constraints.name}" has the nested type '
+                    f'The {kind} column "{column}" of dataset "{spec.name}" has the nested type '
                     f"{values.type}. "
                     f"A {kind} column holds single values"
                 )
             nulls = count_nulls(values)
             if nulls:
                 raise ValueError(
-                    f'Found NULL-values in {kind} column "{column}" of dataset "{constraints.name}" '
+                    f'Found NULL-values in {kind} column "{column}" of dataset "{spec.name}" '
                     f"({nulls:,} of {format_count(len(table), 'row')}). Fill or drop them before writing"
                 )
 
 
-def _key_columns(constraints: DatasetConstraints, table: pa.Table) -> list[str]:
-    cube = constraints.cube
+def _key_columns(spec: CubeWriteSpec, table: pa.Table) -> list[str]:
+    cube = spec.cube
     names = set(table.column_names)
     return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
 
 
-def check_unique(constraints: DatasetConstraints, table: pa.Table) -> None:
+def check_unique(spec: CubeWriteSpec, table: pa.Table) -> None:
     """Raise DuplicateCellsError if a cell occurs twice."""
-    keys = _key_columns(constraints, table)
+    keys = _key_columns(spec, table)
     columns = [table.column(c) for c in keys]
     if strictly_increasing(columns, len(table)):
         return
@@ -267,10 +265,10 @@ def check_unique(constraints: DatasetConstraints, table: pa.Table) -> None:
         return
     code = codes[int(np.flatnonzero(~last)[0])]
     rows = table.take(pa.array(np.flatnonzero(codes == code)))
-    raise _duplicates(constraints, rows, keys)
+    raise _duplicates(spec, rows, keys)
 
 
-def _duplicates(constraints: DatasetConstraints, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
+def _duplicates(spec: CubeWriteSpec, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
     """Say which cell occurs more than once, and how its rows differ."""
     first = rows.slice(0, 10)
     frame = to_pandas(first)
@@ -280,7 +278,7 @@ def _duplicates(constraints: DatasetConstraints, rows: pa.Table, keys: Sequence[
     shown = [frame[same].iloc[0].to_string()] if same else []
     shown += [frame[differ].to_string()] if differ else []
     return DuplicateCellsError(
-        constraints.name,
+        spec.name,
         {c: rows.column(c)[0].as_py() for c in keys},
         same,
         differ,
@@ -332,8 +330,8 @@ def flatten(data: Any) -> Iterator[Any]:
         yield data
 
 
-def iter_tables(context: WriteContext, data: Any) -> Iterator[tuple[WriteContext, Any]]:
-    """Iterate over tables in one input of a dataset, also written ones, each with its context."""
+def iter_tables(spec: WriteSpec, data: Any) -> Iterator[tuple[WriteSpec, Any]]:
+    """Iterate over tables in one input of a dataset, also written ones, each with its spec."""
     for item in flatten(data):
         if isinstance(item, Mapping) or _is_named(item):
             CallerLine.find().warn(
@@ -341,9 +339,9 @@ def iter_tables(context: WriteContext, data: Any) -> Iterator[tuple[WriteContext
                 "names as table_name and secondary_indices. The label is not used: names of files are unique",
                 DeprecationWarning,
             )
-            yield from _named_tables(context, item)
+            yield from _named_tables(spec, item)
         elif item is not None:
-            yield context if isinstance(item, WriteResult) else context.of_table(None), item
+            yield spec if isinstance(item, WriteResult) else spec.of_table(None), item
 
 
 def _is_named(item: Any) -> bool:
@@ -351,7 +349,7 @@ def _is_named(item: Any) -> bool:
     return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
 
 
-def _named_tables(context: WriteContext, item: Any) -> Iterator[tuple[WriteContext, Any]]:
+def _named_tables(spec: WriteSpec, item: Any) -> Iterator[tuple[WriteSpec, Any]]:
     """Iterate over the frames of a partition as kartothek 5.3 describes it."""
     tables, indices = [item] if isinstance(item, tuple) else item, ()
     if isinstance(item, Mapping) and "data" in item and not is_frame(item["data"]):
@@ -360,10 +358,10 @@ def _named_tables(context: WriteContext, item: Any) -> Iterator[tuple[WriteConte
     pairs = list(tables.items() if isinstance(tables, Mapping) else tables)
     if not all(map(_is_named, pairs)):
         raise ValueError('The data of a partition is a dict, {"table": frame}, or a list of pairs of these')
-    check_one_table(context.uuid, {name for name, _ in pairs})
+    check_one_table(spec.uuid, {name for name, _ in pairs})
     for name, frame in pairs:
         if frame is not None:
-            yield context.of_table(name, indices), frame
+            yield spec.of_table(name, indices), frame
 
 
 def as_input(item: Any, keep_index: bool = False, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
@@ -379,24 +377,24 @@ def as_input(item: Any, keep_index: bool = False, types: Mapping[str, pa.DataTyp
     return as_table(item, types)
 
 
-def check_handles(context: WriteContext, handles: Iterable[Any]) -> list[WriteResult]:
+def check_handles(spec: WriteSpec, handles: Iterable[Any]) -> list[WriteResult]:
     """Check that all handles are results of `write_single_partition` for this dataset."""
     results = []
     for handle in handles:
         if not isinstance(handle, WriteResult) or handle.schema is None:
             raise ValueError(
-                f"Cannot commit {type(handle).__name__} to dataset {context.uuid!r}: it has no information "
+                f"Cannot commit {type(handle).__name__} to dataset {spec.uuid!r}: it has no information "
                 "about files. Pass what write_single_partition returned"
             )
-        check_result_target(context, handle)
+        check_result_target(spec, handle)
         results.append(handle)
     return results
 
 
-def check_result_target(context: WriteContext, result: WriteResult) -> None:
+def check_result_target(spec: WriteSpec, result: WriteResult) -> None:
     """Check that partitions were written for the dataset to which they are added."""
-    if (result.uuid, result.table) != (context.uuid, context.table):
+    if (result.uuid, result.table) != (spec.uuid, spec.table):
         raise RuntimeError(
             f"Partitions written for table {result.table!r} of dataset {result.uuid!r} cannot be committed "
-            f"to table {context.table!r} of dataset {context.uuid!r}"
+            f"to table {spec.table!r} of dataset {spec.uuid!r}"
         )

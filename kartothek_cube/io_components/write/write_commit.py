@@ -46,19 +46,18 @@ from kartothek_cube.io_components.utils import extract_duplicates
 from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset
 from kartothek_cube.io_components.write.kept_values import ValuesKept
 from kartothek_cube.io_components.write.table_writer import (
-    WriteResult,
-    Written,
     check_same_store,
     delete_uncommitted,
     index_entries_of,
-    merge_writes,
 )
 from kartothek_cube.io_components.write.validation import SchemaInput
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
-    DatasetWritePlan,
     WritePlan,
-    without_commit_state,
+    WriteResult,
+    WriteSpec,
+    Written,
+    merge_writes,
 )
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 
@@ -77,7 +76,7 @@ def write_job(
     return Job(
         name=plan.job_name,
         description=plan.description,
-        context=without_commit_state(plan),
+        context=plan.without_commit_state(),
         tasks=tasks,
         run=run,
         finish=partial(finish_write, plan),
@@ -108,7 +107,7 @@ def write_cube_job(
 
 def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table | None]) -> Written:
     name, table = item
-    return {name: plan.changes[name].context.merge(())} if table is None else run_write(plan, {name: table})
+    return {name: plan.specs[name].merge(())} if table is None else run_write(plan, {name: table})
 
 
 @attrs.frozen
@@ -170,7 +169,7 @@ class CreateHeader(StoreDataset):
 def create_header(create: CreateHeader) -> DatasetMetadata:
     """Create a dataset whose header lists no partitions; they are found by a listing of the store."""
     plan, dataset_uuid = create.plan(), create.dataset_uuid
-    partition_on = plan.dataset.context.partition_on
+    partition_on = plan.spec.partition_on
     wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
     missing = set(partition_on) - set(wrapped.names)
     if missing:
@@ -178,7 +177,7 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
             f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
             + unknown_names("column", missing, wrapped.names)
         )
-    change = plan.dataset.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
+    change = plan.spec.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
     dataset, _ = commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
     return dataset
 
@@ -217,9 +216,9 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
         }
         others = _check_cube_write(plan, results, changes, blobs)
     else:
-        _check_dataset_write(plan.dataset, results)
+        _check_dataset_write(plan.spec, results)
     try:
-        written = _commit_datasets(plan, changes, blobs)
+        written = commit_datasets(plan, changes, blobs)
     except ConcurrentWriteError as error:
         check_same_store(plan.store, error.dataset_uuid)
         raise
@@ -242,13 +241,13 @@ def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
     prepare(plan, {name: [table] for name, table in tables.items()})
     results = {}
     for name, table in tables.items():
-        context = plan.changes[name].context
-        origin, keys = f"{context.uuid}/{context.table}", list(context.partition_on)
+        spec = plan.specs[name]
+        origin, keys = f"{spec.uuid}/{spec.table}", list(spec.partition_on)
         schema = make_meta(as_table(table), origin, partition_keys=keys)
         names = set(schema.names)
-        indices = [column for column in context.index_columns(schema.names) if column in names]
+        indices = [column for column in spec.index_columns(schema.names) if column in names]
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
-        results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
+        results[name] = WriteResult(spec.uuid, spec.table, schema, indices=entries)
     existing = discover_datasets_unchecked(plan.cube.uuid_prefix, open_blobs(plan.store))
     _check_outcome(attrs.evolve(plan, keep_empty=True), _change_sets(plan, results), existing)
 
@@ -285,12 +284,12 @@ def _check_outcome(
 
 def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
     changes = {}
-    for name, change in plan.changes.items():
+    for name, spec in plan.specs.items():
         if name in results or plan.commit_all:
-            result = results.get(name) or change.context.merge(())
-            if result.schema is None and change.mode is not WriteMode.UPDATE:
+            result = results.get(name) or spec.merge(())
+            if result.schema is None and spec.mode is not WriteMode.UPDATE:
                 result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), result.uuid))
-            changes[name] = change.change_set(result, plan.info)
+            changes[name] = spec.change_set(result, plan.info)
     return changes
 
 
@@ -307,7 +306,7 @@ def _check_not_empty(
     plan: CubeWritePlan, changes: Mapping[str, ChangeSet], after: Mapping[str, DatasetMetadata]
 ) -> None:
     for name, change in changes.items():
-        partitions, labels = after[name].partition_table, plan.changes[name].assumed_labels
+        partitions, labels = after[name].partition_table, plan.specs[name].assumed_labels
         removed = 0 if labels is None else int((partitions.positions(labels) >= 0).sum())
         if not plan.keep_empty and not len(change.added) and len(partitions) == removed:
             problem = ValueError(
@@ -338,9 +337,10 @@ def _prospective_dataset(change: ChangeSet) -> DatasetMetadata:
     )
 
 
-def _commit_datasets(
+def commit_datasets(
     plan: WritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
+    """Commit the changes of a plan, by id: those of a cube at once."""
     if not isinstance(plan, CubeWritePlan):
         return {name: commit_change(blobs, change)[0] for name, change in changes.items()}
     # the seed last: without it there is no cube, so that readers with any library see all of a new one
@@ -400,7 +400,7 @@ def _check_unique_cells(plan: CubeWritePlan, results: Written) -> None:
 
 
 def _check_rows(plan: CubeWritePlan, results: Written) -> None:
-    new = {name for name, change in plan.changes.items() if change.mode is not WriteMode.UPDATE}
+    new = {name for name, change in plan.specs.items() if change.mode is not WriteMode.UPDATE}
     empty = sorted(name for name in new & set(results) if not len(results[name].labels))
     seed = plan.cube.seed_dataset
     if empty:
@@ -413,24 +413,24 @@ def _check_rows(plan: CubeWritePlan, results: Written) -> None:
     raise plan.abort_error(min(empty, default=seed), error) from error
 
 
-def _check_dataset_write(plan: DatasetWritePlan, results: Written) -> None:
+def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
     """Check that labels are unique, and that a new dataset has something to take its schema from."""
-    uuid, result = plan.context.uuid, results.get(plan.context.uuid)
+    uuid, result = spec.uuid, results.get(spec.uuid)
     duplicates = extract_duplicates(result.labels.to_pylist()) if result else []
     if duplicates:
         raise ValueError(f"Duplicate partition labels for dataset {uuid!r}: {', '.join(sorted(duplicates))}")
-    if plan.mode is WriteMode.UPDATE:
+    if spec.mode is WriteMode.UPDATE:
         return
     if result is not None and result.schema is not None:
-        untyped = [c for c in plan.context.indices if pa.types.is_null(result.schema.field(c).type)]
+        untyped = [c for c in spec.indices if pa.types.is_null(result.schema.field(c).type)]
         if untyped:
-            delete_uncommitted(plan.context.store, [result])
+            delete_uncommitted(spec.store, [result])
             raise NotImplementedError(
                 f"Cannot index dataset {uuid} by {', '.join(untyped)}: all values are null. Give the "
                 "column(s) a dtype, or index them later"
             )
         return
-    if result is None or plan.context.partition_on or plan.mode is WriteMode.UPSERT:
+    if result is None or spec.partition_on or spec.mode is WriteMode.UPSERT:
         raise ValueError(
             f"Cannot store an empty dataset: there is no input for {uuid!r}. To create one "
             "without partitions, use create_empty_dataset_header or pass a DataFrame without rows"
@@ -450,14 +450,14 @@ def _check_rows_outside(plan: CubeWritePlan, results: Written) -> None:
     if plan.rows_outside == "append":
         return
     for name, result in results.items():
-        change, partitions = plan.changes[name], result.partitions()
-        if not columns_of(change.remove_where) or result.schema is None or not len(partitions):
+        spec, partitions = plan.specs[name], result.partitions()
+        if not columns_of(spec.remove_where) or result.schema is None or not len(partitions):
             continue
-        keys = partitions.keys(change.context.partition_on, result.schema)
-        outside = np.flatnonzero(~to_numpy(tree_mask(pa.table(keys), change.remove_where)))
+        keys = partitions.keys(spec.partition_on, result.schema)
+        outside = np.flatnonzero(~to_numpy(tree_mask(pa.table(keys), spec.remove_where)))
         if not len(outside):
             continue
-        columns = sorted(columns_of(change.remove_where))
+        columns = sorted(columns_of(spec.remove_where))
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
         problem = (
             f"Update of dataset {result.uuid!r}: remove_conditions do not select {len(outside)} of "

@@ -1,32 +1,44 @@
-"""The plan of a write: of one dataset, or of several datasets of a cube, which are committed at once."""
+"""What planning decides once, for tasks and commit: specifications, plans, and the results of tasks."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit.change import (
     ChangeSet,
+    IndexUpdate,
     MetadataMerger,
     NoUnseenPartitions,
     Requirement,
     WriteMode,
 )
+from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.errors import MultiTableCommitAborted
+from kartothek_cube.core.errors import (
+    MultiTableCommitAborted,
+    SchemaConflictError,
+    format_count,
+    unknown_names,
+)
 from kartothek_cube.core.expressions.predicate import Node
 from kartothek_cube.core.history import OperationInfo, describe_operation
-from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, SINGLE_TABLE, check_table_name
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import unite_schemas
+from kartothek_cube.core.schema.widths import Widths, widest
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
+from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import user_metadata
-from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
+from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 #: whether input has the columns of the dataset, or may lack some and add others
 SchemaMode = Literal["strict", "merge"]
@@ -41,29 +53,195 @@ def is_merge_mode(schema_mode: SchemaMode) -> bool:
     return schema_mode == "merge"
 
 
-@attrs.frozen
-class DatasetWritePlan:
-    """How files of a dataset are written, and what their commit changes."""
+# -- results of tasks ----------------------------------------------------------------------------------------
 
-    context: WriteContext
-    mode: WriteMode
-    metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    merge_metadata: MetadataMerger | None = None
+
+def _count(labels: pa.StringArray) -> str:
+    return f"<{format_count(len(labels), 'partition')}>"
+
+
+def _names(indices: Mapping[str, IndexUpdate]) -> str:
+    return str(sorted(indices))
+
+
+@attrs.frozen
+class WriteResult:
+    """What a task wrote: small, picklable, and merged with others in any order."""
+
+    uuid: str
+    table: str
+    #: schema of the rows, partition columns included; None if there was no input
+    schema: SchemaWrapper | None = attrs.field(default=None, repr=False)
+    #: the partitions in the order in which they were written
+    labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()), repr=_count)
+    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict, repr=_names)
+    rows: int = 0
+    #: files of the partitions, unless these follow from the labels
+    keys: pa.StringArray | None = attrs.field(default=None, repr=False)
+    #: bits of the columns of numbers in the files
+    widths: Widths = attrs.field(factory=dict, repr=False)
+
+    def partitions(self) -> PartitionTable:
+        """The written partitions."""
+        if self.keys is not None:
+            return PartitionTable(self.labels, {self.table: self.keys})
+        return PartitionTable.from_labels(self.uuid, self.table, self.labels)
+
+    def change_set(self, **updates: Any) -> ChangeSet:
+        """The change that adds what was written."""
+        return ChangeSet(
+            uuid=self.uuid,
+            table=self.table,
+            added=self.partitions(),
+            schema=self.schema,
+            widths=self.widths,
+            indices=dict(self.indices),
+            **updates,
+        )
+
+
+#: what a task wrote, by the ids of the datasets in the plan
+Written: TypeAlias = Mapping[str, WriteResult]
+
+
+def merge_results(results: Iterable[WriteResult]) -> WriteResult:
+    """Merge the results of several tasks."""
+    parts = list(results)
+    # a task without input does not know which table the input of others names
+    first = next((part for part in parts if part.schema is not None), parts[0])
+    if len(parts) == 1:
+        return first
+    check_one_table(first.uuid, {part.table for part in parts if part.schema is not None})
+    schemas = [p.schema for p in parts if p.schema is not None]
+    try:
+        schema = validate_compatible(schemas) if schemas else None
+    except ValueError as exc:
+        raise SchemaConflictError(str(exc), first.uuid, first.table) from exc
+    columns = sorted({column for p in parts for column in p.indices})
+    return WriteResult(
+        uuid=first.uuid,
+        table=first.table,
+        schema=schema,
+        labels=pa.concat_arrays([p.labels for p in parts]),
+        indices={c: IndexUpdate.merge([p.indices[c] for p in parts if c in p.indices]) for c in columns},
+        rows=sum(p.rows for p in parts),
+        keys=_merge_keys(parts),
+        widths=widest([p.widths for p in parts]),
+    )
+
+
+def check_one_table(uuid: str, tables: Collection[str]) -> None:
+    """Raise ValueError for input of several tables."""
+    if len(tables) > 1:
+        raise ValueError(
+            f"The input for dataset {uuid!r} has several tables: {', '.join(sorted(tables))}. "
+            "A dataset has one table: join the frames, or store a dataset for each table"
+        )
+
+
+def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
+    if all(part.keys is None for part in parts):
+        return None
+    return pa.concat_arrays([part.partitions().files[part.table] for part in parts])
+
+
+def merge_writes(parts: Iterable[Written]) -> Written:
+    """Results of many tasks as one; associative."""
+    by_name: dict[str, list[WriteResult]] = {}
+    for part in parts:
+        for name, result in part.items():
+            by_name.setdefault(name, []).append(result)
+    return {name: merge_results(results) for name, results in sorted(by_name.items())}
+
+
+# -- specifications ------------------------------------------------------------------------------------------
+
+
+def _check_store(_spec: Any, _field: Any, store: StoreFactory) -> None:
+    """Refuse a store whose files the commit would not see; before anything is written."""
+    check_reopens(store)
+
+
+@attrs.frozen
+class WriteSpec:
+    """How the files of one dataset are written, and what their commit changes; the same for all tasks."""
+
+    store: StoreFactory = attrs.field(validator=_check_store)
+    uuid: str
+    table: str = SINGLE_TABLE
+    #: columns whose values split a table into files and are part of their path
+    partition_on: tuple[str, ...] = ()
+    #: columns of which index entries are collected
+    indices: tuple[str, ...] = ()
+    serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
+    #: columns by which each input is sorted before it is split
+    sort_by: tuple[str, ...] = ()
+    #: what the names of the files begin with, if tasks may run more than once
+    write_id: str = ""
+    #: types of the stored columns, which input gets where a read has changed them
+    types: Mapping[str, pa.DataType] = attrs.field(factory=dict, eq=False, repr=False)
+    #: schema of the stored dataset, which input has to fit; None for a new dataset
+    schema: SchemaWrapper | None = attrs.field(default=None, eq=False, repr=False)
+    #: metadata of the stored dataset, if input may have other columns
+    evolving: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
+    #: columns that are indexed as well, if the input of a new dataset of a cube has them
+    optional_indices: tuple[str, ...] = ()
+    #: table of input that names none, where it is another one, which is refused
+    unnamed_table: str | None = None
+
+    # what only the commit needs; see `without_commit_state`
+    mode: WriteMode = attrs.field(default=WriteMode.UPSERT, kw_only=True)
+    metadata: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
+    merge_metadata: MetadataMerger | None = attrs.field(default=None, kw_only=True)
     #: partitions to remove, as in `ChangeSet`
-    remove_where: Node | None = None
+    remove_where: Node | None = attrs.field(default=None, kw_only=True)
     #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
-    assumed_labels: pa.StringArray | None = None
+    assumed_labels: pa.StringArray | None = attrs.field(default=None, kw_only=True)
     #: whether stored partitions with the key values of written ones are removed
-    overwrites_partitions: bool = False
-    #: labels that the added partitions replace, and what the commit requires beyond the fields above
-    replaces: pa.StringArray | None = None
-    requires: tuple[Requirement, ...] = ()
+    overwrites_partitions: bool = attrs.field(default=False, kw_only=True)
+    #: labels that the added partitions replace, and their places, as in `ChangeSet`
+    replaces: pa.StringArray | None = attrs.field(default=None, kw_only=True)
+    replaces_at: pa.StringArray | None = attrs.field(default=None, kw_only=True)
+    #: what the commit requires beyond the fields above
+    requires: tuple[Requirement, ...] = attrs.field(default=(), kw_only=True)
     #: format of a new header
-    storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
-    #: whether input may have other columns than the dataset
-    merge_schema: bool = False
+    storage_format: str = attrs.field(default=DEFAULT_METADATA_STORAGE_FORMAT, kw_only=True)
+    #: whether added partitions may have other columns than the dataset
+    merge_schema: bool = attrs.field(default=False, kw_only=True)
     #: stream and number of its batch
-    batch: tuple[str, int] | None = None
+    batch: tuple[str, int] | None = attrs.field(default=None, kw_only=True)
+
+    def index_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Columns of an input of which index entries are collected ("Indices" in the cube format)."""
+        return (*self.indices, *sorted(set(self.optional_indices).intersection(columns)))
+
+    def of_table(self, name: str | None, indices: Collection[str] = ()) -> Self:
+        """The same for input that names its table and indices; a new dataset has those of its input."""
+        if name is None:
+            name = self.unnamed_table or self.table
+        new_indices = sorted(set(indices) - set(self.indices))
+        if name == self.table and not new_indices:
+            return self
+        if name != self.table and (self.schema is not None or self.table != SINGLE_TABLE):
+            raise RuntimeError(f"Dataset {self.uuid!r}: {unknown_names('table', [name], [self.table])}")
+        if new_indices and self.schema is not None:
+            raise ValueError(
+                f"Incorrect indices in the input for dataset {self.uuid!r}: "
+                f"{unknown_names('index', new_indices, self.indices)}. Use build_dataset_indices"
+            )
+        check_table_name(name)
+        return attrs.evolve(self, table=name, indices=(*self.indices, *new_indices))
+
+    def merge(self, results: Iterable[WriteResult]) -> WriteResult:
+        """The results of several tasks, or of none, as one."""
+        return merge_results([WriteResult(self.uuid, self.table), *results])
+
+    def check_schema(self, table: pa.Table) -> None:
+        """Check that rows fit the schema of the stored dataset, as far as it is known."""
+        if self.schema is not None and len(self.schema):
+            keys = list(self.partition_on)
+            given = make_meta(table, "the input", partition_keys=keys)
+            unite_schemas(self.schema, given, keys, self.evolving, self.uuid, self.table)
 
     def change_set(self, result: WriteResult, info: OperationInfo) -> ChangeSet:
         """The change that commits what tasks wrote."""
@@ -73,15 +251,16 @@ class DatasetWritePlan:
             mode=self.mode,
             metadata=self.metadata,
             merge_metadata=None if merger is None else partial(_merge_metadata, merger),
-            partition_keys=self.context.partition_on,
+            partition_keys=self.partition_on,
             remove_where=self.remove_where,
             overwrites_partitions=self.overwrites_partitions,
             storage_format=self.storage_format,
             merge_schema=self.merge_schema,
             batch=self.batch,
             info=info,
-            write_id=self.context.write_id,
+            write_id=self.write_id,
             replaces=self.replaces,
+            replaces_at=self.replaces_at,
             requires=(*self.requires, *assumed),
         )
 
@@ -93,6 +272,25 @@ def _merge_metadata(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict
 
 
 @attrs.frozen(kw_only=True)
+class CubeWriteSpec(WriteSpec):
+    """The same for a dataset of a cube, with the rules that its rows have to meet."""
+
+    #: id of the dataset
+    name: str
+    cube: Cube
+    #: payload columns of other datasets of the cube, with their dataset
+    foreign: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def is_seed(self) -> bool:
+        """Whether this is the seed."""
+        return self.name == self.cube.seed_dataset
+
+
+# -- plans ---------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
 class WritePlan:
     """A planned write of one dataset, by its uuid."""
 
@@ -100,7 +298,7 @@ class WritePlan:
     operation: str = "write"
     store: StoreFactory
     #: all datasets that the write may touch, by id
-    changes: Mapping[str, DatasetWritePlan]
+    specs: Mapping[str, WriteSpec]
     #: whether datasets without input are committed as well
     commit_all: bool = True
     #: message and job of the user
@@ -112,21 +310,35 @@ class WritePlan:
         return attrs.evolve(self.annotations, name=self.operation)
 
     @property
-    def dataset(self) -> DatasetWritePlan:
-        """The plan of the only dataset."""
-        (change,) = self.changes.values()
-        return change
+    def spec(self) -> WriteSpec:
+        """The specification of the only dataset."""
+        (spec,) = self.specs.values()
+        return spec
 
     @property
     def job_name(self) -> str:
         """Prefix of the names of tasks."""
-        is_new = self.dataset.mode in (WriteMode.CREATE, WriteMode.REPLACE)
+        is_new = self.spec.mode in (WriteMode.CREATE, WriteMode.REPLACE)
         return "store_dataset" if is_new else "update_dataset"
 
     @property
     def description(self) -> str:
         """What Spark displays while the tasks run."""
-        return f"write dataset {self.dataset.context.uuid}"
+        return f"write dataset {self.spec.uuid}"
+
+    def evolve_specs(self, **changes: Any) -> Self:
+        """The plan with fields of the specifications of all datasets changed."""
+        specs = {name: attrs.evolve(spec, **changes) for name, spec in self.specs.items()}
+        return attrs.evolve(self, specs=specs)
+
+    def with_write_id(self) -> Self:
+        """The plan of an idempotent write, for engines that may run tasks again, even committed ones."""
+        # the commit finds the id in the labels of the state, and changes nothing then
+        return self.evolve_specs(write_id=gen_uuid()[:16])
+
+    def without_commit_state(self) -> Self:
+        """Drop what only the commit needs; the size of the plan no longer grows with the cube."""
+        return self.evolve_specs(metadata={}, merge_metadata=None, remove_where=None, assumed_labels=None)
 
 
 #: for each file the warnings that were shown: by default, each line warns once
@@ -159,9 +371,8 @@ class CubeWritePlan(WritePlan):
     """A planned write of datasets of a cube, by their ids, with the rules of the cube."""
 
     cube: Cube
+    specs: Mapping[str, CubeWriteSpec]
     commit_all: bool = False
-    #: payload columns that other datasets of the cube have, with their dataset
-    foreign: Mapping[str, str] = attrs.field(factory=dict)
     #: whether a dataset may end up without partitions
     keep_empty: bool = False
     #: whether the result has all datasets of the cube
@@ -182,51 +393,6 @@ class CubeWritePlan(WritePlan):
         """What Spark displays while the tasks run."""
         return f"{self.operation} cube {self.cube.uuid_prefix}"
 
-    def constraints(self, name: str) -> DatasetConstraints:
-        """What the rows of a dataset have to meet."""
-        foreign = {column: owner for column, owner in self.foreign.items() if owner != name}
-        return DatasetConstraints(name, self.cube, self.changes[name].context, foreign)
-
     def abort_error(self, name: str, problem: ValueError) -> MultiTableCommitAborted:
         """The error for a write that was given up before anything was committed."""
         return MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))
-
-
-@attrs.frozen
-class DatasetConstraints:
-    """What the rows of one dataset of a cube have to meet."""
-
-    #: id of the dataset
-    name: str
-    cube: Cube
-    context: WriteContext
-    #: payload columns of other datasets of the cube, with their dataset
-    foreign: Mapping[str, str]
-
-    @property
-    def is_seed(self) -> bool:
-        """Whether this is the seed."""
-        return self.name == self.cube.seed_dataset
-
-
-P = TypeVar("P", bound=WritePlan)
-
-
-def with_write_id(plan: P) -> P:
-    """The plan of an idempotent write, for engines that may run tasks again, even committed ones."""
-    # the commit finds the id in the labels of the state, and changes nothing then
-    write_id = gen_uuid()[:16]
-    changes = {
-        name: attrs.evolve(change, context=attrs.evolve(change.context, write_id=write_id))
-        for name, change in plan.changes.items()
-    }
-    return attrs.evolve(plan, changes=changes)
-
-
-def without_commit_state(plan: P) -> P:
-    """Drop what only the commit needs; the size of the plan no longer grows with the cube."""
-    changes = {
-        name: attrs.evolve(change, metadata={}, merge_metadata=None, remove_where=None, assumed_labels=None)
-        for name, change in plan.changes.items()
-    }
-    return attrs.evolve(plan, changes=changes)

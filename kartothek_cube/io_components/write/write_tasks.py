@@ -21,14 +21,9 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.kernels.sort import sort_rows
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write.table_writer import (
-    WriteContext,
-    WriteResult,
-    Written,
     check_file_names,
     check_input,
-    check_one_table,
     delete_uncommitted,
-    merge_writes,
     write_table,
 )
 from kartothek_cube.io_components.write.validation import (
@@ -39,17 +34,26 @@ from kartothek_cube.io_components.write.validation import (
     iter_tables,
     prepare_table,
 )
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, DatasetConstraints, WritePlan
+from kartothek_cube.io_components.write.write_plan import (
+    CubeWritePlan,
+    CubeWriteSpec,
+    WritePlan,
+    WriteResult,
+    WriteSpec,
+    Written,
+    check_one_table,
+    merge_writes,
+)
 
 
 def write_part(plan: WritePlan, element: Any, *, unique: bool = True) -> Written:
     """Check and write one element of input; `unique`: cells that occur twice in it are an error."""
     if not isinstance(plan, CubeWritePlan):
-        context = plan.dataset.context
-        return {context.uuid: write_dataset_input(context, element)}
+        spec = plan.spec
+        return {spec.uuid: write_dataset_input(spec, element)}
     frames = collect_input(element, plan.cube)
     written = run_write(plan, prepare(plan, frames, unique=unique))
-    return {name: written.get(name) or plan.changes[name].context.merge(()) for name in frames}
+    return {name: written.get(name) or plan.specs[name].merge(()) for name in frames}
 
 
 def write_parts(plan: WritePlan, elements: Iterable[Any]) -> Written:
@@ -59,7 +63,7 @@ def write_parts(plan: WritePlan, elements: Iterable[Any]) -> Written:
 
 def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, ordered: bool = False) -> Written:
     """Check and write the tables of one dataset, one after the other; `ordered`: rows are sorted by cell."""
-    results: list[Written] = [{name: plan.changes[name].context.merge(())}]
+    results: list[Written] = [{name: plan.specs[name].merge(())}]
     last_row = None
     try:
         for table in tables:
@@ -69,7 +73,7 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
             prepared = prepare(plan, {name: [table]})
             if ordered and prepared:
                 # a partition may continue in the next table, a cell must not
-                last_row = _check_border(plan.constraints(name), last_row, prepared[name])
+                last_row = _check_border(plan.specs[name], last_row, prepared[name])
             results.append(run_write(plan, prepared))
     except BaseException:
         # also when the task is cancelled: no commit will ever refer to these files
@@ -78,31 +82,28 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
     return merge_writes(results)
 
 
-def _check_border(constraints: DatasetConstraints, last_row: pa.Table | None, table: pa.Table) -> pa.Table:
+def _check_border(spec: CubeWriteSpec, last_row: pa.Table | None, table: pa.Table) -> pa.Table:
     """Check that a table does not begin with the last cell of the previous one; return its last row."""
     if last_row is not None:
         border = pa.concat_tables([last_row, table.slice(0, 1)], promote_options="permissive")
-        check_unique(constraints, border)
+        check_unique(spec, border)
     return table.slice(len(table) - 1)
 
 
 def run_write(plan: WritePlan, tables: Mapping[str, pa.Table], threads: int | None = None) -> Written:
     """Write the data files of prepared tables; the state of no dataset is touched."""
-    return {
-        name: write_table(plan.changes[name].context, table, threads=threads)
-        for name, table in tables.items()
-    }
+    return {name: write_table(plan.specs[name], table, threads=threads) for name, table in tables.items()}
 
 
 # -- input of datasets ---------------------------------------------------------------------------------------
 
 
-def write_dataset_input(context: WriteContext, data: Any) -> WriteResult:
+def write_dataset_input(spec: WriteSpec, data: Any) -> WriteResult:
     """Write one input: a table, None, what an earlier call wrote, or a list of these; no commit."""
-    keep_index = not (context.partition_on or context.sort_by)
+    keep_index = not (spec.partition_on or spec.sort_by)
     tables = [
-        (own, item if isinstance(item, WriteResult) else as_input(item, keep_index, context.types))
-        for own, item in iter_tables(context, data)
+        (own, item if isinstance(item, WriteResult) else as_input(item, keep_index, spec.types))
+        for own, item in iter_tables(spec, data)
     ]
     for own, table in tables:
         if isinstance(table, WriteResult):
@@ -110,32 +111,32 @@ def write_dataset_input(context: WriteContext, data: Any) -> WriteResult:
             continue
         check_input(own, table)
         own.check_schema(table)
-    check_one_table(context.uuid, {own.table for own, _ in tables})
+    check_one_table(spec.uuid, {own.table for own, _ in tables})
     results = [
         t if isinstance(t, WriteResult) else write_table(own, _sort_input(own, t)) for own, t in tables
     ]
-    return context.merge(results)
+    return spec.merge(results)
 
 
-def check_dataset_input(context: WriteContext, table: pa.Table) -> WriteResult:
+def check_dataset_input(spec: WriteSpec, table: pa.Table) -> WriteResult:
     """Check the columns of an input before any row is read; the result has its schema and no files."""
-    context = context.of_table(None)
-    rows = as_input(table, False, context.types)
-    check_input(context, _sort_input(context, rows))
-    context.check_schema(rows)
-    keys = list(context.partition_on)
-    return WriteResult(context.uuid, context.table, make_meta(rows, context.uuid, partition_keys=keys))
+    spec = spec.of_table(None)
+    rows = as_input(table, False, spec.types)
+    check_input(spec, _sort_input(spec, rows))
+    spec.check_schema(rows)
+    keys = list(spec.partition_on)
+    return WriteResult(spec.uuid, spec.table, make_meta(rows, spec.uuid, partition_keys=keys))
 
 
-def _sort_input(context: WriteContext, table: pa.Table) -> pa.Table:
-    """Sort rows by the columns of the context, nulls last; the sort is stable."""
-    missing = set(context.sort_by) - set(table.column_names)
+def _sort_input(spec: WriteSpec, table: pa.Table) -> pa.Table:
+    """Sort rows by the columns of the spec, nulls last; the sort is stable."""
+    missing = set(spec.sort_by) - set(table.column_names)
     if missing:
         raise ValueError(
-            f"Cannot sort the input for dataset {context.uuid!r}: "
+            f"Cannot sort the input for dataset {spec.uuid!r}: "
             + unknown_names("column", missing, table.column_names)
         )
-    return sort_rows(table, context.sort_by)
+    return sort_rows(table, spec.sort_by)
 
 
 # -- input of cubes ------------------------------------------------------------------------------------------
@@ -143,11 +144,11 @@ def _sort_input(context: WriteContext, table: pa.Table) -> pa.Table:
 
 def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
     """Check that input belongs to datasets that the plan has."""
-    unknown = set(names) - set(plan.changes)
+    unknown = set(names) - set(plan.specs)
     if unknown:
         raise ValueError(
             f"Input for datasets that were not announced: {', '.join(sorted(unknown))}. "
-            f"Specified were: {', '.join(sorted(plan.changes)) or 'none'}"
+            f"Specified were: {', '.join(sorted(plan.specs)) or 'none'}"
         )
 
 
@@ -157,7 +158,7 @@ def prepare(
     """Check and sort input, by dataset id, before any of it is written; ids without rows are left out."""
     check_announced(plan, frames)
     tables = {
-        name: prepare_table(plan.constraints(name), frames[name], unique=unique)
+        name: prepare_table(plan.specs[name], frames[name], unique=unique)
         for name in sorted(frames)
         if frames[name]
     }
@@ -165,15 +166,15 @@ def prepare(
     _check_new_payload(plan, tables)
     _check_key_types(plan, tables)
     for name, table in tables.items():
-        plan.changes[name].context.check_schema(table)
-        check_file_names(plan.changes[name].context, table)
+        plan.specs[name].check_schema(table)
+        check_file_names(plan.specs[name], table)
     return {name: table for name, table in tables.items() if len(table)}
 
 
 def _check_names(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
     """Refuse columns that no query would show, unless they are stored already."""
     for name, table in tables.items():
-        stored = plan.changes[name].context.types
+        stored = plan.specs[name].types
         hidden = sorted(c for c in table.column_names if is_internal(c) and c not in stored)
         if hidden:
             raise ValueError(
@@ -200,10 +201,10 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
     keys = (*plan.cube.partition_columns, *plan.cube.dimension_columns)
     owners: dict[str, tuple[str, pa.DataType]] = {}
     for name in plan.cube.join_order(tables):
-        if plan.changes[name].mode is WriteMode.UPDATE:
+        if plan.specs[name].mode is WriteMode.UPDATE:
             # its own schema is compared as a whole
             continue
-        stored, types = plan.changes[name].context.types, {f.name: f.type for f in tables[name].schema}
+        stored, types = plan.specs[name].types, {f.name: f.type for f in tables[name].schema}
         for column in keys:
             if column not in types or pa.types.is_null(types[column]):
                 continue
@@ -231,13 +232,13 @@ def check_duplicate_cells(plan: CubeWritePlan, results: Written) -> None:
 
 
 def _check_partition(plan: CubeWritePlan, name: str, result: WriteResult) -> None:
-    constraints, files = plan.constraints(name), result.partitions()
-    partition_on = constraints.context.partition_on
+    spec, files = plan.specs[name], result.partitions()
+    partition_on = spec.partition_on
     schema = result.schema.internal() if result.schema is not None else pa.schema([])
     in_files = [c for c in schema.names if c not in partition_on]
-    columns = [c for c in constraints.cube.dimension_columns if c in in_files]
+    columns = [c for c in spec.cube.dimension_columns if c in in_files]
     tables = read_files(open_blobs(plan.store), files.files[result.table].to_pylist(), columns)
     table = pa.concat_tables(list(tables), promote_options="permissive")
     for column, values in files.keys(list(partition_on), schema).items():
         table = table.append_column(column, pa.repeat(values[0], len(table)))
-    check_unique(constraints, table)
+    check_unique(spec, table)

@@ -17,7 +17,8 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.io_components.write.table_writer import WriteContext, merge_results, write_table
+from kartothek_cube.io_components.write.table_writer import write_table
+from kartothek_cube.io_components.write.write_plan import WriteSpec, merge_results
 from tests.support.factories import memory as new_memory
 from tests.support.stored_files import frame, keys, labels
 from tests.support.stores import FaultyStore, InjectedError
@@ -34,7 +35,7 @@ def store(tmp_path):
 
 def written(store, *values):
     """A change that adds one partition per value."""
-    context = WriteContext(store, "u", indices=("x",))
+    context = WriteSpec(store, "u", indices=("x",))
     results = [write_table(context, pa.table({"x": [value]})) for value in values]
     return merge_results(results)
 

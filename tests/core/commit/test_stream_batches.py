@@ -9,13 +9,14 @@ import pytest
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode, last_batch
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
+from kartothek_cube.io_components.write.table_writer import write_table
+from kartothek_cube.io_components.write.write_plan import WriteSpec
 from tests.support.factories import memory
 
 
 @pytest.fixture
 def context(tmp_path):
-    return WriteContext(memory(tmp_path), "uuid", indices=("x",))
+    return WriteSpec(memory(tmp_path), "uuid", indices=("x",))
 
 
 def change(context, number, stream="a", **more) -> ChangeSet:

@@ -277,7 +277,7 @@ def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, 
         raise error
 
     context, (result,) = planned(store)
-    monkeypatch.setattr(compact, "commit_cube", fail)
+    monkeypatch.setattr(compact, "commit_datasets", fail)
     with pytest.raises(type(error)):
         finish_compact(context, [result])
     (written,) = result.written.partitions().files["table"].to_pylist()

@@ -13,7 +13,6 @@ from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_plan import plan_build
 from kartothek_cube.io_components.write.write_commit import finish_write
-from kartothek_cube.io_components.write.write_plan import with_write_id, without_commit_state
 from kartothek_cube.io_components.write.write_tasks import write_stream
 from tests.io.dataset.test_memory import measured
 
@@ -33,8 +32,8 @@ class Written:
 
     def __init__(self, url: str, n: int) -> None:
         self.url, self.n = url, n
-        self.plan = with_write_id(plan_build(CUBE, url, ["seed"]))
-        self.shared = pickle.dumps(without_commit_state(self.plan))
+        self.plan = plan_build(CUBE, url, ["seed"]).with_write_id()
+        self.shared = pickle.dumps(self.plan.without_commit_state())
         tables = [rows(n).filter(pa.array(np.arange(n) % 4 == task)) for task in range(4)]
         self.outcomes = [pickle.dumps(write_stream(pickle.loads(self.shared), "seed", [t])) for t in tables]
 

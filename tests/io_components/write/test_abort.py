@@ -9,16 +9,15 @@ from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import (
-    WriteContext,
-    WriteResult,
     delete_uncommitted,
     delete_uncommitted_attempts,
     write_table,
 )
+from kartothek_cube.io_components.write.write_plan import WriteResult, WriteSpec
 
 
 def test_files_that_no_dataset_refers_to_go(store_factory):
-    context = WriteContext(store_factory, "uuid", partition_on=("p",))
+    context = WriteSpec(store_factory, "uuid", partition_on=("p",))
     kept, lost = (write_table(context, pa.table({"x": [1, 2], "p": [1, 2]})) for _ in range(2))
     blobs = open_blobs(store_factory)
     commit(blobs, kept.change_set(mode=WriteMode.CREATE, partition_keys=("p",)))
@@ -29,13 +28,13 @@ def test_files_that_no_dataset_refers_to_go(store_factory):
 
 
 def test_there_may_be_no_dataset_at_all(store_factory):
-    context = WriteContext(store_factory, "uuid")
+    context = WriteSpec(store_factory, "uuid")
     delete_uncommitted(store_factory, [write_table(context, pa.table({"x": [1]}))])
     assert open_blobs(store_factory).list("") == []
 
 
 def test_files_of_all_attempts_go(store_factory):
-    context = WriteContext(store_factory, "uuid", partition_on=("p",), write_id="0123456789abcdef")
+    context = WriteSpec(store_factory, "uuid", partition_on=("p",), write_id="0123456789abcdef")
     rows = pa.table({"x": [1, 2], "p": [1, 2]})
     other = write_table(attrs.evolve(context, write_id=""), rows)
     kept = write_table(context, rows)

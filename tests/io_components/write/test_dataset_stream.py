@@ -37,7 +37,7 @@ def test_what_was_written_before_a_bad_table_is_deleted(plan, store_factory):
 
 
 def test_the_schema_of_no_rows_makes_a_dataset(plan, store_factory):
-    finish_dataset_write(plan, [{"uuid": check_dataset_input(plan.dataset.context, rows([], []))}])
+    finish_dataset_write(plan, [{"uuid": check_dataset_input(plan.spec, rows([], []))}])
     assert list(read_table("uuid", store_factory).columns) == ["p", "x"]
 
 
@@ -53,4 +53,4 @@ def test_columns_are_checked_without_rows(plan, store_factory, table, error, fra
     finish_dataset_write(plan, [write_stream(plan, "uuid", [rows([1], [1])])])
     again = UpdateDataset(store_factory, "uuid", sort_partitions_by="x").plan()
     with pytest.raises(error, match=fragment):
-        check_dataset_input(again.dataset.context, table)
+        check_dataset_input(again.spec, table)

@@ -12,7 +12,8 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io_components.write.build_index import plan_index_build
-from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
+from kartothek_cube.io_components.write.table_writer import write_table
+from kartothek_cube.io_components.write.write_plan import WriteSpec
 from kartothek_cube.io_components.write.write_tasks import write_dataset_input
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.factories import STORES
@@ -28,7 +29,7 @@ WHAT = {"partition_on": "partition", "indices": "index", "sort_by": "sort"}
 @pytest.mark.parametrize("values", NESTED, ids=["list", "struct", "map"])
 @pytest.mark.parametrize("use", WHAT)
 def test_nested_values_have_no_order(store_factory, use, values):
-    context = WriteContext(store_factory, "uuid", **{use: ("x",)})
+    context = WriteSpec(store_factory, "uuid", **{use: ("x",)})
     good, bad = pa.table({"x": [1, 2], "y": [1, 2]}), pa.table({"x": values, "y": [1, 2]})
     with pytest.raises(NotImplementedError, match=f"Cannot {WHAT[use]} dataset uuid by column x of type"):
         write_dataset_input(context, [good, bad])
@@ -44,7 +45,7 @@ def test_nested_columns_get_no_index_later(store_factory):
 @pytest.mark.parametrize("values", NESTED, ids=["list", "struct", "map"])
 def test_nested_columns_that_are_only_stored(store_factory, values):
     result = write_table(
-        WriteContext(store_factory, "uuid", partition_on=("x",)), pa.table({"x": [1, 2], "y": values})
+        WriteSpec(store_factory, "uuid", partition_on=("x",)), pa.table({"x": [1, 2], "y": values})
     )
     assert len(result.labels) == 2
 
@@ -71,7 +72,7 @@ def codecs(store, result):
 )
 def test_many_files_of_a_few_rows_are_not_compressed(tmp_path, files, codec, expected):
     store = STORES["memory"](tmp_path)
-    context = WriteContext(store, "uuid", partition_on=("x",), serializer=ParquetSerializer(codec))
+    context = WriteSpec(store, "uuid", partition_on=("x",), serializer=ParquetSerializer(codec))
     x = np.append(np.arange(files - 1), np.full(1_000, files))  # the last file is worth it
     result = write_table(context, pa.table({"x": x, "y": x * 7, "v1": x * 0.5}))
     assert codecs(store, result) == [(expected, 1)] * (files - 1) + [(codec.upper(), 1_000)]
@@ -81,7 +82,7 @@ def test_many_files_of_a_few_rows_are_not_compressed(tmp_path, files, codec, exp
 def test_files_and_labels_belong_together(store_factory, threads):
     """Also if a thread writes many files in one turn, and if their numbers of rows differ."""
     x = np.repeat(np.arange(150), 1 + np.arange(150) % 3)
-    context = WriteContext(store_factory, "uuid", partition_on=("x",))
+    context = WriteSpec(store_factory, "uuid", partition_on=("x",))
     result = write_table(context, pa.table({"x": x, "y": x * 7}), threads=threads)
     assert [label.split("/")[0] for label in result.labels.to_pylist()] == [f"x={i}" for i in range(150)]
     blobs = open_blobs(store_factory)

@@ -10,8 +10,8 @@ from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import query_cube
 from kartothek_cube.io_components.write.cube_plan import plan_build
-from kartothek_cube.io_components.write.table_writer import merge_writes
 from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_plan import merge_writes
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
 CUBE = Cube(["x", "y"], ["p"], "cube")

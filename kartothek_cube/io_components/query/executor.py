@@ -58,7 +58,9 @@ Result = TypeVar("Result")
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
     n_blocks, blocks = _run_blocks(context, task)
-    if n_blocks > 1 and task.groups is None and context.dtype_backend is None:
+    # a projection may lack columns that the rows are sorted by
+    is_complete = {*context.sort_columns} <= {*context.output.names}
+    if n_blocks > 1 and task.groups is None and context.dtype_backend is None and is_complete:
         return _build_frame(context, n_blocks, blocks)
     return _convert_blocks(context, task.groups, list(blocks))
 

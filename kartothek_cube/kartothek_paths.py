@@ -13,10 +13,11 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 _ROOT = "kartothek_cube"
 
-#: module or package -> docstring, and its names by the module that defines them
+#: module or package -> docstring, and names by the module that defines them (``core`` has a file for them)
 _MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "api.consistency": (
         "Consistency checks of the datasets of a cube.",
@@ -36,6 +37,30 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
             "ParquetSerializer PredicatesType check_predicates columns_in_predicates default_serializer "
             "filter_array_like filter_df filter_df_from_predicates filter_predicates_by_column"
         },
+    ),
+    "core": (
+        "",
+        {
+            "core.dataset": "DatasetMetadata DatasetMetadataBase",
+            "core.factory": "DatasetFactory",
+            "core.index": "ExplicitSecondaryIndex IndexBase PartitionIndex",
+            "core.schema.wrapper": "SchemaWrapper empty_dataframe_from_schema make_meta "
+            "normalize_column_order normalize_type validate_compatible",
+            "core.store.resolve": "ensure_store lazy_store",
+            "core.typing": "StoreFactory StoreInput",
+        },
+    ),
+    "core.common_metadata": (
+        "Schemas of tables: creation, normalisation, comparison.",
+        {
+            "core.schema.wrapper": "SchemaWrapper empty_dataframe_from_schema make_meta "
+            "normalize_column_order normalize_type validate_compatible validate_shared_columns",
+            "core.schema.file": "read_schema_metadata store_schema_metadata",
+        },
+    ),
+    "core.urlencode": (
+        "Percent-encoding of partition columns and values, decoding of storage keys.",
+        {"core.naming": "decode_key quote quote_indices unquote unquote_indices"},
     ),
     "core.utils": (
         "Checks of stores, metadata versions and strings.",
@@ -71,14 +96,23 @@ class _Finder(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__doc__, owners = _MODULES[module.__name__.removeprefix(f"{_ROOT}.")]
-        exported: list[str] = []
-        for owner, names in owners.items():
-            defining = import_module(f"{_ROOT}.{owner}")
-            for name in names.split():
-                setattr(module, name, getattr(defining, name))
-                exported.append(name)
-        module.__dict__["__all__"] = tuple(sorted(exported))
+        name = module.__name__.removeprefix(f"{_ROOT}.")
+        exported = names_of(name)
+        module.__dict__.update({each: load_name(name, each) for each in exported}, __all__=exported)
+        module.__doc__ = _MODULES[name][0]
+
+
+def names_of(module: str) -> tuple[str, ...]:
+    """Names of a module of the table, sorted."""
+    return tuple(sorted(name for names in _MODULES[module][1].values() for name in names.split()))
+
+
+def load_name(module: str, name: str) -> Any:
+    """A name of a module of the table, from the module that defines it."""
+    for owner, names in _MODULES[module][1].items():
+        if name in names.split():
+            return getattr(import_module(f"{_ROOT}.{owner}"), name)
+    raise AttributeError(f"module '{_ROOT}.{module}' has no attribute {name!r}")
 
 
 def install_finder() -> None:

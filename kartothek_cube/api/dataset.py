@@ -12,7 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kartothek_cube.api import lazy_names
-from kartothek_cube.core.common_metadata import (
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, PartitionIndex
+from kartothek_cube.core.schema.wrapper import (
     SchemaWrapper,
     empty_dataframe_from_schema,
     make_meta,
@@ -20,9 +23,6 @@ from kartothek_cube.core.common_metadata import (
     normalize_type,
     validate_compatible,
 )
-from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, PartitionIndex
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io import arrow, eager

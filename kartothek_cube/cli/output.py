@@ -26,7 +26,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli.context import usage_error
-from kartothek_cube.core.arrow.tables import replace_columns
+from kartothek_cube.core.arrow.arrays import replace_columns
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import format_count
 

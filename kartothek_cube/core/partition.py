@@ -19,9 +19,8 @@ from kartothek_cube.core.arrow.casting import first_failure, parse_texts
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
 from kartothek_cube.core.header import common_tables, partition_texts, table_sets
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid, quote, unquote
 from kartothek_cube.core.store import check_owned_keys
-from kartothek_cube.core.urlencode import quote, unquote
 
 __all__ = (
     "Partition",
@@ -135,7 +134,7 @@ def _quote_slashes(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.
 
 
 def unquote_texts(texts: pa.Array) -> pa.Array:
-    """Apply :func:`~kartothek_cube.core.urlencode.unquote` to a column without nulls."""
+    """Apply :func:`~kartothek_cube.core.naming.unquote` to a column without nulls."""
     for escape, character in _COMMON_ESCAPES:
         if not _has_percent(texts):
             return texts
@@ -185,7 +184,7 @@ def _quote_values(values: pa.Array) -> pa.StringArray:
 
 
 def quote_texts(texts: pa.StringArray) -> pa.StringArray:
-    """Apply :func:`~kartothek_cube.core.urlencode.quote` to a column without nulls."""
+    """Apply :func:`~kartothek_cube.core.naming.quote` to a column without nulls."""
     special = pc.match_substring_regex(texts, "[^A-Za-z0-9_.~-]")
     if not pc.any(special).as_py():
         return texts

@@ -18,8 +18,12 @@ import pyarrow.types as pat
 from pyarrow import acero, fs
 
 from kartothek_cube.core.arrow.casting import cast_column
-from kartothek_cube.core.arrow.expression_calls import decode_expression, fields_of
-from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, imply_condition
+from kartothek_cube.core.cube.implied_conditions import (
+    ImpliedCondition,
+    decode_expression,
+    fields_of,
+    imply_condition,
+)
 
 if TYPE_CHECKING:
     import polars

@@ -27,8 +27,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import AllOf, Node, Tree, columns_of, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.schema.widths import column_widths, widest
+from kartothek_cube.core.schema.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.runtime import available_cores, batched, ordered_map, progress_advance
 from kartothek_cube.serialization import DataFrameSerializer

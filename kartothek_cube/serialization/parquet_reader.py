@@ -10,14 +10,18 @@ from typing import BinaryIO, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.arrays import convert_layouts, copy_to_arrow_memory, zero_column_table
+from kartothek_cube.core.arrow.arrays import (
+    convert_layouts,
+    copy_to_arrow_memory,
+    replace_columns,
+    zero_column_table,
+)
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
     index_columns,
     pandas_metadata,
     to_memory,
 )
-from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import storage_type
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.predicate import (

@@ -13,7 +13,7 @@ from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.file_keys import file_keys
+from kartothek_cube.core.dataset.metadata import file_keys
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import Partition

@@ -381,7 +381,7 @@ def test_schema_in_store():
     blobs = open_blobs("hmemory://")
     meta = make_meta(FRAME, "o")
     key = common_metadata.store_schema_metadata(meta, "u", blobs)
-    assert key == common_metadata._get_common_metadata_key("u") == "u/table/_common_metadata"
+    assert key == "u/table/_common_metadata"
     assert common_metadata.read_schema_metadata("u", blobs) == meta
     assert common_metadata.read_schema_metadata("u", blobs).origin == {key}
     assert common_metadata.store_schema_metadata(meta, "u", blobs, "core") == "u/core/_common_metadata"

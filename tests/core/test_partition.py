@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.naming import quote, quote_indices
 from kartothek_cube.core.partition import (
     Partition,
     PartitionTable,
@@ -20,7 +21,6 @@ from kartothek_cube.core.partition import (
     quote_texts,
     unquote_texts,
 )
-from kartothek_cube.core.urlencode import quote, quote_indices
 
 HEADER = {
     "p=1/a": {"files": {"table": "u/table/p=1/a.parquet"}},

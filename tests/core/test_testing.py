@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core import clock
+from kartothek_cube.core.naming import quote
 from kartothek_cube.core.testing import (
     TIME_TO_FREEZE,
     TIME_TO_FREEZE_ISO,
@@ -15,7 +16,6 @@ from kartothek_cube.core.testing import (
     get_dataframe_alltypes,
     get_dataframe_not_nested,
 )
-from kartothek_cube.core.urlencode import quote
 
 SCALARS = {
     "bool", "byte", "date", "datetime64", "float32", "float64", "int16", "int32", "int64", "int8", "null",

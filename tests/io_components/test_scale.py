@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core import caching
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset.builder import DatasetMetadataBuilder
@@ -24,6 +23,7 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import schema_to_bytes
+from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube
 from kartothek_cube.io_components.query.planner import plan_query

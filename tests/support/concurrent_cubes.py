@@ -35,7 +35,7 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import read_table
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
-from kartothek_cube.core.dataset.file_keys import file_keys, schema_keys
+from kartothek_cube.core.dataset.metadata import file_keys, schema_keys
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import header_keys

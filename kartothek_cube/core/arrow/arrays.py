@@ -1,8 +1,8 @@
-"""Arrow arrays: labels, lookup, compact buffers, and layouts that Parquet files have."""
+"""Arrow arrays and tables: labels, lookup, compact buffers, replaced columns, layouts of other libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.tables import replace_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 
 _LARGE_TEXTS = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -236,3 +235,29 @@ def _offsets(lengths: npt.NDArray[Any]) -> Ints:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def replace_columns(table: pa.Table, columns: Mapping[int, pa.ChunkedArray]) -> pa.Table:
+    """Table with other columns at some positions.
+
+    >>> replace_columns(pa.table({"a": [1], "b": [2]}), {1: pa.chunked_array([["x"]])}).to_pylist()
+    [{'a': 1, 'b': 'x'}]
+    """
+    if not columns:
+        return table
+    fields = [
+        pa.field(field.name, columns[position].type) if position in columns else field
+        for position, field in enumerate(table.schema)
+    ]
+    arrays = [columns.get(position, column) for position, column in enumerate(table.columns)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, table.schema.metadata))
+
+
+def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:
+    """Table with more columns at the end."""
+    named = list(columns)
+    if not named:
+        return table
+    fields = [*table.schema, *(pa.field(name, values.type) for name, values in named)]
+    arrays = [*table.columns, *(values for _, values in named)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, table.schema.metadata))

@@ -21,8 +21,16 @@ from kartothek_cube.core.history import OperationInfo, retention_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, partition_folders
-from kartothek_cube.core.schema.evolution import EVOLUTION, SchemaUpdate, merge_evolution, unite_schemas
-from kartothek_cube.core.schema.widths import Widths, column_widths, widest, with_widths
+from kartothek_cube.core.schema.evolution import (
+    EVOLUTION,
+    SchemaUpdate,
+    Widths,
+    column_widths,
+    merge_evolution,
+    unite_schemas,
+    widest,
+    with_widths,
+)
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]

@@ -49,7 +49,7 @@ from kartothek_cube.core.commit.tombstones import (
     tombstone_name,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.file_keys import file_keys, index_keys
+from kartothek_cube.core.dataset.metadata import file_keys, index_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

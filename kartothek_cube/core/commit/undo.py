@@ -22,7 +22,7 @@ from kartothek_cube.core.commit.header_store import (
 from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle, settle_participation
 from kartothek_cube.core.commit.optimistic import commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.file_keys import file_keys
+from kartothek_cube.core.dataset.metadata import file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -31,9 +31,8 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.evolution import evolution_metadata
+from kartothek_cube.core.schema.evolution import Widths, evolution_metadata, with_widths
 from kartothek_cube.core.schema.file import schema_version_of
-from kartothek_cube.core.schema.widths import Widths, with_widths
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 _LOGGER = logging.getLogger(__name__)

@@ -9,8 +9,7 @@ from kartothek_cube.core.dataset.builder import (
     DatasetMetadataBuilder as DatasetMetadataBuilder,
 )  # not in a star import
 from kartothek_cube.core.dataset.metadata import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.naming import validate_uuid
-from kartothek_cube.core.urlencode import quote_indices
+from kartothek_cube.core.naming import quote_indices, validate_uuid
 
 __all__ = ("DatasetMetadata", "DatasetMetadataBase")
 

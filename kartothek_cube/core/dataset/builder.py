@@ -21,7 +21,7 @@ from kartothek_cube.core.naming import (
     metadata_key_from_uuid,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.schema.widths import WIDTHS_KEY
+from kartothek_cube.core.schema.evolution import WIDTHS_KEY
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 

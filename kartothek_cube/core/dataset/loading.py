@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import abbreviate
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.header import HEADER_KEYS, check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
@@ -23,11 +22,12 @@ from kartothek_cube.core.naming import (
     SINGLE_TABLE,
     header_keys,
     schema_key,
+    unquote_indices,
 )
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.file import read_schema_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned
-from kartothek_cube.core.urlencode import unquote_indices
 
 
 class HeaderBlob(NamedTuple):

@@ -1,4 +1,4 @@
-"""DatasetMetadata, the parsed header of a dataset, and what it shares with builders and factories."""
+"""DatasetMetadata, the parsed header of a dataset, what it shares with builders, and keys of its files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from kartothek_cube.core.dataset.loading import (
     partition_keys_of,
     read_header,
     read_schemas,
+    tables_with_schema,
 )
 from kartothek_cube.core.dataset.pruning import indices_as_dataframe
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.header import check_header, packb, parse_header, parse_record, render_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, IndexColumns, PartitionIndex
-from kartothek_cube.core.index.conversion import inline_dict
+from kartothek_cube.core.index.data import inline_dict
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
     METADATA_VERSION_KEY,
@@ -44,9 +45,8 @@ from kartothek_cube.core.naming import (
     schema_key,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.schema.evolution import ColumnMapping, column_mapping
+from kartothek_cube.core.schema.evolution import ColumnMapping, Widths, column_mapping, parse_widths
 from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
-from kartothek_cube.core.schema.widths import Widths, parse_widths
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -897,3 +897,28 @@ def _build(
         extra=extra_fields(header),
         table_schemas=schemas.table_schemas,
     )
+
+
+def table_names(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
+    """Names of the tables; without partitions, the directories with a schema file."""
+    return dataset.tables or tables_with_schema(dataset.uuid, blobs) or [dataset.table_name]
+
+
+def schema_keys(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
+    """Keys of the schema files of all tables."""
+    return [schema_key(dataset.uuid, table) for table in table_names(dataset, blobs)]
+
+
+def index_keys(dataset: DatasetMetadataBase) -> list[str]:
+    """Keys of the files of secondary indices."""
+    return sorted(i.index_storage_key for i in dataset.secondary_indices.values() if i.index_storage_key)
+
+
+def data_keys(dataset: DatasetMetadataBase) -> list[str]:
+    """Keys of the data files of all tables, in header order."""
+    return [key for keys in dataset.partition_table.files.values() for key in keys.to_pylist()]
+
+
+def file_keys(dataset: DatasetMetadataBase) -> list[str]:
+    """Keys of all files to which the header refers: data files and secondary indices."""
+    return [*data_keys(dataset), *index_keys(dataset)]

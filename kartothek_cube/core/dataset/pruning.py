@@ -23,8 +23,7 @@ from kartothek_cube.core.expressions.predicate import (
     tree_mask,
 )
 from kartothek_cube.core.index import IndexBase, PartitionIndex
-from kartothek_cube.core.index.conversion import partition_frame, partition_rows
-from kartothek_cube.core.index.data import IndexColumns
+from kartothek_cube.core.index.data import IndexColumns, partition_frame, partition_rows
 from kartothek_cube.core.partition import PartitionTable
 
 

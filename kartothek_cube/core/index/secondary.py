@@ -27,15 +27,17 @@ from kartothek_cube.core.expressions.predicate import (
     to_tree,
     tree_mask,
 )
-from kartothek_cube.core.index.conversion import (
+from kartothek_cube.core.index.data import (
     PARTITION,
+    IndexColumns,
     flat_series,
     index_columns,
     infer_dtype,
+    parse_index,
+    render_index,
     value_array,
     values_to_numpy,
 )
-from kartothek_cube.core.index.data import IndexColumns, parse_index, render_index
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required, open_blobs

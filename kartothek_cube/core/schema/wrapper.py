@@ -1,21 +1,26 @@
-"""``SchemaWrapper``: a normalised Arrow schema with its origins; compatibility of schemas."""
+"""``SchemaWrapper``, a normalised Arrow schema with its origins; creation and compatibility of schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.pandas_conversion import (
+    as_table,
     check_single_index,
     extension_dtypes,
+    from_pandas,
     index_columns,
+    pandas_types,
+    to_pandas,
     with_pandas_metadata,
 )
-from kartothek_cube.core.arrow.types import same_type, storage_type
-from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.core.arrow.types import same_type, storage_type, widen
+from kartothek_cube.core.errors import SchemaConflictError, check_names
 from kartothek_cube.core.naming import TABLE_METADATA_FILE
 
 
@@ -463,3 +468,169 @@ def _find_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
     if pat.is_string(stored):
         return f"{column}.astype(str)"
     return f"make it {stored}"
+
+
+# pandas types that do not depend on the width of a column
+_KEPT_DTYPES = {"string", "boolean"}
+
+
+def make_meta(
+    obj: pd.DataFrame | pa.Table | pa.Schema | SchemaWrapper,
+    origin: str | Iterable[str],
+    partition_keys: Sequence[str] | None = None,
+) -> SchemaWrapper:
+    """Make the schema of a table as a dataset stores it: widened types, partition keys first, others sorted.
+
+    Parameters
+    ----------
+    obj
+        A frame, an Arrow table or a schema; a :class:`SchemaWrapper` is returned as it is.
+    origin
+        Where the schema comes from, for messages.
+    partition_keys
+        First columns, in this order; those missing in the schema are ignored.
+
+    Returns
+    -------
+    SchemaWrapper
+
+    Raises
+    ------
+    ValueError
+        It is none of these.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> make_meta(pd.DataFrame({"DAY": [1], "CITY": ["Rom"]}), "sales").names
+    ['CITY', 'DAY']
+    """
+    if isinstance(obj, SchemaWrapper):
+        return obj
+    if isinstance(obj, pd.DataFrame):
+        schema = from_pandas(obj.iloc[:0] if _has_static_types(obj) else obj).schema
+    elif isinstance(obj, (pa.Table, pa.RecordBatch)):
+        schema = as_table(obj.slice(0, 0)).schema
+    elif isinstance(obj, pa.Schema):
+        schema = obj
+    else:
+        raise ValueError(
+            f"A schema is made from a DataFrame, pyarrow.Table or pyarrow.Schema, got {type(obj).__name__}."
+        )
+    return _widen_schema(SchemaWrapper(schema, origin), partition_keys or ())
+
+
+def _has_static_types(df: pd.DataFrame) -> bool:
+    """Whether all types are known without the values."""
+    return all(isinstance(dtype, pd.StringDtype) or dtype.kind in "biufM" for dtype in df.dtypes)
+
+
+def _widen_schema(schema: SchemaWrapper, partition_keys: Sequence[str]) -> SchemaWrapper:
+    types = {field.name: widen(field.type) for field in schema}
+    wide = pa.schema([(name, types[name]) for name in _order(types, partition_keys)])
+    extensions = extension_dtypes(schema.internal())
+    kept = {name: dtype for name, dtype in extensions.items() if dtype in _KEPT_DTYPES}
+    return SchemaWrapper(with_pandas_metadata(wide, kept), schema.origin)
+
+
+def normalize_type(
+    t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, Any] | None
+) -> tuple[pa.DataType, str | None, str | None, dict[str, Any] | None]:
+    """Widen a type and the entries of the pandas metadata that describe it.
+
+    Parameters
+    ----------
+    t_pa
+        The Arrow type.
+    t_pd, t_np, metadata
+        ``pandas_type``, ``numpy_type`` and ``metadata`` of the column; None for what is not known.
+
+    Returns
+    -------
+    tuple
+        The same four, adapted to :func:`~kartothek_cube.core.arrow.types.widen`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> normalize_type(pa.int8(), "int8", "int8", None)
+    (DataType(int64), 'int64', 'int64', None)
+    """
+    wide = widen(t_pa)
+    if not (pat.is_dictionary(t_pa) or pat.is_list(wide) or pat.is_integer(wide) or pat.is_floating(wide)):
+        return wide, t_pd, t_np, metadata
+    new_pd, new_np, new_metadata = pandas_types(wide)
+    return wide, None if t_pd is None else new_pd, None if t_np is None else new_np, new_metadata
+
+
+def normalize_column_order(
+    schema: SchemaWrapper | pa.Schema, partition_keys: Sequence[str] | None = None
+) -> SchemaWrapper:
+    """Order the columns as a dataset stores them.
+
+    Parameters
+    ----------
+    schema
+        The schema; a raw one gets the origin ``schema``.
+    partition_keys
+        First columns, in this order; those missing in the schema are ignored.
+
+    Returns
+    -------
+    SchemaWrapper
+        Partition keys, then the others in alphabetical order.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.date32()), ("ABC", pa.string())])
+    >>> normalize_column_order(SchemaWrapper(schema, "sales"), ["DAY"]).names
+    ['DAY', 'ABC', 'CITY']
+    """
+    wrapper = schema if isinstance(schema, SchemaWrapper) else SchemaWrapper(schema, "schema")
+    internal = wrapper.internal()
+    by_name = {field.name: field for field in internal}
+    fields = [by_name[name] for name in _order(by_name, partition_keys or ())]
+    return SchemaWrapper(pa.schema(fields, internal.metadata), wrapper.origin)
+
+
+def _order(names: Collection[str], partition_keys: Sequence[str]) -> list[str]:
+    first = [key for key in partition_keys if key in names]
+    return first + sorted(set(names) - set(first))
+
+
+def empty_dataframe_from_schema(
+    schema: SchemaWrapper | pa.Schema, columns: Sequence[str] | None = None, date_as_object: bool = False
+) -> pd.DataFrame:
+    """Make a frame without rows, with the types of the schema.
+
+    Parameters
+    ----------
+    schema
+        The schema.
+    columns
+        Columns, in this order; all if None.
+    date_as_object
+        Whether date columns hold objects; else they are ``datetime64[ns]``.
+
+    Returns
+    -------
+    pandas.DataFrame
+
+    Raises
+    ------
+    ValueError
+        A column does not exist.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> empty_dataframe_from_schema(pa.schema([("DAY", pa.date32())])).dtypes["DAY"]
+    dtype('<M8[ns]')
+    """
+    internal = schema.internal() if isinstance(schema, SchemaWrapper) else schema
+    table = internal.empty_table()
+    if columns is not None:
+        check_names("", "column", columns, internal.names)
+        table = table.select(list(columns))
+    return to_pandas(table, dates_as_object=date_as_object)

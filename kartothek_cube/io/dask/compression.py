@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.tables import append_columns
+from kartothek_cube.core.arrow.arrays import append_columns
 from kartothek_cube.core.errors import unknown_names
 
 #: column of the packed rows

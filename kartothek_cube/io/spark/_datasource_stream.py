@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.tables import append_columns
+from kartothek_cube.core.arrow.arrays import append_columns
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import StateNotFoundError

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pyspark.sql import types as st
 
-from kartothek_cube.core.arrow.tables import replace_columns
+from kartothek_cube.core.arrow.arrays import replace_columns
 
 #: digits that a decimal of Spark can have
 _MAX_PRECISION = 38

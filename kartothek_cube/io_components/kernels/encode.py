@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.tables import replace_columns
+from kartothek_cube.core.arrow.arrays import replace_columns
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
 

@@ -32,8 +32,8 @@ from kartothek_cube.core.cube.discover import (
     select_datasets,
 )
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
-from kartothek_cube.core.dataset.file_keys import file_keys
 from kartothek_cube.core.dataset.loading import read_header
+from kartothek_cube.core.dataset.metadata import file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     DatasetExistsError,

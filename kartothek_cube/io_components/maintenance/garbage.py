@@ -54,8 +54,8 @@ from kartothek_cube.core.cube.discover import (
     select_datasets,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.file_keys import file_keys, schema_keys, table_names
 from kartothek_cube.core.dataset.loading import read_header
+from kartothek_cube.core.dataset.metadata import file_keys, schema_keys, table_names
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

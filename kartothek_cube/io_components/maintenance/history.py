@@ -32,7 +32,7 @@ from kartothek_cube.core.cube.discover import (
     open_existing,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.file_keys import data_keys, file_keys
+from kartothek_cube.core.dataset.metadata import data_keys, file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

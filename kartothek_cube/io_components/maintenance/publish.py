@@ -28,7 +28,7 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.file_keys import data_keys
+from kartothek_cube.core.dataset.metadata import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, format_count
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_column_names

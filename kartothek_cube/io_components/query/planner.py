@@ -23,7 +23,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import all_of, columns_of, imply, tree_mask
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.schema.widths import WIDTHS_KEY, Widths, column_widths, narrow_type
+from kartothek_cube.core.schema.evolution import WIDTHS_KEY, Widths, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.kernels.encode import group_codes, is_dense, make_dense

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.tables import append_columns, replace_columns
+from kartothek_cube.core.arrow.arrays import append_columns, replace_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values, to_single_array

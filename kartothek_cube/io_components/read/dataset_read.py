@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import index_rows, select_partitions
 from kartothek_cube.core.expressions.literal import LiteralType
@@ -34,8 +33,8 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, derived_keys
-from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.schema.widths import narrow_type
+from kartothek_cube.core.schema.evolution import ColumnMapping, narrow_type
+from kartothek_cube.core.schema.file import read_schema_metadata
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.commit.change import IndexUpdate
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.errors import CorruptDatasetError, format_count
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.sort import (

@@ -23,11 +23,10 @@ from kartothek_cube.core.commit.operation import (
     read_record,
 )
 from kartothek_cube.core.commit.undo import finish_operation
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.file_keys import data_keys, file_keys
+from kartothek_cube.core.dataset.metadata import data_keys, file_keys
 from kartothek_cube.core.errors import (
     CorruptDatasetError,
     DatasetNotFoundError,
@@ -38,7 +37,13 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys, metadata_key_from_uuid, schema_key
+from kartothek_cube.core.naming import (
+    PARQUET_FILE_SUFFIX,
+    header_keys,
+    metadata_key_from_uuid,
+    schema_key,
+    unquote_indices,
+)
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import (
     VersionedSchema,
@@ -46,10 +51,9 @@ from kartothek_cube.core.schema.file import (
     schema_to_bytes,
     schema_version_of,
 )
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.delta_log import published_keys
 from kartothek_cube.io_components.maintenance.publish import find_publication

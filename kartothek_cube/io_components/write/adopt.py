@@ -15,10 +15,10 @@ import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import index_columns
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.schema.widths import column_widths
+from kartothek_cube.core.schema.evolution import column_widths
+from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid

@@ -12,14 +12,13 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.schema.file import long_types
+from kartothek_cube.core.schema.file import long_types, read_schema_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput

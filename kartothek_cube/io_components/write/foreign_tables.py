@@ -24,7 +24,7 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.casting import cast_column, parse_texts
 from kartothek_cube.core.arrow.types import same_type, storage_type
 from kartothek_cube.core.errors import SchemaConflictError
-from kartothek_cube.core.urlencode import unquote
+from kartothek_cube.core.naming import unquote
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 if TYPE_CHECKING:

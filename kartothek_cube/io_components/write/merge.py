@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.arrays import append_columns
 from kartothek_cube.core.arrow.pandas_conversion import as_table, extension_dtypes, with_pandas_metadata
-from kartothek_cube.core.arrow.tables import append_columns
 from kartothek_cube.core.arrow.types import Frame, Ints, Mask
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube.consistency import arrow_schema

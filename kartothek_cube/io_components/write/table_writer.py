@@ -19,9 +19,8 @@ from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, is_nested, is_text, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.file_keys import data_keys
+from kartothek_cube.core.dataset.metadata import data_keys
 from kartothek_cube.core.errors import (
     DatasetNotFoundError,
     UnknownOutcomeError,
@@ -35,13 +34,13 @@ from kartothek_cube.core.naming import (
     check_column_names,
     metadata_key_from_uuid,
     name_too_long,
+    quote,
 )
 from kartothek_cube.core.partition import PartitionTable, encode_component
-from kartothek_cube.core.schema.widths import Widths, column_widths
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema.evolution import Widths, column_widths
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import strictly_increasing

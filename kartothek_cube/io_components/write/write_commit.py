@@ -17,7 +17,6 @@ from kartothek_cube.core.commit.header_store import CommitReceipt
 from kartothek_cube.core.commit.operation import Role, commit_operation
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.commit.undo import undo_all
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
@@ -34,7 +33,7 @@ from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.display import card
 from kartothek_cube.display import table as html_table
@@ -121,7 +120,7 @@ class CreateHeader(StoreDataset):
         Uuid of the dataset.
     schema
         Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
-        :class:`~kartothek_cube.core.common_metadata.SchemaWrapper`.
+        :class:`~kartothek_cube.core.schema.wrapper.SchemaWrapper`.
     partition_on
         Partition keys of the dataset.
 

@@ -19,7 +19,6 @@ from kartothek_cube.core.commit.change import (
     Requirement,
     WriteMode,
 )
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import (
     MultiTableCommitAborted,
@@ -31,9 +30,8 @@ from kartothek_cube.core.expressions.predicate import Node
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.evolution import unite_schemas
-from kartothek_cube.core.schema.widths import Widths, widest
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
+from kartothek_cube.core.schema.evolution import Widths, unite_schemas, widest
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid

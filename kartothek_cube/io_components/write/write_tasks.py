@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import same_type, widen
 from kartothek_cube.core.commit.change import WriteMode
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
+from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.kernels.sort import sort_rows
 from kartothek_cube.io_components.scan import read_files

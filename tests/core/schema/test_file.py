@@ -7,7 +7,6 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.schema.file import (
@@ -19,6 +18,7 @@ from kartothek_cube.core.schema.file import (
     schema_from_bytes,
     schema_to_bytes,
 )
+from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.io.eager import (
     copy_dataset,
     read_table,

@@ -8,10 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.io.eager import (
     build_dataset_indices,
     commit_dataset,

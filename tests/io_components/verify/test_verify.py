@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from kartothek_cube.core import caching
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.dask.bag_cube import verify_cube_bag
 from kartothek_cube.io.dask.delayed_cube import verify_cube_delayed

@@ -11,7 +11,10 @@ HERE = Path(__file__).parent
 collect_ignore_glob = ["*.py"]
 
 #: page -> why `make test` leaves it out
-SLOW = {"spark.rst": "a page of jobs, streams and tables of Spark, in the order in which a reader runs them"}
+SLOW = {
+    "spark.rst": "a page of jobs, streams and tables of Spark, in the order in which a reader runs them",
+    "dask.rst": "starts a cluster of dask",
+}
 
 
 def pytest_collection_modifyitems(items):

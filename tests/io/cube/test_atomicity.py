@@ -351,6 +351,7 @@ def test_requests():
     assert not [key for key in puts if key.endswith(".before")]
 
 
+@pytest.mark.slow("many writers and readers in threads")
 def test_many_writers_and_readers():
     store = memory()
     build_cube(data(0), CUBE, store)

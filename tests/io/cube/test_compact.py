@@ -329,9 +329,20 @@ QUERIES = [
 ]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(writes=WRITES)
 def test_queries_give_the_same(writes):
+    check_queries(writes)
+
+
+@pytest.mark.slow("25 random cubes, queried before and after")
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(writes=WRITES)
+def test_many_queries_give_the_same(writes):
+    check_queries(writes)
+
+
+def check_queries(writes):
     store = memory()
     first, *others = [frames(*write) for write in writes]
     build_cube(first, XY, store, partition_on={"flat": []})

@@ -787,6 +787,7 @@ def large(tmp_path_factory):
     return url, n_rows * len(tables)
 
 
+@pytest.mark.slow("measures processes with large data")
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="measures memory as Linux does")
 @pytest.mark.parametrize("engine", ["arrow", "duckdb", "polars"])
 def test_memory_is_bounded(large, engine):

@@ -273,6 +273,10 @@ class CubeMachine(RuleBasedStateMachine):
         return result.sort_values(["x", "y", "p"])
 
 
-TestCube = CubeMachine.TestCase
-#: updates may write what they do not remove
-TestCube.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)
+class TestCube(CubeMachine.TestCase):
+    settings = settings(max_examples=5, stateful_step_count=10, deadline=None)
+
+
+@pytest.mark.slow("20 random sequences of 10 operations")
+class TestCubeForLonger(CubeMachine.TestCase):
+    settings = settings(max_examples=20, stateful_step_count=10, deadline=None)

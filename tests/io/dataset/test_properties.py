@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storefact import get_store_from_url
@@ -86,9 +87,20 @@ def test_what_is_written_is_read(given_inputs):
     assert canonical(rows_of(stream.read_all())) == canonical(rows_of(found))
 
 
-@settings(max_examples=100)
+@settings(max_examples=25)
 @given(given_inputs=inputs(), data=st.data())
 def test_predicates(given_inputs, data):
+    check_predicates(given_inputs, data)
+
+
+@pytest.mark.slow("100 random datasets")
+@settings(max_examples=100)
+@given(given_inputs=inputs(), data=st.data())
+def test_many_predicates(given_inputs, data):
+    check_predicates(given_inputs, data)
+
+
+def check_predicates(given_inputs, data):
     names, parts, options = given_inputs
     store = fresh()
     store_dataframes_as_dataset(store, "u", parts, **options)
@@ -141,9 +153,23 @@ scopes = st.lists(
 )
 
 
-@settings(max_examples=60)
-@given(frames=small_frames(), steps=st.lists(st.tuples(scopes, small_frames()), max_size=3))
+updates = st.lists(st.tuples(scopes, small_frames()), max_size=3)
+
+
+@settings(max_examples=15)
+@given(frames=small_frames(), steps=updates)
 def test_removal(frames, steps):
+    check_removal(frames, steps)
+
+
+@pytest.mark.slow("60 random datasets, updated three times")
+@settings(max_examples=60)
+@given(frames=small_frames(), steps=updates)
+def test_many_removals(frames, steps):
+    check_removal(frames, steps)
+
+
+def check_removal(frames, steps):
     """A partition is the rows of one input with one key; it goes if all columns of a scope occur in it."""
     store = fresh()
 

@@ -217,6 +217,7 @@ CONDITIONS = (
 )
 
 
+@pytest.mark.slow("many queries of Spark")
 def test_filters_mean_the_same_wherever_they_are_evaluated(spark, cube_url):
     plain = create_frame(query_cube_spark(CUBE, cube_url).toArrow(), spark).cache()
     expected = plain.selectExpr("x", *(f"({c}) AS c{i}" for i, c in enumerate(CONDITIONS))).toArrow()

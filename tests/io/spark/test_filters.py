@@ -194,6 +194,7 @@ def ask_filters(df) -> dict[str, list]:
     return found
 
 
+@pytest.mark.slow("many queries of Spark")
 @pytest.mark.parametrize("seed", [0])
 def test_extremes_of_every_type_mean_the_same_pushed_and_not_pushed(spark, url, seed):
     n = max(map(len, EXTREMES.values())) + 1

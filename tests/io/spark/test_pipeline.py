@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.spark.cube import (
@@ -10,6 +12,8 @@ from kartothek_cube.io.spark.cube import (
     extend_cube_from_spark,
     query_cube_spark,
 )
+
+pytestmark = pytest.mark.slow("a whole pipeline, written in two ways")
 
 CUBE = Cube(["origin", "time_hour"], ["month"], "nyc")
 HOURS = """

@@ -184,6 +184,7 @@ def labels(url: str) -> list[str]:
     return sorted(label.partition("/")[0] for label in parts)
 
 
+@pytest.mark.slow("many queries of Spark")
 def test_zoned_times_are_instants_whatever_the_session_says(spark, url):
     """Only what Spark itself prints depends on the time zone of the session."""
     berlin = ZoneInfo("Europe/Berlin")

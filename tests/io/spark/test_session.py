@@ -50,6 +50,7 @@ print(sorted(map(tuple, query_cube_spark(cube, store).collect())), local_session
 """
 
 
+@pytest.mark.slow("starts a session of its own")
 def test_first_steps_are_quiet_and_use_this_python(tmp_path):
     """Also if there is no virtual environment on the PATH, and another Python is."""
     (tmp_path / "python3").write_text("#!/bin/sh\necho this is another Python >&2\nexit 1\n")

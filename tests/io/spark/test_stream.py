@@ -14,6 +14,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager_cube import cleanup_cube, collect_stats
 
+pytestmark = pytest.mark.slow("streams of Spark, which wait for batches")
+
 CUBE = Cube(["x"], ["p"], "cube")
 NEW = {"dimension_columns": "x", "partition_columns": "p"}
 

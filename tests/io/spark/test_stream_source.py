@@ -25,6 +25,8 @@ from kartothek_cube.io.spark._datasource_options import StreamOptions
 from kartothek_cube.io.spark._datasource_stream import ReadMaxFiles
 from tests.support.stream_kills import run_with_kills
 
+pytestmark = pytest.mark.slow("streams of Spark, which wait for batches")
+
 CUBE = Cube(["x"], ["p"], "cube")
 
 

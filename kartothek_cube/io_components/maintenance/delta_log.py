@@ -1,4 +1,6 @@
 """The Delta log of a published dataset: replay it, add a version, keep its files; types and statistics."""
+# Not by `deltalake`: it commits to no table with our writer feature, which keeps other writers from our files,
+# and it has no staged versions, which keep files from a concurrent garbage collection.
 
 from __future__ import annotations
 
@@ -41,18 +43,33 @@ _REMEDY = "delete the directory and publish the dataset again"
 _SAFE = "/=_.-~"
 
 
-@attrs.frozen
+@attrs.define
 class LogState:
     """The newest version of a log."""
 
     #: -1 if there is none
     version: int = -1
     #: path to the ``add`` action of each file
-    files: Mapping[str, Action] = attrs.field(factory=dict)
+    files: dict[str, Action] = attrs.field(factory=dict)
     metadata: Action | None = None
     protocol: Action | None = None
     #: what the newest version tells of the dataset; None if this library has not written it
     record: Mapping[str, str] | None = None
+
+    def apply(self, version: int, actions: Iterable[Action]) -> None:
+        """Replay a version, or a checkpoint."""
+        self.version = version
+        for action in actions:
+            if "add" in action:
+                self.files[action["add"]["path"]] = action["add"]
+            elif "remove" in action:
+                self.files.pop(action["remove"]["path"], None)
+            elif "metaData" in action:
+                self.metadata = action["metaData"]
+            elif "protocol" in action:
+                self.protocol = action["protocol"]
+            elif "commitInfo" in action:
+                self.record = _record_of([action])
 
 
 def log_folder(uuid: str) -> str:
@@ -99,39 +116,18 @@ def read_log(blobs: BlobStore, uuid: str, names: Sequence[str] | None = None) ->
     newest = versions[-1]
     # one of a version that is listed: its writer has put the version first
     start = max((number for number in checkpoints if number <= newest), default=-1)
-    replay = _Replay()
+    state = LogState()
     if start >= 0:
-        for action in _read_checkpoint(blobs, _key(uuid, start, "checkpoint.parquet")):
-            replay.apply(action)
+        state.apply(start, _read_checkpoint(blobs, _key(uuid, start, "checkpoint.parquet")))
     needed = range(start + 1, newest + 1)
     missing = sorted(set(needed) - set(versions))
     if missing:
         raise CorruptDatasetError(_key(uuid, missing[0]), f"this version is missing; {_REMEDY}")
     for number in needed:
-        for action in _read_version(blobs, _key(uuid, number)):
-            replay.apply(action)
-    record = replay.record if newest > start else _record_of(_read_version(blobs, _key(uuid, newest)))
-    return LogState(newest, replay.files, replay.metadata, replay.protocol, record)
-
-
-class _Replay:
-    def __init__(self) -> None:
-        self.files: dict[str, Action] = {}
-        self.metadata: Action | None = None
-        self.protocol: Action | None = None
-        self.record: Mapping[str, str] | None = None
-
-    def apply(self, action: Action) -> None:
-        if "add" in action:
-            self.files[action["add"]["path"]] = action["add"]
-        elif "remove" in action:
-            self.files.pop(action["remove"]["path"], None)
-        elif "metaData" in action:
-            self.metadata = action["metaData"]
-        elif "protocol" in action:
-            self.protocol = action["protocol"]
-        elif "commitInfo" in action:
-            self.record = _record_of([action])
+        state.apply(number, _read_version(blobs, _key(uuid, number)))
+    if start == newest:
+        state.record = _record_of(_read_version(blobs, _key(uuid, newest)))
+    return state
 
 
 def _key(uuid: str, version: int, suffix: str = "json") -> str:
@@ -221,11 +217,8 @@ def add_version(blobs: BlobStore, uuid: str, state: LogState, actions: Sequence[
     """Put the next version; raises PreconditionFailed if another publisher was faster."""
     version = state.version + 1
     blobs.put_if(_key(uuid, version), _to_lines(actions), None)
-    replay = _Replay()
-    replay.files, replay.metadata, replay.protocol = dict(state.files), state.metadata, state.protocol
-    for action in actions:
-        replay.apply(action)
-    new = LogState(version, replay.files, replay.metadata, replay.protocol, replay.record)
+    new = attrs.evolve(state, files=dict(state.files))
+    new.apply(version, actions)
     if version and version % _CHECKPOINT_INTERVAL == 0:
         # the version is there: readers without the checkpoint open more files
         with suppress(Exception):
@@ -238,50 +231,38 @@ def _to_lines(actions: Sequence[Action]) -> bytes:
 
 
 _TEXT, _LONG, _MAP = pa.string(), pa.int64(), pa.map_(pa.string(), pa.string())
+_ADD = {
+    "path": _TEXT,
+    "partitionValues": _MAP,
+    "size": _LONG,
+    "modificationTime": _LONG,
+    "dataChange": pa.bool_(),
+    "stats": _TEXT,
+}
+_METADATA = {
+    "id": _TEXT,
+    "name": _TEXT,
+    "description": _TEXT,
+    "format": pa.struct({"provider": _TEXT, "options": _MAP}),
+    "schemaString": _TEXT,
+    "partitionColumns": pa.list_(_TEXT),
+    "configuration": _MAP,
+    "createdTime": _LONG,
+}
+_PROTOCOL = {
+    "minReaderVersion": pa.int32(),
+    "minWriterVersion": pa.int32(),
+    "readerFeatures": pa.list_(_TEXT),
+    "writerFeatures": pa.list_(_TEXT),
+}
 _CHECKPOINT_SCHEMA = pa.schema(
-    [
-        ("txn", pa.struct([("appId", _TEXT), ("version", _LONG), ("lastUpdated", _LONG)])),
-        (
-            "add",
-            pa.struct(
-                [
-                    ("path", _TEXT),
-                    ("partitionValues", _MAP),
-                    ("size", _LONG),
-                    ("modificationTime", _LONG),
-                    ("dataChange", pa.bool_()),
-                    ("stats", _TEXT),
-                ]
-            ),
-        ),
-        ("remove", pa.struct([("path", _TEXT), ("deletionTimestamp", _LONG), ("dataChange", pa.bool_())])),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", _TEXT),
-                    ("name", _TEXT),
-                    ("description", _TEXT),
-                    ("format", pa.struct([("provider", _TEXT), ("options", _MAP)])),
-                    ("schemaString", _TEXT),
-                    ("partitionColumns", pa.list_(_TEXT)),
-                    ("configuration", _MAP),
-                    ("createdTime", _LONG),
-                ]
-            ),
-        ),
-        (
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("readerFeatures", pa.list_(_TEXT)),
-                    ("writerFeatures", pa.list_(_TEXT)),
-                ]
-            ),
-        ),
-    ]
+    {
+        "txn": pa.struct({"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG}),
+        "add": pa.struct(_ADD),
+        "remove": pa.struct({"path": _TEXT, "deletionTimestamp": _LONG, "dataChange": pa.bool_()}),
+        "metaData": pa.struct(_METADATA),
+        "protocol": pa.struct(_PROTOCOL),
+    }
 )
 
 
@@ -489,24 +470,19 @@ def file_schema(footer: pq.FileMetaData) -> pa.Schema:
 
 def file_stats(footer: pq.FileMetaData, schema: pa.Schema, columns: Sequence[str]) -> str:
     """``stats`` of a file, as JSON; `columns` come first where a file has more than have statistics."""
-    flat = _flat_columns(schema)
+    flat = _flat_columns(footer)
     order = [name for name in dict.fromkeys([*columns, *flat]) if name in flat][:_STATS_COLUMNS]
     stats: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in order:
-        chunks = [_chunk_statistics(footer, group, flat[name]) for group in range(footer.num_row_groups)]
-        known = [chunk for chunk in chunks if chunk is not None]
-        if len(known) < len(chunks) or not chunks:
-            continue
-        if all(chunk.has_null_count for chunk in known):
-            stats["nullCount"][name] = sum(chunk.null_count for chunk in known)
-        bounds = _bounds(known, schema.field(name).type)
-        if bounds is not None:
-            low, high = (_stats_value(bound) for bound in bounds)
-            if low is not None:
-                stats["minValues"][name] = low
-            # NaN is not part of footers, and larger than all other numbers for most readers
-            if high is not None and not pat.is_floating(schema.field(name).type):
-                stats["maxValues"][name] = high
+        chunks, dtype = _chunk_statistics(footer, flat[name]), schema.field(name).type
+        if chunks and all(chunk.has_null_count for chunk in chunks):
+            stats["nullCount"][name] = sum(chunk.null_count for chunk in chunks)
+        low, high = map(_stats_value, _bounds(chunks, dtype) or (None, None))
+        if low is not None:
+            stats["minValues"][name] = low
+        # NaN is not part of footers, and larger than all other numbers for most readers
+        if high is not None and not pat.is_floating(dtype):
+            stats["maxValues"][name] = high
     return json.dumps(stats, separators=(",", ":"))
 
 
@@ -514,37 +490,26 @@ def value_ranges(
     footer: pq.FileMetaData, schema: pa.Schema, columns: Iterable[str]
 ) -> dict[str, tuple[Any, Any]]:
     """Smallest and largest value of those columns for which the footer has both."""
-    flat, ranges = _flat_columns(schema), {}
-    for name in columns:
-        if name in flat:
-            chunks = [_chunk_statistics(footer, group, flat[name]) for group in range(footer.num_row_groups)]
-            known = [chunk for chunk in chunks if chunk is not None]
-            bounds = _bounds(known, schema.field(name).type) if chunks and len(known) == len(chunks) else None
-            if bounds is not None:
-                ranges[name] = bounds
-    return ranges
+    flat = _flat_columns(footer)
+    bounds = {
+        name: _bounds(_chunk_statistics(footer, flat[name]), schema.field(name).type)
+        for name in columns
+        if name in flat
+    }
+    return {name: pair for name, pair in bounds.items() if pair is not None}
 
 
-def _flat_columns(schema: pa.Schema) -> dict[str, int]:
+def _flat_columns(footer: pq.FileMetaData) -> dict[str, int]:
     """Position of the column chunk of each column that has one."""
-    positions, position = {}, 0
-    for field in schema:
-        leaves = _count_leaves(field.type)
-        if leaves == 1 and not pat.is_nested(field.type):
-            positions[field.name] = position
-        position += leaves
-    return positions
+    leaves = [footer.schema.column(position) for position in range(footer.num_columns)]
+    # the path of a nested one has more names
+    return {leaf.name: position for position, leaf in enumerate(leaves) if leaf.path == leaf.name}
 
 
-def _count_leaves(dtype: pa.DataType) -> int:
-    if not pat.is_nested(dtype):
-        return 1
-    return sum(_count_leaves(dtype.field(number).type) for number in range(dtype.num_fields))
-
-
-def _chunk_statistics(footer: pq.FileMetaData, group: int, column: int) -> Any:
-    chunk = footer.row_group(group).column(column)
-    return chunk.statistics if chunk.is_stats_set else None
+def _chunk_statistics(footer: pq.FileMetaData, column: int) -> list[Any]:
+    """Statistics of all chunks of a column; empty if one has none."""
+    chunks = [footer.row_group(group).column(column) for group in range(footer.num_row_groups)]
+    return [chunk.statistics for chunk in chunks] if all(chunk.is_stats_set for chunk in chunks) else []
 
 
 def _bounds(chunks: Sequence[Any], dtype: pa.DataType) -> tuple[Any, Any] | None:

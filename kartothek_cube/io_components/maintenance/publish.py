@@ -174,11 +174,12 @@ def _table_of(state: DatasetMetadata) -> _Table:
     others = [key for key in data_keys(state) if not key.endswith(PARQUET_FILE_SUFFIX)]
     if others:
         raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
+    dimensions = _names(state, KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     return _Table(
         uuid,
         schema,
         tuple(state.partition_keys),
-        _cell_columns(state),
+        None if dimensions is None else tuple(column for column in dimensions if column in schema.names),
         tuple(sorted(state.secondary_indices)),
         state.column_mapping,
     )
@@ -208,14 +209,6 @@ def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
 def _no_type(where: str, dtype: pa.DataType, error: NoDeltaTypeError) -> str:
     part = "" if error.dtype == dtype else f" with {error.dtype}"
     return f"{where} is {dtype}{part}, a type that Delta tables do not have"
-
-
-def _cell_columns(state: DatasetMetadata) -> tuple[str, ...] | None:
-    columns = _names(state, KTK_CUBE_METADATA_DIMENSION_COLUMNS)
-    if columns is None or state.schema is None:
-        return None
-    stored = set(state.schema.names)
-    return tuple(column for column in columns if column in stored)
 
 
 def _names(state: DatasetMetadata, key: str) -> list[str] | None:

@@ -124,9 +124,12 @@ def open_table(
 
     ``types`` are those that the user gives for columns of directories, ``known`` those of the cube.
     """
-    _check_snapshot(snapshot)
+    is_number = isinstance(snapshot, int) and not isinstance(snapshot, bool) and snapshot >= 0
+    if snapshot is not None and not is_number:
+        raise ValueError(f"snapshot is the number of a version or snapshot, got {snapshot!r}")
     table, files = _open(source, snapshot, types, known)
-    if types and not isinstance(table, _Directory):
+    # only directories may change
+    if types and table.is_immutable:
         raise ValueError(f"types are those of directories; the {table.description} has types of its own")
     return table, files
 
@@ -159,12 +162,6 @@ def _open(
     if snapshot is not None:
         raise ValueError(f"{location} is a directory of Parquet files, which has no snapshots")
     return _open_directory(location, filesystem, root, types, known)
-
-
-def _check_snapshot(snapshot: object) -> None:
-    is_number = isinstance(snapshot, int) and not isinstance(snapshot, bool) and snapshot >= 0
-    if snapshot is not None and not is_number:
-        raise ValueError(f"snapshot is the number of a version or snapshot, got {snapshot!r}")
 
 
 def _open_object(
@@ -239,17 +236,19 @@ def _list_folder(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     return infos
 
 
-# -- directories -------------------------------------------------------------------------------------
-
-
 @attrs.frozen(kw_only=True)
-class _Directory(ForeignTable):
-    """Parquet files in directories ``column=value``, or without them."""
+class _FilesystemTable(ForeignTable):
+    """Files of a directory, or of a version of a Delta table."""
 
     filesystem: fs.FileSystem
 
     def open(self, file: ForeignFile) -> pa.NativeFile:
         return self.filesystem.open_input_file(file.path or file.location)
+
+
+# -- directories -------------------------------------------------------------------------------------
+# Not by `pyarrow.dataset`: it follows links out of the directory, takes dates for texts, and gives nulls to
+# files in other directories.
 
 
 @attrs.frozen
@@ -289,7 +288,7 @@ def _open_directory(
         values = {key: parsed[key].slice(i, 1) for key in keys if key not in names}
         path = file.info.path
         files.append(ForeignFile(path, file.info.size, path if is_local else None, values))
-    table = _Directory(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
+    table = _FilesystemTable(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
     return table, files
 
 
@@ -408,16 +407,8 @@ def _infer_type(texts: Sequence[str]) -> pa.DataType:
 
 
 # -- Delta -------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class _DeltaSnapshot(ForeignTable):
-    """Version of a Delta table."""
-
-    filesystem: fs.FileSystem
-
-    def open(self, file: ForeignFile) -> pa.NativeFile:
-        return self.filesystem.open_input_file(file.path or file.location)
+# deltalake reads the log. It follows the paths of sidecars and deletion vectors out of the table, and tells of
+# deletion vectors only by reading them, so both are looked for here.
 
 
 def _load_delta(location: str, version: int | None) -> DeltaTable:
@@ -466,7 +457,7 @@ def _open_delta(table: DeltaTable) -> tuple[ForeignTable, list[ForeignFile]]:
             )
         )
     stored = pa.schema([(field.name, storage_type(field.type)) for field in schema])
-    snapshot = _DeltaSnapshot(
+    snapshot = _FilesystemTable(
         description=description, schema=stored, is_immutable=True, filesystem=filesystem
     )
     return snapshot, sorted(files, key=lambda file: file.location)

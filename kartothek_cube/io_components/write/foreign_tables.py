@@ -407,7 +407,7 @@ def _infer_type(texts: Sequence[str]) -> pa.DataType:
 
 
 # -- Delta -------------------------------------------------------------------------------------------
-# deltalake reads the log. It follows the paths of sidecars and deletion vectors out of the table, and tells of
+# deltalake reads the log. It follows paths of sidecars and deletion vectors out of the table, and tells of
 # deletion vectors only by reading them, so both are looked for here.
 
 

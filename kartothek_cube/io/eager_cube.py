@@ -38,7 +38,7 @@ from kartothek_cube.io_components.query.executor import (
 )
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
-from kartothek_cube.io_components.verify.verify_cube import VerifyCube
+from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
 from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (

@@ -37,7 +37,7 @@ from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.runtime import limit_threads
-from kartothek_cube.io_components.verify.verify_cube import VerifyCube
+from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.cube_writes import (
     AppendParts,
     BuildParts,

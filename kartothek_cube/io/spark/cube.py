@@ -52,7 +52,7 @@ from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.verify.verify_cube import VerifyCube
+from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,

@@ -1,5 +1,5 @@
 """The Delta log of a published dataset: replay it, add a version, keep its files; types and statistics."""
-# Not by `deltalake`: it commits to no table with our writer feature, which keeps others from our files, and it
+# Not by `deltalake`: it commits to no table with our writer feature, which keeps others from our files, and
 # has no staged versions, which keep files from a concurrent garbage collection.
 
 from __future__ import annotations

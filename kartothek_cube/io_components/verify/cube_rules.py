@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import Generic, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -33,7 +35,8 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.runtime import store_factory
@@ -47,89 +50,138 @@ from kartothek_cube.io_components.verify.data_file_rules import (
 from kartothek_cube.io_components.verify.dataset_rules import VerifyPlan, finish_verify, plan_verify
 from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
 
-
-@attrs.frozen
-class CubeVerifyPlan:
-    """A planned verification of a cube."""
-
-    cube: Cube
-    store: StoreFactory
-    #: by id of the dataset
-    plans: Mapping[str, VerifyPlan]
-    #: violations of the rules of the cube
-    problems: tuple[Problem, ...]
+CubeTask: TypeAlias = tuple[str, VerifyTask]
+"""Id of a dataset, and some of its files."""
 
 
 @attrs.frozen
-class CubeVerifyTask:
-    """Some files of one dataset."""
+class VerifyCube(Generic[StoreT]):
+    """
+    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
 
-    name: str
-    task: VerifyTask
+    In addition to :func:`~kartothek_cube.io.eager.verify_dataset`: the seed exists, types agree, a payload
+    column belongs to one dataset, rows are sorted by cell, keys are not null, all indices of the cube exist,
+    and no cell of the seed is in several partitions.
 
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    datasets, ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+    deep
+        Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
+        the data.
 
-def plan_cube_verify(
-    cube: Cube,
-    store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    *,
-    deep: bool = True,
-) -> CubeVerifyPlan:
-    """Check a cube without opening data files, and plan the check of these."""
-    ensure_cube(cube)
-    blobs = open_existing(cube.uuid_prefix, store)
-    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
-    if not existing:
-        raise cube_not_found(cube.uuid_prefix, blobs)
-    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
-    keys = [*cube.dimension_columns, *cube.index_columns]
-    plans: dict[str, VerifyPlan] = {}
-    for name in sorted(names):
-        try:
-            plans[name] = plan_verify(
-                cube.ktk_dataset_uuid(name),
-                store,
-                deep=deep,
-                cell=cube.dimension_columns,
-                not_null=list(dict.fromkeys(keys)),
-            )
-        except DatasetNotFoundError:
+    Returns
+    -------
+    Report
+        ``report.ok`` is True without problems; ``report.problems`` also say what to do.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube or dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube, repair_cube, verify_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> dataset = build_cube(cities, cube, store)["seed"]
+    >>> verify_cube(cube, store).ok
+    True
+    >>> store.delete(dataset.indices["CITY"].index_storage_key)
+    >>> repair_cube(cube, store)  # doctest: +ELLIPSIS
+    no problems in 1 dataset, 2 files, 2 rows, 1 index
+    repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
+    """
+
+    cube: Cube = attrs.field(converter=cube_or_name)
+    store: StoreT
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    deep: bool = attrs.field(default=True, kw_only=True)
+    datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[dict[str, VerifyContext], CubeTask, dict[str, VerifyResult], Report]:
+        """Check the headers, then files of the datasets, then their indices."""
+        cube, store = self.cube, store_factory(self.store)
+        ensure_cube(cube)
+        blobs = open_existing(cube.uuid_prefix, self.store)
+        existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+        if not existing:
+            raise cube_not_found(cube.uuid_prefix, blobs)
+        keys = tuple(dict.fromkeys([*cube.dimension_columns, *cube.index_columns]))
+        plans: dict[str, VerifyPlan] = {}
+        for name in sorted(choose_datasets(cube, self.ktk_cube_dataset_ids, existing)):
             # deleted since the listing
-            continue
-    datasets = {
-        n: p.dataset for n, p in plans.items() if p.dataset is not None and p.dataset.schema is not None
-    }
-    return CubeVerifyPlan(cube, store_factory(store), plans, tuple(_cube_problems(cube, datasets, existing)))
+            with suppress(DatasetNotFoundError):
+                plans[name] = plan_verify(
+                    cube.ktk_dataset_uuid(name),
+                    self.store,
+                    deep=self.deep,
+                    cell=cube.dimension_columns,
+                    not_null=keys,
+                )
+        problems = list(_cube_problems(cube, plans, existing))
+        tasks = [(name, task) for name, plan in plans.items() for task in plan.tasks]
+        return Job(
+            name="verify_cube",
+            description=f"verify cube {cube.uuid_prefix}",
+            context={name: plan.context for name, plan in plans.items() if plan.context is not None},
+            tasks=tasks,
+            run=_run,
+            finish=partial(_finish, cube, store, plans, problems),
+            steps=("prepare", "files", "report"),
+            is_parallel=True,
+            files=sum(len(task.keys) for _, task in tasks),
+        )
 
 
-def run_cube_verify(contexts: Mapping[str, VerifyContext], task: CubeVerifyTask) -> dict[str, VerifyResult]:
-    """Check some files of one dataset."""
-    return {task.name: run_verify(contexts[task.name], task.task)}
+def _run(contexts: Mapping[str, VerifyContext], task: CubeTask) -> dict[str, VerifyResult]:
+    name, files = task
+    return {name: run_verify(contexts[name], files)}
 
 
-def finish_cube_verify(plan: CubeVerifyPlan, findings: Iterable[Mapping[str, VerifyResult]]) -> Report:
+def _finish(
+    cube: Cube,
+    store: StoreFactory,
+    plans: Mapping[str, VerifyPlan],
+    problems: Sequence[Problem],
+    findings: Iterable[Mapping[str, VerifyResult]],
+) -> Report:
     """Compare the indices with the data, and report."""
-    by_name: dict[str, list[VerifyResult]] = {name: [] for name in plan.plans}
+    by_name: dict[str, list[VerifyResult]] = {name: [] for name in plans}
     for part in findings:
         for name, result in part.items():
             by_name[name].append(result)
-    reports = [finish_verify(plan.plans[name], plan.store, results) for name, results in by_name.items()]
-    seed = plan.cube.seed_dataset
-    return merge_reports(reports, [*plan.problems, *_repeated_cells(plan, by_name.get(seed, []))])
+    reports = [finish_verify(plans[name], store, results) for name, results in by_name.items()]
+    seed = cube.seed_dataset
+    repeated = _repeated_cells(cube, store, plans[seed], by_name[seed]) if seed in plans else ()
+    return merge_reports(reports, [*problems, *repeated])
 
 
-def _repeated_cells(plan: CubeVerifyPlan, findings: Iterable[VerifyResult]) -> Iterator[Problem]:
+def _repeated_cells(
+    cube: Cube, store: StoreFactory, seed: VerifyPlan, findings: Iterable[VerifyResult]
+) -> Iterator[Problem]:
     """Cells of the seed that several partitions have: each of them is a row of a query."""
-    seed = plan.plans.get(plan.cube.seed_dataset)
-    if seed is None or seed.dataset is None or seed.context is None or not seed.context.deep:
+    if seed.dataset is None or seed.context is None or not seed.context.deep:
         return
-    dataset, dimensions = seed.dataset, plan.cube.dimension_columns
+    dataset, dimensions = seed.dataset, cube.dimension_columns
     entries = merge_verify_results(findings).entries
     try:
         repeated = find_repeated_cells(
-            open_blobs(plan.store),
+            open_blobs(store),
             dimensions,
-            plan.cube.partition_columns,
+            cube.partition_columns,
             dataset.partition_table,
             dataset.table_name,
             seed.context.schema,
@@ -145,7 +197,12 @@ def _repeated_cells(plan: CubeVerifyPlan, findings: Iterable[VerifyResult]) -> I
 # -- rules of the cube ---------------------------------------------------------------------------------------
 
 
-def _cube_problems(cube: Cube, datasets: Mapping[str, DatasetMetadata], ids: set[str]) -> Iterator[Problem]:
+def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -> Iterator[Problem]:
+    datasets = {
+        name: plan.dataset
+        for name, plan in plans.items()
+        if plan.dataset is not None and plan.dataset.schema is not None
+    }
     if cube.seed_dataset not in ids:
         text = f"the seed is missing; there are: {', '.join(sorted(ids))}"
         uuid = cube.ktk_dataset_uuid(cube.seed_dataset)
@@ -216,26 +273,3 @@ def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Probl
         if stored is not None and stored != value:
             text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
             yield Problem(dataset.uuid, "cube-metadata", metadata_key_from_uuid(dataset.uuid), text)
-
-
-def verify_cube_job(
-    cube: Cube,
-    store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    *,
-    deep: bool = True,
-) -> Job[dict[str, VerifyContext], CubeVerifyTask, dict[str, VerifyResult], Report]:
-    """Check the files of the datasets of a cube, then their indices."""
-    plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
-    tasks = [CubeVerifyTask(name, task) for name, each in plan.plans.items() for task in each.tasks]
-    return Job(
-        name="verify_cube",
-        description=f"verify cube {cube.uuid_prefix}",
-        context={name: each.context for name, each in plan.plans.items() if each.context is not None},
-        tasks=tasks,
-        run=run_cube_verify,
-        finish=partial(finish_cube_verify, plan),
-        steps=("prepare", "files", "report"),
-        is_parallel=True,
-        files=sum(len(task.task.keys) for task in tasks),
-    )

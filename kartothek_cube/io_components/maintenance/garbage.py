@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, timedelta
 from functools import partial
@@ -89,12 +89,10 @@ from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.delta_log import (
     list_finished_stages,
-    list_log,
     log_folder,
     published_keys,
 )
 from kartothek_cube.io_components.runtime import batched, store_factory
-from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -127,25 +125,51 @@ def list_garbage(
         files = [blob for blob in files if _is_internal(blob.key, uuid)]
     files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
     files += blobs.list(history_folder(uuid)) + blobs.list(_deletions_folder(uuid))
-    log = blobs.list(log_folder(uuid))
-    files += log
-    tracked = {*file_keys(current), *schema_keys(current, blobs)}
-    tracked |= _keys_before(blobs, current)
-    if not newest_only:
-        # a snapshot that is not listed was archived since, for a commit that may have removed listed files
-        tracked |= history_keys(current, blobs, [blob.key for blob in files if is_older(blob, limit)])
-        tracked |= _table_keys(uuid, blobs, log)
-    garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
-    return sorted(garbage + list_finished_tombstones(blobs, uuid, garbage, limit))
+    files += blobs.list(log_folder(uuid))
+    referenced = _newest_keys(blobs, current) if newest_only else _all_keys(blobs, current, files, limit)
+    return _select_garbage(blobs, [uuid], files, referenced, limit)
 
 
 def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> list[Blob]:
     """Files of a dataset without a header, from a deletion, a copy or a first write that was killed."""
     limit = retention_cutoff(blobs, uuid, retention)
     files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
-    garbage = [blob for blob in files if not is_tombstone_file(blob.key) and is_older(blob, limit)]
-    garbage += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key) and is_older(blob, limit)]
-    return sorted(garbage + list_finished_tombstones(blobs, uuid, garbage, limit))
+    files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
+    return _select_garbage(blobs, [uuid], files, set(), limit)
+
+
+def _select_garbage(
+    blobs: BlobStore, uuids: Iterable[str], files: Iterable[Blob], referenced: Set[str], limit: float | None
+) -> list[Blob]:
+    """Files that are old and to which nothing refers, with the tombstones of datasets that are done."""
+    garbage = [
+        blob
+        for blob in files
+        if not (blob.key in referenced or is_header_key(blob.key) or is_tombstone_file(blob.key))
+        and is_older(blob, limit)
+    ]
+    for uuid in uuids:
+        garbage += list_finished_tombstones(blobs, uuid, garbage, limit)
+    return sorted(garbage)
+
+
+def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
+    """Files of the newest state, and of the one to which readers go back if it does not get committed."""
+    return {*file_keys(dataset), *schema_keys(dataset, blobs), *_keys_before(blobs, dataset)}
+
+
+def _all_keys(
+    blobs: BlobStore, dataset: DatasetMetadata, files: Sequence[Blob], limit: float | None
+) -> set[str]:
+    """The same with files of archived states and of a published table; `files` were listed before."""
+    # a snapshot that is not listed was archived since, for a commit that may have removed listed files
+    old = [blob.key for blob in files if is_older(blob, limit)]
+    log = [blob.key for blob in files if blob.key.startswith(log_folder(dataset.uuid))]
+    return (
+        _newest_keys(blobs, dataset)
+        | history_keys(dataset, blobs, old)
+        | _table_keys(blobs, dataset.uuid, log)
+    )
 
 
 def list_finished_tombstones(
@@ -213,11 +237,11 @@ def history_keys(
     return keys
 
 
-def _table_keys(uuid: str, blobs: BlobStore, log: Sequence[Blob]) -> set[str]:
+def _table_keys(blobs: BlobStore, uuid: str, log: Sequence[str]) -> set[str]:
     """Files of a published table with those of its log, except versions that were staged and are done."""
     if not log:
         return set()
-    keys = {blob.key for blob in log if not _is_temporary(blob.key)}
+    keys = {key for key in log if not _is_temporary(key)}
     staged = list_finished_stages(uuid, [key.removeprefix(log_folder(uuid)) for key in keys])
     return {*keys.difference(staged), *published_keys(blobs, uuid)}
 
@@ -263,7 +287,7 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
             )
         if state is not None:
             # a publisher that reads the header from now on finds the tombstones
-            published = _list_table_keys(blobs, uuid)
+            published = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(log_folder(uuid))])
             deleted = [key for key in _list_unused(state, keys, blobs) if key not in published]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
@@ -289,15 +313,6 @@ def _list_unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) 
     """The keys to which a state does not refer."""
     used = {*file_keys(state), *schema_keys(state, blobs)}
     return [key for key in keys if key not in used]
-
-
-def _list_table_keys(blobs: BlobStore, uuid: str) -> set[str]:
-    """Files of a published table, and those of its log."""
-    names = list_log(blobs, uuid)
-    if not names:
-        return set()
-    folder = log_folder(uuid)
-    return _table_keys(uuid, blobs, [Blob(folder + name) for name in names])
 
 
 def _edit_tombstones(
@@ -408,29 +423,17 @@ def list_cube_garbage(
     # nothing to clean up in a store without cubes, and no other cube that the name can be mistaken for
     if not files and list_cubes(blobs):
         raise cube_not_found(cube.uuid_prefix, blobs)
-    old = {blob.key for blob in files if is_older(blob, limit)}
-    tracked: set[str] = set()
+    referenced: set[str] = set()
     for name in discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs):
-        uuid = cube.ktk_dataset_uuid(name)
         try:
             # without schemas: a missing one must not make garbage of the other files
-            dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+            dataset = DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs, load_schema=False)
         except DatasetNotFoundError:
             continue
-        tracked.update((*get_dataset_keys(dataset), *schema_keys(dataset, blobs)))
-        tracked |= _keys_before(blobs, dataset)
-        # a snapshot that is not listed was archived since, for a commit that may have removed listed files
-        tracked |= history_keys(dataset, blobs, old)
-        tracked |= _table_keys(uuid, blobs, [b for b in files if b.key.startswith(log_folder(uuid))])
-    garbage = [
-        blob
-        for blob in files
-        if not (blob.key in tracked or is_header_key(blob.key) or is_tombstone_file(blob.key))
-        and is_older(blob, limit)
-    ]
-    for uuid in sorted({blob.key.partition("/")[0] for blob in files if is_tombstone_file(blob.key)}):
-        garbage += list_finished_tombstones(blobs, uuid, garbage, limit)
-    return sorted(garbage)
+        own = [blob for blob in files if blob.key.startswith(f"{dataset.uuid}/")]
+        referenced |= _all_keys(blobs, dataset, own, limit)
+    uuids = {blob.key.partition("/")[0] for blob in files if is_tombstone_file(blob.key)}
+    return _select_garbage(blobs, sorted(uuids), files, referenced, limit)
 
 
 @attrs.frozen
@@ -463,7 +466,7 @@ class CleanupCube(Generic[StoreT]):
         ensure_cube(self.cube)
         blobs = open_blobs(self.store)
         records = _read_records(self.cube, blobs)
-        _finish_operations(self.cube, blobs, records)
+        finish_operations(self.cube, blobs, records)
         _delete_hidden(self.cube, blobs, records, self.retention)
         keys = [blob.key for blob in list_cube_garbage(self.cube, blobs, self.retention)]
         _report_states(f"Cleanup of cube {self.cube.uuid_prefix}", keys)
@@ -539,16 +542,14 @@ class CollectDatasetGarbage:
         return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
 
 
-def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
+def finish_operations(
+    cube: Cube, store: StoreInput, records: Mapping[str, CommitRecord] | None = None
+) -> list[str]:
     """Abort the operations on several datasets whose writer was killed; return the ids of the datasets."""
     ensure_cube(cube)
     blobs = open_blobs(store)
-    return _finish_operations(cube, blobs, _read_records(cube, blobs))
-
-
-def _finish_operations(cube: Cube, blobs: BlobStore, records: Mapping[str, CommitRecord]) -> list[str]:
     finished = []
-    for name, record in records.items():
+    for name, record in (_read_records(cube, blobs) if records is None else records).items():
         is_open = record.participation is not None and record.participation.before is not None
         if is_open and finish_operation(blobs, cube.ktk_dataset_uuid(name)):
             finished.append(name)

@@ -72,24 +72,8 @@ def alias_parameter(
 
 
 def converter_str(obj: object) -> str:
-    """Convert a name to str.
+    """Convert a name, str or UTF-8, to str; raises TypeError for anything else.
 
-    Parameters
-    ----------
-    obj
-        The name; bytes are UTF-8.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    TypeError
-        It is something else.
-
-    Examples
-    --------
     >>> converter_str(b"CITY")
     'CITY'
     """
@@ -103,22 +87,6 @@ def converter_str(obj: object) -> str:
 def ensure_string_type(obj: object) -> str:
     """Turn bytes (UTF-8) or anything else into a string.
 
-    Parameters
-    ----------
-    obj
-        Any object.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    UnicodeDecodeError
-        The bytes are not UTF-8.
-
-    Examples
-    --------
     >>> ensure_string_type(b"CITY"), ensure_string_type("CITY"), ensure_string_type(1)
     ('CITY', 'CITY', '1')
     """
@@ -126,19 +94,8 @@ def ensure_string_type(obj: object) -> str:
 
 
 def converter_tuple(obj: object) -> tuple[object, ...]:
-    """Convert one or several objects to a tuple, in their order.
+    """Convert None, one object (text is one) or several to a tuple, in their order.
 
-    Parameters
-    ----------
-    obj
-        None (nothing), an iterable, or one object; text and bytes are one object.
-
-    Returns
-    -------
-    tuple
-
-    Examples
-    --------
     >>> converter_tuple("DE"), converter_tuple(["DE", "FR"]), converter_tuple(None)
     (('DE',), ('DE', 'FR'), ())
     """
@@ -152,22 +109,6 @@ def converter_tuple(obj: object) -> tuple[object, ...]:
 def converter_str_set(obj: object) -> frozenset[str]:
     """Convert one or several names to a set.
 
-    Parameters
-    ----------
-    obj
-        None (nothing), a name, or an iterable of names.
-
-    Returns
-    -------
-    frozenset of str
-
-    Raises
-    ------
-    TypeError
-        One of them is not text.
-
-    Examples
-    --------
     >>> converter_str_set("CITY")
     frozenset({'CITY'})
     """
@@ -177,22 +118,6 @@ def converter_str_set(obj: object) -> frozenset[str]:
 def converter_str_set_optional(obj: object) -> frozenset[str] | None:
     """Convert one or several names to a set; None stays None.
 
-    Parameters
-    ----------
-    obj
-        None, a name, or an iterable of names.
-
-    Returns
-    -------
-    frozenset of str, or None
-
-    Raises
-    ------
-    TypeError
-        One of them is not text.
-
-    Examples
-    --------
     >>> converter_str_set_optional(None) is None
     True
     """
@@ -200,26 +125,10 @@ def converter_str_set_optional(obj: object) -> frozenset[str] | None:
 
 
 def converter_str_tupleset(obj: object) -> tuple[str, ...]:
-    """Convert one or several names to a tuple without duplicates, in their order.
+    """Convert one or several names to a tuple, in their order.
 
-    Parameters
-    ----------
-    obj
-        None (nothing), a name, or an iterable of names that has an order.
+    Raises TypeError for a set or dict, which has no order, and ValueError for a name that occurs twice.
 
-    Returns
-    -------
-    tuple of str
-
-    Raises
-    ------
-    TypeError
-        One of them is not text, or the order of the iterable means nothing (set, frozenset, dict).
-    ValueError
-        A name occurs twice.
-
-    Examples
-    --------
     >>> converter_str_tupleset(["COUNTRY_CODE", "CITY"])
     ('COUNTRY_CODE', 'CITY')
     """
@@ -233,30 +142,12 @@ def converter_str_tupleset(obj: object) -> tuple[str, ...]:
 
 
 def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]:
-    """Find the function that parses values of a column.
+    """Find the function that parses values of a column; raises ValueError if they cannot be written as text.
 
     Booleans are ``0 f n false no`` and ``1 t y true yes`` in any case. Of text, one pair of matching quotes
     around the whole is removed. Timestamps become :class:`pandas.Timestamp`; for a column with a time zone,
     a text without one means local time there.
 
-    Parameters
-    ----------
-    pa_type
-        Arrow type of the column.
-
-    Returns
-    -------
-    callable
-        From str to bool, int, float, str or pandas.Timestamp. It raises ``ValueError`` for text that is no
-        such value.
-
-    Raises
-    ------
-    ValueError
-        Values of that type cannot be written as text.
-
-    Examples
-    --------
     >>> get_str_to_python_converter(pa.int64())("17")
     17
     >>> get_str_to_python_converter(pa.string())("'Bad Homburg'")

@@ -41,20 +41,6 @@ class CopyMixin:
 
         All checks and conversions of the constructor apply to the copy. A parameter of the constructor that
         is no attribute of the object keeps its default.
-
-        Parameters
-        ----------
-        **kwargs
-            Constructor arguments that replace the values of this object.
-
-        Returns
-        -------
-        Self
-
-        Raises
-        ------
-        TypeError
-            The constructor has no such parameter.
         """
         names = _parameters(type(self).__init__)
         current = {n: getattr(self, n) for n in names if n not in kwargs and self._is_state(n)}

@@ -10,40 +10,6 @@ from typing import Any
 from urllib.parse import quote as _quote
 from urllib.parse import unquote as _unquote
 
-__all__ = (
-    "DEFAULT_METADATA_STORAGE_FORMAT",
-    "DEFAULT_METADATA_VERSION",
-    "DELTA_LOG_DIRECTORY",
-    "EXTERNAL_INDEX_SUFFIX",
-    "HISTORY_DIRECTORY",
-    "INDICES_DIRECTORY",
-    "MAX_FILE_NAME",
-    "MAX_METADATA_VERSION",
-    "METADATA_BASE_SUFFIX",
-    "METADATA_FORMAT_JSON",
-    "METADATA_FORMAT_MSGPACK",
-    "METADATA_VERSION_KEY",
-    "MIN_METADATA_VERSION",
-    "PARQUET_FILE_SUFFIX",
-    "SINGLE_TABLE",
-    "TABLE_METADATA_FILE",
-    "UUID_KEY",
-    "check_column_names",
-    "check_metadata_version",
-    "check_table_name",
-    "check_uuid",
-    "get_partition_file_prefix",
-    "header_keys",
-    "index_key",
-    "is_header_key",
-    "legacy_index_key",
-    "metadata_key_from_uuid",
-    "name_too_long",
-    "schema_key",
-    "validate_uuid",
-    "verify_metadata_version",
-)
-
 DEFAULT_METADATA_VERSION = 4
 MIN_METADATA_VERSION = 4
 MAX_METADATA_VERSION = 4
@@ -129,20 +95,8 @@ def _version(metadata_version: Any) -> Any:
 
 
 def verify_metadata_version(*args: Any, **kwargs: Any) -> None:
-    """Check that a dataset has the version of the format that this library reads and writes: 4.
+    """Raise NotImplementedError unless ``metadata_version`` is 4; the signature is kartothek's.
 
-    Parameters
-    ----------
-    *args, **kwargs
-        ``metadata_version``: the version, as given or read. The signature is kartothek's.
-
-    Raises
-    ------
-    NotImplementedError
-        Another version.
-
-    Examples
-    --------
     >>> verify_metadata_version(4)
     >>> verify_metadata_version(3)
     Traceback (most recent call last):
@@ -152,26 +106,8 @@ def verify_metadata_version(*args: Any, **kwargs: Any) -> None:
 
 
 def metadata_key_from_uuid(uuid: str, format: str = "json") -> str:
-    """Build the key of a dataset's header.
+    """Build the key of a dataset's header in the format "json" or "msgpack"; raises ValueError.
 
-    Parameters
-    ----------
-    uuid
-        Uuid of the dataset.
-    format
-        ``"json"`` or ``"msgpack"``.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        The uuid is illegal or the format unknown.
-
-    Examples
-    --------
     >>> metadata_key_from_uuid("sales")
     'sales.by-dataset-metadata.json'
     >>> metadata_key_from_uuid("sales", format="msgpack")
@@ -198,8 +134,6 @@ def is_header_key(key: str) -> bool:
 def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:
     """Storage key of the schema file of a table.
 
-    Examples
-    --------
     >>> schema_key("sales", "table")
     'sales/table/_common_metadata'
     """
@@ -211,32 +145,8 @@ def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:
 def get_partition_file_prefix(
     dataset_uuid: str, partition_label: str, table: str, metadata_version: int = DEFAULT_METADATA_VERSION
 ) -> str:
-    """Build the key of a data file without its suffix.
+    """Build the key of a data file without its suffix; raises ValueError for illegal names.
 
-    Parameters
-    ----------
-    dataset_uuid
-        Uuid of the dataset.
-    partition_label
-        Label of the partition, ``<column>=<value>/.../<hex>`` with columns and values encoded.
-    table
-        Name of the table.
-    metadata_version
-        Version of the dataset format.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        The uuid or the table name is illegal, or the label has an empty, ``.`` or ``..`` component.
-    NotImplementedError
-        The version is not 4.
-
-    Examples
-    --------
     >>> get_partition_file_prefix("sales", "COUNTRY_CODE=DE/0d34", "table")
     'sales/table/COUNTRY_CODE=DE/0d34'
     """
@@ -251,8 +161,6 @@ def get_partition_file_prefix(
 def index_key(uuid: str, column: str, timestamp: datetime) -> str:
     """Storage key of a secondary index; `timestamp` is naive UTC.
 
-    Examples
-    --------
     >>> index_key("sales", "CITY", datetime(2000, 1, 1, 1, 1, 1, 1))
     'sales/indices/CITY/2000-01-01T01%3A01%3A01.000001.by-dataset-index.parquet'
     """
@@ -266,8 +174,6 @@ def index_key(uuid: str, column: str, timestamp: datetime) -> str:
 def legacy_index_key(uuid: str, column: str) -> str:
     """Storage key of a secondary index in early versions of the format.
 
-    Examples
-    --------
     >>> legacy_index_key("sales", "CITY")
     'sales.CITY.by-dataset-index.parquet'
     """
@@ -282,22 +188,6 @@ def quote(value: object) -> str:
 
     Everything but letters, digits and ``_ . - ~`` is encoded as UTF-8 with upper-case digits, ``/`` included.
 
-    Parameters
-    ----------
-    value
-        Text, bytes, or anything whose ``str()`` is meant.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    UnicodeEncodeError
-        The text holds a lone surrogate.
-
-    Examples
-    --------
     >>> quote("Köln/Süd")
     'K%C3%B6ln%2FS%C3%BCd'
     >>> quote(17)
@@ -309,22 +199,6 @@ def quote(value: object) -> str:
 def unquote(value: object) -> str:
     """Reverse :func:`quote`.
 
-    Parameters
-    ----------
-    value
-        Encoded text (or its bytes).
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    UnicodeDecodeError
-        The encoded bytes are not UTF-8 (a ``ValueError``).
-
-    Examples
-    --------
     >>> unquote("K%C3%B6ln%2FS%C3%BCd")
     'Köln/Süd'
     """
@@ -335,17 +209,6 @@ def unquote(value: object) -> str:
 def quote_indices(indices: Iterable[tuple[str, object]]) -> list[str]:
     """Encode partition columns and their values as components of a storage key.
 
-    Parameters
-    ----------
-    indices
-        Pairs of column and value.
-
-    Returns
-    -------
-    list of str
-
-    Examples
-    --------
     >>> quote_indices([("COUNTRY_CODE", "DE"), ("CITY", "Bad Homburg")])
     ['COUNTRY_CODE=DE', 'CITY=Bad%20Homburg']
     """
@@ -353,19 +216,8 @@ def quote_indices(indices: Iterable[tuple[str, object]]) -> list[str]:
 
 
 def unquote_indices(index_strings: Iterable[str]) -> list[tuple[str, str]]:
-    """Reverse :func:`quote_indices`; values stay text.
+    """Reverse :func:`quote_indices`; values stay text, components of another form are left out.
 
-    Parameters
-    ----------
-    index_strings
-        Components of a storage key. Those without exactly one ``=`` are no partition value and are left out.
-
-    Returns
-    -------
-    list of (str, str)
-
-    Examples
-    --------
     >>> unquote_indices(["COUNTRY_CODE=DE", "other", "CITY=Bad%20Homburg"])
     [('COUNTRY_CODE', 'DE'), ('CITY', 'Bad Homburg')]
     """
@@ -374,21 +226,8 @@ def unquote_indices(index_strings: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def decode_key(key: str) -> tuple[str, str | None, list[tuple[str, str]], str | None]:
-    """Take the key of a data file apart.
+    """Uuid, table, partition values and file name of the key of a data file; only the key of others.
 
-    Parameters
-    ----------
-    key
-        Storage key, ``<uuid>/<table>/<column>=<value>/.../<file>``.
-
-    Returns
-    -------
-    tuple
-        Dataset uuid, table, pairs of partition column and text of the value, file name. A key with fewer than
-        three components is returned whole, as ``(key, None, [], None)``.
-
-    Examples
-    --------
     >>> decode_key("sales/table/COUNTRY_CODE=DE/part.parquet")
     ('sales', 'table', [('COUNTRY_CODE', 'DE')], 'part.parquet')
     >>> decode_key("sales.by-dataset-metadata.json")

@@ -10,12 +10,6 @@ __all__ = ("gen_uuid", "gen_uuid_object")
 def gen_uuid_object() -> uuid.UUID:
     """Make a random id (UUID version 4).
 
-    Returns
-    -------
-    uuid.UUID
-
-    Examples
-    --------
     >>> gen_uuid_object().version
     4
     """
@@ -25,12 +19,6 @@ def gen_uuid_object() -> uuid.UUID:
 def gen_uuid() -> str:
     """Make a random id as text, 32 hexadecimal digits; fit for the name of a dataset or of a file.
 
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> len(gen_uuid())
     32
     """

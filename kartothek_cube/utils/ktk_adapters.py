@@ -33,17 +33,7 @@ __all__ = (
 
 
 def get_dataset_keys(dataset: DatasetMetadata) -> set[str]:
-    """Keys of a dataset that its header tracks: header, schemas, secondary indices, data files.
-
-    Parameters
-    ----------
-    dataset
-        A dataset; its indices need not be loaded.
-
-    Returns
-    -------
-    set of str
-    """
+    """Keys of a dataset that its header tracks: header, schemas, secondary indices, data files."""
     schemas = [schema_key(dataset.uuid, table) for table in dataset.tables]
     return {metadata_key_from_uuid(dataset.uuid), *schemas, *file_keys(dataset)}
 
@@ -55,21 +45,7 @@ def _no_store() -> NoReturn:
 def metadata_factory_from_dataset(
     dataset: DatasetMetadata, with_schema: bool = True, store: StoreInput | None = None
 ) -> DatasetFactory:
-    """A factory around metadata that is loaded already.
-
-    Parameters
-    ----------
-    dataset
-        The metadata.
-    with_schema
-        Whether its schema is loaded.
-    store
-        Store, factory or URL; without it every access to the store raises NotImplementedError.
-
-    Returns
-    -------
-    DatasetFactory
-    """
+    """A factory around metadata that is loaded already; without a store it can load nothing else."""
     factory = DatasetFactory(
         dataset_uuid=dataset.uuid,
         store_factory=_no_store if store is None else lazy_store(store),
@@ -87,20 +63,7 @@ def footer_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
 
 
 def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInput) -> dict[str, int]:
-    """Count the files of one physical partition.
-
-    Parameters
-    ----------
-    metapartitions
-        Partitions, each with ``files``: a dict of table to key.
-    store
-        Store, factory or URL.
-
-    Returns
-    -------
-    dict
-        ``blobsize``, ``files``, ``partitions`` (always 1) and ``rows``.
-    """
+    """Files of one physical partition, their rows and bytes; ``partitions`` is always 1."""
     blobs = open_blobs(store)
     partitions: list[Partition] = list(metapartitions)
     counted = [footer_stats(blobs, key) for partition in partitions for key in partition.files.values()]
@@ -113,21 +76,7 @@ def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInpu
 
 
 def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFrame:
-    """Partition keys of a dataset as a frame.
-
-    Parameters
-    ----------
-    dataset
-        A dataset with its schema loaded.
-    cube
-        The cube that it belongs to.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per partition; the index ``partition`` holds the labels, sorted, the columns are the partition
-        keys, sorted, without the timestamp column of old cubes.
-    """
+    """Frame of the partition keys of a dataset by label, sorted, without the timestamps of old cubes."""
     columns = sorted(c for c in dataset.partition_keys or () if c != KLEE_TIMESTAMP_COLUMN)
     table = dataset.partition_table
     keys = table.keys(list(dataset.partition_keys or ()), dataset.schema)

@@ -20,8 +20,6 @@ _LARGE_TEXTS = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.StringArray:
     """Partition labels as one Arrow string array; raises TypeError for anything but text.
 
-    Examples
-    --------
     >>> label_array(["COUNTRY_CODE=DE/a1"]).to_pylist()
     ['COUNTRY_CODE=DE/a1']
     """
@@ -45,8 +43,6 @@ def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.String
 def lookup(needles: pa.Array, haystack: pa.Array) -> Ints:
     """Position of the first occurrence of each needle in the haystack, -1 if absent.
 
-    Examples
-    --------
     >>> lookup(pa.array(["b", "z"]), pa.array(["a", "b"])).tolist()
     [1, -1]
     """
@@ -64,8 +60,6 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 def boolean_array(mask: Mask) -> pa.BooleanArray:
     """Arrow array of a mask.
 
-    Examples
-    --------
     >>> boolean_array(np.array([True, False])).to_pylist()
     [True, False]
     """
@@ -106,8 +100,6 @@ def compact_buffers(array: Any) -> Any:
 def abbreviate(names: Iterable[object], limit: int = 5) -> str:
     """Comma-separated names, cut after `limit` with the total number.
 
-    Examples
-    --------
     >>> abbreviate(["a", "b", "c"], limit=2)
     'a, b, … (3 in total)'
     """
@@ -144,8 +136,6 @@ def has_foreign_layout(t: pa.DataType) -> bool:
 def convert_layout(array: pa.Array) -> pa.Array:
     """Convert views to lists and strings, and run-end encoded values to plain ones; slices are fine.
 
-    Examples
-    --------
     >>> convert_layout(pa.ListViewArray.from_arrays([2, 0], [1, 2], [3, 5, 8])).to_pylist()
     [[8], [3, 5]]
     """

@@ -27,8 +27,6 @@ def describe(value: object) -> str:
 def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
     """Python form of a value in a column of a type, lenient as index look-ups are ("1" for 1).
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> normalize_value(pa.int8(), "1")
     1
@@ -142,8 +140,6 @@ def convert_plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array | None:
 def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Typed values of a partition column from the unquoted texts of partition labels.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> parse_texts(pa.array(["True", "False"]), pa.bool_()).to_pylist()
     [True, False]
@@ -209,8 +205,6 @@ def cast_column(
 ) -> pa.Array | pa.ChunkedArray:
     """Lossless cast of a column; raises TypeError that names column, value and types.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> cast_column(pa.array([1, 2]), pa.int8(), "STORE_ID").type
     DataType(int8)

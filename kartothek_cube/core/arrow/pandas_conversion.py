@@ -45,8 +45,6 @@ def check_dtype_backend(value: object) -> DtypeBackend | None:
 def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast the columns of a table that have another type in a schema, such as narrow numbers.
 
-    Examples
-    --------
     >>> narrow = pa.table({"AVG_TEMP": pa.array([7], pa.int8())})
     >>> cast_to_schema(narrow, pa.schema([("AVG_TEMP", pa.int64())])).schema.types
     [DataType(int64)]
@@ -63,8 +61,6 @@ def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def to_backend(table: pa.Table, backend: DtypeBackend, *, dates_as_object: bool = False) -> pd.DataFrame:
     """Convert a table of memory types to a frame whose types do not depend on the values.
 
-    Examples
-    --------
     >>> table = pa.table({"CITY": ["Ulm", "Bonn"], "AVG_TEMP": [None, 7]})
     >>> to_backend(table, "numpy_nullable").dtypes.astype(str).tolist()
     ['string', 'Int64']
@@ -93,8 +89,6 @@ def _arrow_dtype(dtype: pa.DataType) -> pd.ArrowDtype | None:
 def exact_dtypes(table: pa.Table) -> dict[str, str]:
     """Nullable pandas type of each column of integers next to nulls that would lose digits as float64.
 
-    Examples
-    --------
     >>> exact_dtypes(pa.table({"ID": [None, 2**60 + 1], "AVG_TEMP": [None, 7]}))
     {'ID': 'Int64'}
     """
@@ -108,8 +102,6 @@ def exact_dtypes(table: pa.Table) -> dict[str, str]:
 def inexact_objects(table: pa.Table) -> list[str]:
     """Names of nested columns that pandas would change: it has lists with nulls as floats, times as numbers.
 
-    Examples
-    --------
     >>> inexact_objects(pa.table({"IDS": [[2**60 + 1, None]], "DAYS": [[1, None]]}))
     ['IDS']
     """
@@ -268,8 +260,6 @@ def _column(field: pa.Field, extension: str | None) -> dict[str, Any]:
 def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
     """``pandas_type``, ``numpy_type`` and ``metadata`` of a column of an Arrow type.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> pandas_types(pa.string())
     ('unicode', 'object', None)
@@ -325,8 +315,6 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
 
     ``types`` are those of stored columns, which the result gets where a read has changed them.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> from_pandas(pd.DataFrame({"COUNTRY_CODE": ["DE"], "CITY": pd.Categorical(["Hamburg"])})).schema.types
     [DataType(string), DataType(string)]
@@ -477,8 +465,6 @@ def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Tab
 
     ``types`` are those of stored columns, as in :func:`from_pandas`.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> as_table(pa.table({"CITY": pa.array(["Hamburg"], pa.large_string())})).schema.types
     [DataType(string)]
@@ -506,8 +492,6 @@ def _arrow_table(obj: Any) -> pa.Table:
 def to_storage(table: pa.Table) -> pa.Table:
     """Cast a table to storage types, without copies where types fit; drops ``__index_level_0__``.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> to_storage(pa.table({"DAY": pa.array([0], pa.timestamp("s"))})).schema.types
     [TimestampType(timestamp[ns])]
@@ -576,8 +560,6 @@ def _split_large(column: pa.ChunkedArray, limit: int = _MAX_STRING_BYTES) -> pa.
 def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     """Cast a table to the types that readers see: ``timestamp[ns]``, ``string``, decoded dictionaries.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> to_memory(pa.table({"DAY": pa.array([0], pa.timestamp("us"))})).schema.types
     [TimestampType(timestamp[ns])]
@@ -616,8 +598,6 @@ def to_pandas(
 
     Without a backend, integers that would lose digits next to missing values become ``Int64`` or ``UInt64``.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> to_pandas(pa.table({"DAY": pa.array([0], pa.date32())})).dtypes["DAY"]
     dtype('<M8[ns]')
@@ -672,8 +652,6 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
 def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
     """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it.
 
-    Examples
-    --------
     >>> import datetime
     >>> days = [datetime.date(2020, 1, 31), datetime.date(9999, 12, 31)]
     >>> frames = [to_pandas(pa.table({"UNTIL": [day]})) for day in days]
@@ -693,8 +671,6 @@ def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
 def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
     """Convert ``datetime64[s]`` columns to Timestamp objects, in place.
 
-    Examples
-    --------
     >>> import datetime
     >>> dates_as_stamps(to_pandas(pa.table({"UNTIL": [datetime.date(9999, 12, 31)]})))["UNTIL"].tolist()
     [Timestamp('9999-12-31 00:00:00')]
@@ -712,8 +688,6 @@ def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
     pandas has timestamps for dates, floats for integers next to missing values, and decimals without
     precision. Other columns, and columns with values that do not fit, stay as they are.
 
-    Examples
-    --------
     >>> import datetime
     >>> days = pa.table({"DAY": [datetime.datetime(2020, 1, 1)], "AVG_TEMP": [6.0]})
     >>> restore_types(days, {"DAY": pa.date32(), "AVG_TEMP": pa.int64()}).schema.types

@@ -24,8 +24,6 @@ _BINARIES = {pa.large_binary(), pa.binary_view()}
 def widen(t: pa.DataType) -> pa.DataType:
     """Widest type of the same kind: the type of schemas and indices, whatever the width in a file.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> widen(pa.int8())
     DataType(int64)
@@ -49,8 +47,6 @@ def widen(t: pa.DataType) -> pa.DataType:
 def storage_type(t: pa.DataType) -> pa.DataType:
     """Type under which values are written: the same width, in a flavour that kartothek reads.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> storage_type(pa.int8()), storage_type(pa.large_string())
     (DataType(int8), DataType(string))
@@ -66,8 +62,6 @@ def storage_type(t: pa.DataType) -> pa.DataType:
 def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str = "ns") -> pa.DataType:
     """Type in which values are passed to pandas: the storage type, dates as timestamps if requested.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> memory_type(pa.list_(pa.date32()), dates_as_object=False)
     ListType(list<item: timestamp[ns]>)
@@ -119,8 +113,6 @@ def with_number_bits(t: pa.DataType, width: int) -> pa.DataType:
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
     """Whether two types are equal but for width, string flavour, time unit and dictionary encoding.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> same_type(pa.timestamp("us"), pa.timestamp("ns")), same_type(pa.int64(), pa.float64())
     (True, False)

@@ -21,23 +21,6 @@ def create_partition_key(
 ) -> str:
     """Build the storage key of a data file from the values of its partition keys.
 
-    Parameters
-    ----------
-    dataset_uuid
-        Uuid of the dataset.
-    table
-        Name of the table.
-    index_values
-        Pairs of partition key and value, in order.
-    filename
-        Last component of the key.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> create_partition_key("sales", "table", [("CITY", "Bad Homburg"), ("DAY", "2020-01-01")], "a1.parquet")
     'sales/table/CITY=Bad%20Homburg/DAY=2020-01-01/a1.parquet'
     """
@@ -47,17 +30,6 @@ def create_partition_key(
 def to_ordinary_dict(dct: Mapping[Any, Any]) -> dict[Any, Any]:
     """Turn nested mappings of any kind into plain dicts.
 
-    Parameters
-    ----------
-    dct
-        A mapping.
-
-    Returns
-    -------
-    dict
-
-    Examples
-    --------
     >>> from collections import OrderedDict
     >>> to_ordinary_dict(OrderedDict(metadata=OrderedDict(source="weather service")))
     {'metadata': {'source': 'weather service'}}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -51,6 +51,9 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.dataset.builder import DatasetMetadataBuilder
 
 
 class DatasetMetadataBase(CopyMixin):
@@ -478,39 +481,11 @@ class DatasetMetadataBase(CopyMixin):
         return indices_as_dataframe(dataset, names, date_as_object, predicates)
 
 
-class HeaderFields(Protocol):
-    """What a header has of a dataset, besides its partitions."""
-
-    @property
-    def uuid(self) -> str:
-        """Name of the dataset."""
-
-    @property
-    def metadata_version(self) -> int:
-        """Version of the format."""
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the user and of the library."""
-
-    @property
-    def indices(self) -> Mapping[str, IndexBase | str]:
-        """Column to index, or to the storage key of one."""
-
-    @property
-    def partition_keys(self) -> Sequence[str] | None:
-        """Partition columns, in order; None if there is none."""
-
-    @property
-    def extra(self) -> Mapping[str, Any]:
-        """Unknown fields of the header."""
-
-
 @dataclass(frozen=True)
 class HeaderDocument:
     """Header of a dataset; None for `partitions` that it does not list."""
 
-    dataset: HeaderFields
+    dataset: DatasetMetadataBase | DatasetMetadataBuilder
     partitions: PartitionTable | None
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -22,51 +22,26 @@ from kartothek_cube.core.expressions.predicate import (
     to_tree,
     tree_mask,
 )
-from kartothek_cube.core.index import IndexBase, PartitionIndex
+from kartothek_cube.core.index import PartitionIndex
 from kartothek_cube.core.index.data import IndexColumns, partition_frame, partition_rows
-from kartothek_cube.core.partition import PartitionTable
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
 
 
-class IndexedDataset(Protocol):
-    """What pruning needs of a dataset."""
-
-    @property
-    def uuid(self) -> str:
-        """Name of the dataset."""
-
-    @property
-    def partition_table(self) -> PartitionTable:
-        """The partitions."""
-
-    @property
-    def partition_keys(self) -> Sequence[str]:
-        """Partition columns, in order."""
-
-    @property
-    def indices(self) -> Mapping[str, IndexBase]:
-        """Index of each column."""
-
-    @property
-    def index_columns(self) -> set[str]:
-        """Columns with an index, partition keys included."""
-
-    def key_columns(self) -> Mapping[str, pa.Array]:
-        """Typed values of the partition keys by column."""
-
-
-def select_partitions(dataset: IndexedDataset, node: Node | None) -> Ints:
+def select_partitions(dataset: DatasetMetadataBase, node: Node | None) -> Ints:
     """Positions of the partitions that can hold rows which match; None selects all."""
     return np.flatnonzero(_partition_mask(dataset, node)).astype(np.int64)
 
 
-def _partition_mask(dataset: IndexedDataset, node: Node | None) -> Mask:
+def _partition_mask(dataset: DatasetMetadataBase, node: Node | None) -> Mask:
     length = len(dataset.partition_table)
     if node is None:
         return np.ones(length, dtype=bool)
     return to_numpy(evaluate(node, lambda literal: _mask_of_literal(dataset, literal), length))
 
 
-def _mask_of_literal(dataset: IndexedDataset, literal: LiteralType) -> pa.BooleanArray:
+def _mask_of_literal(dataset: DatasetMetadataBase, literal: LiteralType) -> pa.BooleanArray:
     """Mask of the partitions that can match a literal."""
     column, op, value = literal
     if column in dataset.partition_keys:
@@ -87,7 +62,7 @@ def _matches_nulls(dtype: pa.DataType, literal: LiteralType) -> bool:
 
 
 def indices_as_dataframe(
-    dataset: IndexedDataset,
+    dataset: DatasetMetadataBase,
     columns: Sequence[str] | None,
     date_as_object: bool,
     predicates: PredicatesType,
@@ -98,7 +73,7 @@ def indices_as_dataframe(
 
 
 def index_rows(
-    dataset: IndexedDataset, columns: Sequence[str] | None, node: Node | None
+    dataset: DatasetMetadataBase, columns: Sequence[str] | None, node: Node | None
 ) -> tuple[Ints, dict[str, pa.Array]]:
     """Index data joined by partition: positions of partitions, and the values of each column."""
     # One row per partition and combination of values; partition indices must be loaded.
@@ -118,7 +93,7 @@ def index_rows(
     return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
 
 
-def _index_data(dataset: IndexedDataset, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
+def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
     names = sorted(dataset.indices) if columns is None else columns
     unknown = set(names) - set(dataset.indices)
     if unknown:
@@ -136,7 +111,7 @@ def _index_data(dataset: IndexedDataset, columns: Sequence[str] | None) -> dict[
 
 
 def _join(
-    dataset: IndexedDataset, indices: Mapping[str, IndexColumns], node: Node | None
+    dataset: DatasetMetadataBase, indices: Mapping[str, IndexColumns], node: Node | None
 ) -> tuple[Ints, list[Ints]]:
     """Positions of partitions and value ids by index, of all rows that can match, and maybe more."""
     table = dataset.partition_table

@@ -237,8 +237,6 @@ _VALID = BoundLiteral("valid")
 def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
     """Bind a literal to the storage type of its column; raises for unknown operators and values.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> bind_literal(pa.int8(), "<", 1000, "STORE_ID").kind
     'valid'
@@ -383,8 +381,6 @@ def _from_units(number: int, dtype: pa.DataType) -> pa.Scalar:
 def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
     """Mask, without nulls, of the rows that match a bound literal.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> mask_of(pa.array([1, None]), bind_literal(pa.int64(), "!=", 2, "STORE_ID")).to_pylist()
     [True, False]

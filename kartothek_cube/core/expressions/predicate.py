@@ -143,8 +143,6 @@ def filter_predicates_by_column(predicates: PredicatesType, columns: Collection[
 def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column: str = "") -> pa.BooleanArray:
     """Mask, without nulls, of the rows of a column that match a literal.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> literal_mask(pa.array([1, 2, None]), "!=", 2).to_pylist()
     [True, False, False]
@@ -186,8 +184,6 @@ def _all_nan(array: pa.Array) -> bool:
 def bind(predicates: PredicatesType | Tree, schema: pa.Schema) -> Tree | None:
     """Predicates as a tree, checked against a schema: form, columns, operators and types of values.
 
-    Examples
-    --------
     >>> import pyarrow as pa
     >>> bind([[("CITI", "==", "Rom")]], pa.schema([("CITY", pa.string())]))
     Traceback (most recent call last):

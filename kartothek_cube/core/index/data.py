@@ -36,8 +36,6 @@ from kartothek_cube.core.partition import PartitionTable
 class IndexColumns:
     """Index data of one column; immutable.
 
-    Examples
-    --------
     >>> columns = IndexColumns.from_pairs(pa.array(["Rom", "Bonn", "Rom"]), ["a1", "a1", "b2"])
     >>> columns.to_dict()
     {'Bonn': ['a1'], 'Rom': ['a1', 'b2']}
@@ -318,8 +316,6 @@ _LABEL_COLUMN = "partition"
 def render_index(column: str, columns: IndexColumns) -> bytes:
     """Content of an index file: one row per value with the list of its partitions.
 
-    Examples
-    --------
     >>> columns = IndexColumns.from_pairs(pa.array(["Rom"]), ["a1"])
     >>> parse_index(render_index("CITY", columns), "CITY", "key").to_dict()
     {'Rom': ['a1']}
@@ -541,8 +537,6 @@ def values_to_numpy(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[
 def partition_rows(entries: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tuple[Ints, list[Ints]]:
     """Inner join of several indices by partition: positions of partitions, and value ids per index.
 
-    Examples
-    --------
     >>> x = np.array([0, 0, 1]), np.array([0, 1, 1])
     >>> y = np.array([0, 1]), np.array([5, 6])
     >>> rows, ids = partition_rows([x, y], 2)

@@ -89,6 +89,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         turn = combinations.turn_of(item)
         return combinations.is_selected(facade, store, turn, all_facades=all_facades, all_stores=all_stores)
 
+    for item in items:
+        if hasattr(item, "callspec") and item.callspec.params.get("store_kind") == combinations.SLOW_STORE:
+            item.add_marker(pytest.mark.slow("moto answers a hundred requests per second"))
+
     selected = [item for item in items if is_selected(item)]
     config.hook.pytest_deselected(items=list(set(items) - set(selected)))
     # long tests come first, lest others wait for them in the end

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import uuid
+from collections import deque
 from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,6 +15,7 @@ from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
 from kartothek_cube.core.utils import lazy_store
+from tests.support.object_server import ObjectServer, running
 
 StoreFactory = Callable[[], KeyValueStore]
 
@@ -36,12 +40,32 @@ def open_memory(name: str) -> KeyValueStore:
 
 
 def s3(directory: Path) -> StoreFactory:
-    """Give a factory of a new bucket in the S3 server of this process."""
-    # starts a server, and needs moto
+    """Give a factory of a new folder in the small S3 server of this process."""
+    return lazy_store(_small_server().url(bucket=f"bucket/{uuid.uuid4().hex}"))
+
+
+@cache
+def _small_server() -> ObjectServer:
+    stack = ExitStack()
+    server = stack.enter_context(running())
+    # it runs until the process ends, and would keep all that was ever written
+    server.requests = deque(maxlen=0)
+    atexit.register(stack.close)
+    return server
+
+
+def moto(directory: Path) -> StoreFactory:
+    """Give a factory of a new bucket in the moto server of this process."""
+    # needs moto
     from tests.support.servers import s3_url
 
     return lazy_store(s3_url())
 
 
 #: name for ``--store`` -> factory of a fresh store, given a directory of its own
-STORES: dict[str, Callable[[Path], StoreFactory]] = {"local": local, "memory": memory, "s3": s3}
+STORES: dict[str, Callable[[Path], StoreFactory]] = {
+    "local": local,
+    "memory": memory,
+    "s3": s3,
+    "moto": moto,
+}

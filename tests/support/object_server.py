@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -82,7 +82,7 @@ class ObjectServer:
         self.page = page
         self.conditions = conditions
         self.blobs: dict[str, Stored] = {}
-        self.requests: list[Request] = []
+        self.requests: MutableSequence[Request] = []
         self.faults: list[tuple[str, str, Fault]] = []
         self.port = 0
         #: most requests under way at once

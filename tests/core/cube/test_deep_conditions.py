@@ -103,6 +103,7 @@ def test_long_predicates(tmp_path):
         assert read_table(store=tmp_path, dataset_uuid="deep", predicates=predicates).V.tolist() == [0]
 
 
+@pytest.mark.slow("conditions of a thousand terms")
 @pytest.mark.parametrize(
     "make, expected",
     [
@@ -120,6 +121,7 @@ def test_deep_expressions_of_arrow(store, make, expected):
     )
 
 
+@pytest.mark.slow("conditions of a thousand terms")
 @pytest.mark.parametrize("join", ["AND", "OR"])
 def test_deep_conditions_of_sql(store, join):
     condition = f" {join} ".join(f"V <> {number}" for number in range(1, 1_000))

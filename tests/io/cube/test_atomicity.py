@@ -140,8 +140,11 @@ def test_a_write_that_dies_on_top_of_a_commit_of_other_software_is_invisible(sto
     pd.testing.assert_frame_equal(answer(store), before)
 
 
+ALL = pytest.mark.slow("each write with a failure of each of its headers")
+
+
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("at", [1, 2, *(pytest.param(at, marks=ALL) for at in range(3, 9))])
 def test_a_write_that_fails_on_top_of_one_that_died_leaves_the_state_before_both(store, write, at):
     """It undoes what it has committed, but does not restore headers of the other one, which is forgotten."""
     before = answer(store)

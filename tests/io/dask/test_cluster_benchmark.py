@@ -8,6 +8,8 @@ import pytest
 
 from tests.test_benchmarks import run, workload
 
+pytestmark = pytest.mark.slow("a benchmark on a cluster of dask")
+
 __all__ = ("workload",)
 
 

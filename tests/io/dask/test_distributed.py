@@ -121,6 +121,7 @@ def test_a_shuffle(client, store, method):
     check_integrity(store)
 
 
+@pytest.mark.slow("kills workers of a cluster")
 @pytest.mark.parametrize("form", ["delayed", "bag"])
 def test_a_worker_that_is_killed_in_the_middle_of_a_build(client, store, tmp_path, form):
     marker = tmp_path / "killed"

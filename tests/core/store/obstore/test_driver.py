@@ -15,6 +15,8 @@ from kartothek_cube.testing import CompareAndSwapContract
 from tests.support.object_server import ObjectServer, Stored, running
 from tests.support.servers import azure_url, s3_url
 
+AZURE = pytest.param(azure_url, marks=pytest.mark.slow("starts Azurite"))
+
 
 class ObjectContract(CompareAndSwapContract):
     driver = ObjectBlobStore
@@ -35,6 +37,7 @@ class TestPrefix(ObjectContract):
         return ensure_store(url.replace("?", "/some%20where/deep?", 1))
 
 
+@pytest.mark.slow("starts Azurite")
 class TestAzure(ObjectContract):
     @pytest.fixture
     def store(self):
@@ -265,7 +268,7 @@ def test_missing_ones_hide_no_others(server, missing):
 # buckets that do not exist
 
 
-@pytest.mark.parametrize("url", [s3_url, azure_url])
+@pytest.mark.parametrize("url", [s3_url, AZURE])
 @pytest.mark.parametrize(
     "use",
     [

@@ -25,7 +25,10 @@ from tests.support.servers import azure_url, s3_url
 forks = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
-@pytest.fixture(scope="module", params=["s3", "azure", "gs"])
+AZURE = pytest.param("azure", marks=pytest.mark.slow("starts Azurite"))
+
+
+@pytest.fixture(scope="module", params=["s3", AZURE, "gs"])
 def url(request):
     if request.param != "gs":
         yield {"s3": s3_url, "azure": azure_url}[request.param]()

@@ -45,6 +45,16 @@ def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
     return _from_bits(taken, values.type)
 
 
+def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
+    """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
+    # a result as large as memory allows is sorted column by column: both copies of all would not fit
+    taken = []
+    for number in range(len(columns)):
+        column, columns[number] = columns[number], None
+        taken.append(take_values(column, positions, missing=False))
+    return taken
+
+
 def repeat(column: Column, times: Ints) -> pa.Array:
     """
     Each value repeated as often as its entry in ``times`` says.

@@ -75,7 +75,7 @@ class _PlannedCubeScan(SourceScan):
         # the cells in one file are unique; those of several may be versions of the same cell
         is_single = files.count_files() == 1
         blobs = context.open_store()
-        keys = files.file_group(np.flatnonzero(is_single)).storage_keys(seed)
+        keys = files.of_partitions(np.flatnonzero(is_single)).keys
         if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
             return None
         remaining = self.plan.partition_tasks(np.flatnonzero(~is_single))

@@ -37,11 +37,11 @@ from kartothek_cube.io_components.query.physical_plan import (
     PhysicalPlan,
     Predicates,
     ScanContext,
+    ScanFiles,
     ScanTask,
     column_fraction,
 )
-from kartothek_cube.io_components.query.row_batch import RowBatch
-from kartothek_cube.io_components.query.scan import PartitionedFiles, group_files_by_partition, load_rows
+from kartothek_cube.io_components.query.row_batch import RowBatch, load_rows
 from kartothek_cube.io_components.runtime import (
     available_cores,
     mean_size,
@@ -192,8 +192,8 @@ def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
 def _run_blocks(context: ScanContext, task: ScanTask) -> tuple[int, Iterator[BlockRows]]:
     """Number of blocks of a task, and their joined rows in the order of the partitions."""
     blobs = context.open_store()
-    progress_add_total(sum(len(files.labels) for files in task.files))
-    datasets = group_files_by_partition(context, task)
+    datasets = task.files(context)
+    progress_add_total(sum(map(len, datasets)))
     if not len(datasets[0]):
         return 0, iter(())
     aligned = [files for files in datasets if files.aligned]
@@ -203,7 +203,7 @@ def _run_blocks(context: ScanContext, task: ScanTask) -> tuple[int, Iterator[Blo
     return len(bounds), ordered_map(process, bounds, available_cores())
 
 
-def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
+def _block_bounds(blobs: BlobStore, datasets: Sequence[ScanFiles]) -> Ints:
     """Bounds of the blocks of physical partitions, which are read and joined one by one."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
     if n_partitions == 1:
@@ -221,7 +221,7 @@ def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Int
 def _run_block(
     context: ScanContext,
     blobs: BlobStore,
-    datasets: Sequence[PartitionedFiles],
+    datasets: Sequence[ScanFiles],
     shared: Mapping[str, RowBatch],
     predicates: Predicates,
     bounds: tuple[int, int],
@@ -243,7 +243,7 @@ def _run_block(
 
 def _load(
     blobs: BlobStore,
-    datasets: Sequence[PartitionedFiles],
+    datasets: Sequence[ScanFiles],
     predicates: Predicates,
     cells: Sequence[pa.Table] = (),
 ) -> dict[str, RowBatch]:

@@ -21,7 +21,7 @@ from kartothek_cube.display import card, facts, plain_text_table, table
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
-from kartothek_cube.io_components.query.physical_plan import AlignedFiles, PartitionSelection
+from kartothek_cube.io_components.query.physical_plan import DatasetFiles
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime import bytes_text, mean_size
 from kartothek_cube.serialization.parquet_reader import read_footer
@@ -280,8 +280,8 @@ def explain_query(
     )
 
 
-def _explain_dataset(files: AlignedFiles, logical_plan: LogicalPlan, blobs: BlobStore) -> DatasetExplanation:
-    selection, scan, dataset = files.selection, files.selection.scan, files.selection.dataset
+def _explain_dataset(files: DatasetFiles, logical_plan: LogicalPlan, blobs: BlobStore) -> DatasetExplanation:
+    scan, dataset = files.scan, files.dataset
     nodes = [*logical_plan.predicates[scan.name], *logical_plan.implied[scan.name]]
     values = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
     codes = group_codes(list(values.values()), len(dataset.partition_table))
@@ -292,48 +292,44 @@ def _explain_dataset(files: AlignedFiles, logical_plan: LogicalPlan, blobs: Blob
         aligned_by=scan.alignment if scan.role is not Role.SEED else (),
         joined_by=scan.dimensions if scan.role is not Role.SEED else (),
         columns=scan.columns,
-        conditions=_explain_conditions(selection, logical_plan),
+        conditions=_explain_conditions(files, logical_plan),
         files=len(dataset.partition_table),
         partitions=len(np.unique(codes)),
         matching_files=len(select_partitions(dataset, all_of(nodes))),
-        read_files=len(selection.positions),
-        read_partitions=len(np.unique(codes[selection.positions])),
+        read_files=len(files.positions),
+        read_partitions=len(np.unique(codes[files.positions])),
         file_bytes=file_bytes,
         read_bytes=read_bytes,
     )
 
 
-def _explain_conditions(
-    selection: PartitionSelection, logical_plan: LogicalPlan
-) -> tuple[ConditionPruning, ...]:
+def _explain_conditions(files: DatasetFiles, logical_plan: LogicalPlan) -> tuple[ConditionPruning, ...]:
     """Pruning by each condition on a dataset; conditions on the joined rows are listed at the seed."""
-    scan, types = (
-        selection.scan,
-        dict(zip(selection.scan.schema.names, selection.scan.schema.types, strict=True)),
-    )
+    scan = files.scan
+    types = dict(zip(scan.schema.names, scan.schema.types, strict=True))
     conditions = logical_plan.conditions[scan.name]
-    result = [_condition_pruning(selection, c, c.to_tree(types)) for c in conditions]
+    result = [_condition_pruning(files, c, c.to_tree(types)) for c in conditions]
     if scan.role is Role.SEED:
         pairs = zip(logical_plan.join_conditions, logical_plan.join_filters, strict=True)
-        result += [_condition_pruning(selection, c, imply(node, scan.schema.names)) for c, node in pairs]
+        result += [_condition_pruning(files, c, imply(node, scan.schema.names)) for c, node in pairs]
     return tuple(result)
 
 
 def _condition_pruning(
-    selection: PartitionSelection, condition: Condition | Disjunction, node: Node | None
+    files: DatasetFiles, condition: Condition | Disjunction, node: Node | None
 ) -> ConditionPruning:
-    dataset = selection.dataset
+    dataset = files.dataset
     kept = len(select_partitions(dataset, node))
     columns = columns_of(node)
     by = "rows"
-    if columns & {*selection.scan.partition_keys}:
+    if columns & {*files.scan.partition_keys}:
         by = "partition key"
     elif columns & {*dataset.indices}:
         by = "index"
     return ConditionPruning(abbreviate_text(str(condition)), by, kept, len(dataset.partition_table) - kept)
 
 
-def _estimate_bytes(files: AlignedFiles, blobs: BlobStore) -> tuple[int, int | None]:
+def _estimate_bytes(files: DatasetFiles, blobs: BlobStore) -> tuple[int, int | None]:
     """Bytes of the files to read and of the needed columns in them, from a sample if there are many."""
     keys = files.sample_keys(_SIZE_SAMPLE)
     if not keys:
@@ -342,7 +338,7 @@ def _estimate_bytes(files: AlignedFiles, blobs: BlobStore) -> tuple[int, int | N
     if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
         return total, None
     sample = keys[:: max(1, len(keys) // _FOOTER_SAMPLE)][:_FOOTER_SAMPLE]
-    scan = files.selection.scan
+    scan = files.scan
     stored = [column for column in scan.columns if column not in scan.partition_keys]
     return total, round(total * _column_share(blobs, sample, stored))
 

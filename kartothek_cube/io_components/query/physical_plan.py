@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -22,7 +22,7 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io_components.kernels.encode import join_codes
+from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.runtime import mean_size, split_by_weight
@@ -97,53 +97,108 @@ class ScanContext:
             object.__setattr__(self, name, value)
 
 
-@attrs.frozen
-class FileGroup:
-    """Files of one dataset in a task."""
+@attrs.frozen(eq=False)
+class ScanFiles:
+    """Data files of one dataset in a task: those of a physical partition in a row, in commit order."""
 
-    #: partition labels, in commit order
+    scan: DatasetScan
     labels: tuple[str, ...]
-    #: storage keys, if they do not follow from the labels
-    keys: tuple[str, ...] | None = None
-    #: partition keys of each file, for tasks run by the process that planned them
-    cached_values: dict[str, pa.Array] | None = attrs.field(default=None, eq=False, repr=False)
-    #: physical partition of each file, numbered as those of the seed in the task; for tasks as above
-    cached_ids: Ints | None = attrs.field(default=None, eq=False, repr=False)
+    #: storage keys
+    keys: tuple[str, ...]
+    #: values of the partition keys of each file
+    partition_keys: dict[str, pa.Array]
+    #: physical partition of each file, ascending
+    partition_ids: Ints
+    #: whether the ids are those of the seed; else its partitions share the files
+    aligned: bool
 
-    def __reduce__(self) -> tuple[type[FileGroup], tuple[Any, ...]]:
-        # a task sent to another process stays small: it decodes the partition keys from the labels again
-        return FileGroup, (self.labels, self.keys)
+    def __len__(self) -> int:
+        return len(self.keys)
 
-    def partition_values(self, scan: DatasetScan) -> dict[str, pa.Array]:
-        """Values of the partition keys of each file."""
-        if self.cached_values is not None:
-            return self.cached_values
-        labels = PartitionTable.from_labels(scan.uuid, scan.table, pa.array(self.labels, pa.string()))
-        return labels.keys(list(scan.partition_keys), scan.schema)
+    def overlapping(self) -> Mask:
+        """Mask of the files that share their physical partition."""
+        numbers = self.partition_ids - self.partition_ids[:1]
+        mask: Mask = np.bincount(numbers)[numbers] > 1
+        return mask
 
-    def storage_keys(self, scan: DatasetScan) -> tuple[str, ...]:
-        """Keys of the files in the store."""
-        if self.keys is not None:
-            return self.keys
-        # not by `get_partition_file_prefix`: names need no check for each file, and stores check keys
-        return tuple([f"{scan.uuid}/{scan.table}/{label}{PARQUET_FILE_SUFFIX}" for label in self.labels])
+    def between(self, start: int, stop: int) -> ScanFiles:
+        """The files of consecutive physical partitions."""
+        if start == 0 and stop > self.partition_ids[-1:].max(initial=-1):
+            return self
+        low, high = np.searchsorted(self.partition_ids, [start, stop]).tolist()
+        return ScanFiles(
+            self.scan,
+            self.labels[low:high],
+            self.keys[low:high],
+            {c: array.slice(low, high - low) for c, array in self.partition_keys.items()},
+            self.partition_ids[low:high],
+            self.aligned,
+        )
+
+
+#: partition labels, and storage keys if they do not follow from the labels
+_Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...] | None]
 
 
 @attrs.frozen
 class ScanTask:
     """Task of a query; tasks are independent of each other."""
 
-    #: files per scan of the context
-    files: tuple[FileGroup, ...]
+    #: per scan of the context
+    names: tuple[_Names, ...]
     #: values of the ``partition_by`` columns, one tuple per table of the result; None for one table
     groups: tuple[Group, ...] | None = None
     #: what the ``partition_by`` columns of all rows meet, if the task makes only some of the groups
     predicates: Predicates = ()
+    #: per scan of the context, for tasks run by the process that planned them
+    cached_files: tuple[ScanFiles, ...] | None = attrs.field(default=None, eq=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[ScanTask], tuple[Any, ...]]:
+        # a task sent to another process stays small: it decodes the partition keys from the labels again
+        return ScanTask, (self.names, self.groups, self.predicates)
+
+    def files(self, context: ScanContext) -> tuple[ScanFiles, ...]:
+        """Files of each scan, the seed first, without those that match no partition of the seed."""
+        if self.cached_files is not None:
+            return self.cached_files
+        (seed_scan, seed_names), *others = zip(context.scans, self.names, strict=True)
+        seed = _restore_files(seed_scan, seed_names, None)
+        return seed, *(_restore_files(scan, names, seed) for scan, names in others)
 
 
-@attrs.frozen
-class PartitionSelection:
-    """Data files of one dataset that planning has not pruned."""
+def _restore_files(scan: DatasetScan, names: _Names, seed: ScanFiles | None) -> ScanFiles:
+    labels, keys = names
+    partitions = PartitionTable.from_labels(scan.uuid, scan.table, pa.array(labels, pa.string()))
+    partition_keys = partitions.keys(list(scan.partition_keys), scan.schema)
+    aligned = seed is None or scan.alignment == seed.scan.alignment
+    if seed is None or not aligned:
+        ids = group_codes([partition_keys[column] for column in scan.alignment], len(labels))
+    else:
+        left, right = match_partitions(seed.partition_keys, partition_keys, scan, len(seed), len(labels))
+        seed_ids = np.full(max(left.max(initial=-1), right.max(initial=-1)) + 1, -1, np.int64)
+        seed_ids[left] = seed.partition_ids
+        ids = seed_ids[right]
+    order = ids.argsort(kind="stable")
+    order = order[ids[order].searchsorted(0) :]
+    keys = _derive_keys(scan, labels) if keys is None else keys
+    return ScanFiles(
+        scan,
+        tuple([labels[i] for i in order.tolist()]),
+        tuple([keys[i] for i in order.tolist()]),
+        {column: array.take(pa.array(order)) for column, array in partition_keys.items()},
+        ids[order],
+        aligned,
+    )
+
+
+def _derive_keys(scan: DatasetScan, labels: Iterable[str]) -> tuple[str, ...]:
+    # not by `get_partition_file_prefix`: names need no check for each file, and stores check keys
+    return tuple([f"{scan.uuid}/{scan.table}/{label}{PARQUET_FILE_SUFFIX}" for label in labels])
+
+
+@attrs.frozen(eq=False)
+class DatasetFiles:
+    """Data files of one dataset that a query reads, matched with the physical partitions of the seed."""
 
     scan: DatasetScan
     dataset: DatasetMetadata
@@ -151,34 +206,6 @@ class PartitionSelection:
     positions: Ints
     #: partition keys of all files of the dataset
     all_keys: Mapping[str, pa.Array]
-
-    def select(self, mask: Mask) -> PartitionSelection:
-        """Only the files of a mask."""
-        return PartitionSelection(self.scan, self.dataset, self.positions[mask], self.all_keys)
-
-    def storage_keys(self) -> tuple[str, ...]:
-        """Keys of the files in the store, in the order of the positions."""
-        return self.file_group(np.arange(len(self.positions))).storage_keys(self.scan)
-
-    def file_group(self, indices: Ints, partition_ids: Ints | None = None) -> FileGroup:
-        """The files at the given indices of this selection."""
-        scan, partitions = self.scan, self.dataset.partition_table
-        positions = pa.array(self.positions[indices])
-        labels = tuple(partitions.labels.take(positions).to_pylist())
-        values = {}
-        for column, array in self.all_keys.items():
-            values[column] = array.take(positions)
-        keys = None
-        if not partitions.has_derived_keys(scan.uuid, scan.table):
-            keys = tuple(partitions.files[scan.table].take(positions).to_pylist())
-        return FileGroup(labels, keys, values, partition_ids)
-
-
-@attrs.frozen(eq=False)
-class AlignedFiles:
-    """Data files of one dataset that are read, matched with the physical partitions of the seed."""
-
-    selection: PartitionSelection
     #: physical partition of each file, numbered as in the dataset
     partition_ids: Ints
     #: for each physical partition of the seed the one of this dataset, -1 without one
@@ -194,24 +221,42 @@ class AlignedFiles:
         object.__setattr__(self, "_order", order)
         object.__setattr__(self, "_sorted_ids", self.partition_ids[order])
 
-    def file_group(self, partitions: Ints) -> FileGroup:
+    def of_partitions(self, partitions: Ints) -> ScanFiles:
         """The files that match physical partitions of the seed."""
         ids = self.matches[partitions]
         (numbers,) = (ids >= 0).nonzero()
-        ids = ids[numbers] if self.aligned else np.unique(ids[numbers])
+        ids = ids[numbers]
+        if not self.aligned:
+            ids = np.unique(ids)
+            numbers = np.arange(len(ids))
         start, stop = self._sorted_ids.searchsorted(ids, "left"), self._sorted_ids.searchsorted(ids, "right")
         entries, range_numbers = expand_ranges(start, stop)
-        files = self._order[entries]
-        order = files.argsort()
-        return self.selection.file_group(
-            files[order], numbers[range_numbers[order]] if self.aligned else None
-        )
+        positions = pa.array(self.positions[self._order[entries]])
+        labels = tuple(self.dataset.partition_table.labels.take(positions).to_pylist())
+        partition_keys = {}
+        for column, array in self.all_keys.items():
+            partition_keys[column] = array.take(positions)
+        keys = self._keys(positions, labels)
+        return ScanFiles(self.scan, labels, keys, partition_keys, numbers[range_numbers], self.aligned)
+
+    @property
+    def has_derived_keys(self) -> bool:
+        """Whether storage keys follow from the labels."""
+        return self.dataset.partition_table.has_derived_keys(self.scan.uuid, self.scan.table)
+
+    def _keys(self, positions: pa.Array, labels: Sequence[str] | None = None) -> tuple[str, ...]:
+        partitions = self.dataset.partition_table
+        if not self.has_derived_keys:
+            return tuple(partitions.files[self.scan.table].take(positions).to_pylist())
+        return _derive_keys(self.scan, labels or partitions.labels.take(positions).to_pylist())
+
+    def storage_keys(self, positions: Ints | None = None) -> tuple[str, ...]:
+        """Storage keys of all files to read, or of those at positions in the partition table."""
+        return self._keys(pa.array(self.positions if positions is None else positions))
 
     def sample_keys(self, size: int) -> tuple[str, ...]:
         """Storage keys of at least ``size`` files, evenly spread."""
-        n_files = len(self.partition_ids)
-        indices = np.arange(n_files)[:: max(1, n_files // size)]
-        return self.selection.file_group(indices).storage_keys(self.selection.scan)
+        return self.storage_keys(self.positions[:: max(1, len(self.positions) // size)])
 
     def count_files(self) -> Ints:
         """Number of files for each physical partition of the seed."""
@@ -228,14 +273,13 @@ class PhysicalPlan:
     context: ScanContext
     logical_plan: LogicalPlan
     #: per scan of the context the files that are read
-    files: tuple[AlignedFiles, ...]
+    files: tuple[DatasetFiles, ...]
     #: physical partitions of the seed that can hold the rows of each group, by the values of the
     #: ``partition_by`` columns, in the order of the result; None without these
     groups: Mapping[Group, Ints] | None
 
     def __repr__(self) -> str:
-        selections = [files.selection for files in self.files]
-        files = ", ".join(f"{len(s.positions):,} of {s.scan.name} ({s.scan.role})" for s in selections)
+        files = ", ".join(f"{len(f.positions):,} of {f.scan.name} ({f.scan.role})" for f in self.files)
         groups = "" if self.groups is None else f"; {format_count(len(self.groups), 'group')}"
         partitions = format_count(self.n_partitions, "partition")
         return f"QueryPlan({partitions}; files: {files}{groups})"
@@ -284,12 +328,19 @@ class PhysicalPlan:
         return np.add.reduceat(shares, np.cumsum([0, *map(len, members[:-1])]))
 
     def _task(self, partitions: Ints, groups: tuple[Group, ...] | None) -> ScanTask:
-        files = tuple(files.file_group(partitions) for files in self.files)
+        files = tuple([files.of_partitions(partitions) for files in self.files])
+        names = tuple(
+            [
+                (f.labels, None if d.has_derived_keys else f.keys)
+                for f, d in zip(files, self.files, strict=True)
+            ]
+        )
         # nothing for all groups, where it would drop no row
         if not groups or (len(groups) > 1 and len(groups) == len(self.groups or ())):
-            return ScanTask(files, groups)
+            return ScanTask(tuple(names), groups, (), tuple(files))
         columns = zip(self.context.partition_by, zip(*groups, strict=True), strict=True)
-        return ScanTask(files, groups, tuple(_one_of(column, values) for column, values in columns))
+        predicates = tuple(_one_of(column, values) for column, values in columns)
+        return ScanTask(tuple(names), groups, predicates, tuple(files))
 
 
 def _one_of(column: str, values: tuple[Any, ...]) -> tuple[str, str, Any]:
@@ -342,13 +393,16 @@ def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tup
     scans = [_project_scan(scan, needed) for scan in context.scans]
     # a left join that adds no column changes nothing; an inner join still drops rows
     used = [number for number, scan in enumerate(scans) if scan.role is not Role.LEFT or scan.payload]
-    return (
-        attrs.evolve(
-            context,
-            scans=tuple(scans[number] for number in used),
-            output=pa.schema([context.output.field(name) for name in names]),
-        ),
-        attrs.evolve(task, files=tuple(task.files[number] for number in used)),
+    projected = attrs.evolve(
+        context,
+        scans=tuple(scans[number] for number in used),
+        output=pa.schema([context.output.field(name) for name in names]),
+    )
+    files = task.cached_files and tuple(
+        attrs.evolve(task.cached_files[number], scan=scans[number]) for number in used
+    )
+    return projected, attrs.evolve(
+        task, names=tuple(task.names[number] for number in used), cached_files=files
     )
 
 

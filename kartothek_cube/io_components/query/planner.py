@@ -31,10 +31,9 @@ from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_a
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
 from kartothek_cube.io_components.query.physical_plan import (
-    AlignedFiles,
+    DatasetFiles,
     DatasetScan,
     Group,
-    PartitionSelection,
     PhysicalPlan,
     ScanContext,
     match_partitions,
@@ -65,7 +64,7 @@ def plan_query(
         cube, snapshot, conditions, dimension_columns, partition_by, payload_columns
     )
     scans, output = _make_scans(cube, snapshot, logical_plan)
-    selections = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
+    selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
     context = ScanContext(
         store=factory,
         scans=scans,
@@ -75,7 +74,7 @@ def plan_query(
         join_filters=logical_plan.join_filters,
         cached_blobs=blobs,
     )
-    plan = _align_partitions(context, selections, logical_plan, snapshot, blobs)
+    plan = _align_partitions(context, selected, logical_plan, snapshot, blobs)
     plan = _with_widths_of_files(plan, blobs)
     _log_plan(cube, plan)
     return plan
@@ -86,14 +85,13 @@ def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
     if not _LOGGER.isEnabledFor(logging.DEBUG):
         return
     for files in plan.files:
-        selection = files.selection
-        scan = selection.scan
+        scan = files.scan
         predicates = Conjunction(plan.logical_plan.conditions[scan.name]).predicate or ()
         _LOGGER.debug(
             "Query of cube %s reads %d of %d files of dataset %s: columns %s; conditions %s",
             cube.uuid_prefix,
-            len(selection.positions),
-            len(selection.dataset.partition_table),
+            len(files.positions),
+            len(files.dataset.partition_table),
             scan.name,
             ", ".join(scan.columns) or "none",
             " & ".join(f"{column} {op} {value!r}" for column, op, value in predicates) or "none",
@@ -188,35 +186,47 @@ def _with_widths_of_files(plan: PhysicalPlan, blobs: BlobStore) -> PhysicalPlan:
     output, widths = plan.context.output, dict[str, int]()
     seen: set[str] = set()
     for files in plan.files:
-        scan, selection = files.selection.scan, files.selection
+        scan = files.scan
         columns = {*scan.dimensions, *scan.payload}.intersection(output.names).difference(seen)
         seen |= columns
-        if WIDTHS_KEY not in selection.dataset.extra:
+        if WIDTHS_KEY not in files.dataset.extra:
             schema = pa.schema([output.field(c) for c in sorted(columns.difference(scan.partition_keys))])
             # where no file is read, all values are null
-            files_of_dataset = np.arange(len(selection.dataset.partition_table))
-            first = replace_fields(selection, positions=files_of_dataset[:1]).storage_keys()
+            first = np.arange(len(files.dataset.partition_table))[:1]
             if column_widths(schema):
-                widths |= file_widths(blobs, selection.storage_keys() or first, schema, scan.mapping)
+                keys = files.storage_keys() or files.storage_keys(first)
+                widths |= file_widths(blobs, keys, schema, scan.mapping)
     if not widths:
         return plan
     output = pa.schema([(field.name, narrow_type(field, widths)) for field in output])
     return replace_fields(plan, context=replace_fields(plan.context, output=output))
 
 
-def _prune_partitions(
-    scan: DatasetScan, snapshot: CubeSnapshot, logical_plan: LogicalPlan, blobs: BlobStore
-) -> PartitionSelection:
-    """Data files that the conditions on one dataset leave ("Per-Dataset Partitions" in the specification)."""
+class _Selected(NamedTuple):
+    """A dataset with the indices that a query needs, and the positions of its files that pruning left."""
+
+    dataset: DatasetMetadata
+    positions: Ints
+
+
+def _partition_keys(scan: DatasetScan, snapshot: CubeSnapshot) -> Mapping[str, pa.Array]:
     dataset = snapshot.datasets[scan.name]
-    keys = snapshot.derive(
+    keys: Mapping[str, pa.Array] = snapshot.derive(
         ("partition keys", scan.name),
         lambda: dataset.partition_table.keys(list(scan.partition_keys), dataset.schema),
     )
+    return keys
+
+
+def _prune_partitions(
+    scan: DatasetScan, snapshot: CubeSnapshot, logical_plan: LogicalPlan, blobs: BlobStore
+) -> _Selected:
+    """Data files that the conditions on one dataset leave ("Per-Dataset Partitions" in the specification)."""
+    dataset = snapshot.datasets[scan.name]
     nodes = [*logical_plan.predicates[scan.name], *logical_plan.implied[scan.name]]
     columns = {column for column, owner in logical_plan.owners.items() if owner == scan.name}
     if not nodes and not columns:
-        return PartitionSelection(scan, dataset, np.arange(len(dataset.partition_table)), keys)
+        return _Selected(dataset, np.arange(len(dataset.partition_table)))
     restricted = set().union(*map(columns_of, nodes))
     # the index of 20 M values in one file takes 2.2 s to load, and the scan of that file 0.26
     pruning = restricted if len(dataset.partition_table) > 1 else set()
@@ -227,8 +237,9 @@ def _prune_partitions(
     if not restricted <= stable_columns:
         stable = all_of(imply(node, stable_columns) for node in nodes)
         candidates = select_partitions(dataset, stable)
+        keys = _partition_keys(scan, snapshot)
         positions = _complete_partitions(positions, candidates, scan, keys)
-    return PartitionSelection(scan, dataset, positions, keys)
+    return _Selected(dataset, positions)
 
 
 def _complete_partitions(
@@ -251,46 +262,52 @@ class _PartitionCodes(NamedTuple):
     others: list[tuple[Ints, Ints]]
 
 
-def _encode_partitions(selections: Sequence[PartitionSelection]) -> _PartitionCodes:
-    seed, *others = selections
-    n_seed = len(seed.dataset.partition_table)
-    seed_codes = group_codes([seed.all_keys[c] for c in seed.scan.alignment], n_seed)
+def _encode_partitions(
+    scans: Sequence[DatasetScan], keys: Sequence[Mapping[str, pa.Array]], lengths: Sequence[int]
+) -> _PartitionCodes:
+    seed_codes = group_codes([keys[0][c] for c in scans[0].alignment], lengths[0])
     pairs = [
-        match_partitions(
-            seed.all_keys, other.all_keys, other.scan, n_seed, len(other.dataset.partition_table)
-        )
-        for other in others
+        match_partitions(keys[0], other, scan, lengths[0], length)
+        for scan, other, length in zip(scans[1:], keys[1:], lengths[1:], strict=True)
     ]
     return _PartitionCodes(seed_codes, pairs)
 
 
 def _align_partitions(
     context: ScanContext,
-    selections: list[PartitionSelection],
+    selected: Sequence[_Selected],
     logical_plan: LogicalPlan,
     snapshot: CubeSnapshot,
     blobs: BlobStore,
 ) -> PhysicalPlan:
     """Match the physical partitions of all datasets with those of the seed ("Alignment")."""
-    seed, *others = selections
+    scans, seed_scan = context.scans, context.scans[0]
+    keys = [_partition_keys(scan, snapshot) for scan in scans]
     codes = snapshot.derive(
-        ("partition codes", seed.scan.alignment, tuple([s.scan.name for s in selections])),
-        lambda: _encode_partitions(selections),
+        ("partition codes", seed_scan.alignment, tuple([scan.name for scan in scans])),
+        lambda: _encode_partitions(scans, keys, [len(dataset.partition_table) for dataset, _ in selected]),
     )
-    for other, (left, right) in zip(others, codes.others, strict=True):
-        if other.scan.role is Role.RESTRICTED:
-            seed = seed.select(_is_in(left[seed.positions], right[other.positions]))
-    seed_ids = make_dense(codes.seed[seed.positions], len(codes.seed))
+    seed = selected[0]
+    at = seed.positions
+    for scan, other, (left, right) in zip(scans[1:], selected[1:], codes.others, strict=True):
+        if scan.role is Role.RESTRICTED:
+            at = at[_is_in(left[at], right[other.positions])]
+    seed_ids = make_dense(codes.seed[at], len(codes.seed))
     n_partitions = int(seed_ids.max()) + 1 if len(seed_ids) else 0
     first_files = np.full(n_partitions, -1, dtype=np.int64)
     first_files[seed_ids[::-1]] = np.arange(len(seed_ids) - 1, -1, -1)
-    files = [AlignedFiles(seed, seed_ids, np.arange(n_partitions), aligned=True)]
-    for other, (all_left, all_right) in zip(others, codes.others, strict=True):
-        left, right = all_left[seed.positions][first_files], all_right[other.positions]
-        matching = _is_in(right, left)
+    files = [DatasetFiles(seed_scan, seed.dataset, at, keys[0], seed_ids, np.arange(n_partitions), True)]
+    for number, (all_left, all_right) in enumerate(codes.others, 1):
+        scan, (dataset, positions) = scans[number], selected[number]
+        left, right = all_left[at][first_files], all_right[positions]
+        has_match = _is_in(right, left)
         matches = np.where(_is_in(left, right), left, -1)
-        aligned = other.scan.alignment == seed.scan.alignment
-        files.append(AlignedFiles(other.select(matching), right[matching], matches, aligned))
+        positions, ids, aligned = (
+            positions[has_match],
+            right[has_match],
+            scan.alignment == seed_scan.alignment,
+        )
+        files.append(DatasetFiles(scan, dataset, positions, keys[number], ids, matches, aligned))
     groups = _enumerate_groups(files, logical_plan, blobs) if context.partition_by else None
     return PhysicalPlan(context, logical_plan, tuple(files), groups)
 
@@ -308,7 +325,7 @@ def _is_in(codes: Ints, others: Ints) -> Mask:
 
 
 def _enumerate_groups(
-    datasets: Sequence[AlignedFiles], logical_plan: LogicalPlan, blobs: BlobStore
+    datasets: Sequence[DatasetFiles], logical_plan: LogicalPlan, blobs: BlobStore
 ) -> dict[Group, Ints]:
     """Values of the ``partition_by`` columns, and the partitions that can hold them ("Re-grouping")."""
     # one row per physical partition and group so far: the partition, and a code per column
@@ -316,7 +333,7 @@ def _enumerate_groups(
     codes: list[Ints] = []
     values: list[pa.Array] = []
     for column in logical_plan.partition_by:
-        files = next(f for f in datasets if f.selection.scan.name == logical_plan.owners[column])
+        files = next(f for f in datasets if f.scan.name == logical_plan.owners[column])
         group_values = _group_values(files, column, logical_plan, blobs)
         ids, matches = group_values.partition_ids, files.matches[rows]
         start = np.searchsorted(ids, matches, "left")
@@ -345,37 +362,37 @@ class _GroupValues:
 
 
 def _group_values(
-    files: AlignedFiles, column: str, logical_plan: LogicalPlan, blobs: BlobStore
+    files: DatasetFiles, column: str, logical_plan: LogicalPlan, blobs: BlobStore
 ) -> _GroupValues:
     """Values of a column in each physical partition that meet the conditions, by its index."""
-    selection, dataset = files.selection, files.selection.dataset
+    dataset = files.dataset
     index = dataset.indices[column].columns_data if column in dataset.indices else None
-    if index is None and column in selection.scan.partition_keys:
+    if index is None and column in files.scan.partition_keys:
         labels = dataset.partition_table.labels
         index = IndexColumns.from_pairs(dataset.key_columns()[column], labels, np.arange(len(labels)))
     elif index is None:
-        index = _scan_values(selection, column, blobs)
-    predicates = logical_plan.predicates[selection.scan.name]
+        index = _scan_values(files, column, blobs)
+    predicates = logical_plan.predicates[files.scan.name]
     on_column = all_of(predicate for predicate in predicates if predicate[0] == column)
     keep = tree_mask(pa.table({column: index.values}), on_column).to_numpy(zero_copy_only=False)
     codes = index.value_ids()
     file_of_position = np.full(len(dataset.partition_table) + 1, -1, dtype=np.int64)
-    file_of_position[selection.positions] = np.arange(len(selection.positions))
+    file_of_position[files.positions] = np.arange(len(files.positions))
     file_numbers = file_of_position[index.positions(dataset.partition_table)]
     valid = keep[codes] & (file_numbers >= 0)
     pairs = np.unique(np.stack([files.partition_ids[file_numbers[valid]], codes[valid]], axis=1), axis=0)
     return _GroupValues(pairs[:, 0], pairs[:, 1], index.values)
 
 
-def _scan_values(selection: PartitionSelection, column: str, blobs: BlobStore) -> IndexColumns:
+def _scan_values(files: DatasetFiles, column: str, blobs: BlobStore) -> IndexColumns:
     """Index of a column that has none, from its values in the files."""
-    dtype = selection.scan.schema.field(column).type
+    dtype = files.scan.schema.field(column).type
 
-    keys, mapping = selection.storage_keys(), selection.scan.mapping
+    keys, mapping = files.storage_keys(), files.scan.mapping
     tables = read_files(blobs, keys, [column], mapping=mapping)
     values = [to_single_array(table.column(column).unique()).cast(dtype) for table in tables]
     return IndexColumns.from_pairs(
         pa.concat_arrays([pa.array([], dtype), *values]),
-        selection.dataset.partition_table.labels,
-        np.repeat(selection.positions, [len(array) for array in values]),
+        files.dataset.partition_table.labels,
+        np.repeat(files.positions, [len(array) for array in values]),
     )

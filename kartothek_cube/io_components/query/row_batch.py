@@ -1,8 +1,8 @@
-"""Intermediate result of a query: rows, and the files they come from."""
+"""Rows of one dataset in a query: read from the files, of each cell the newest version (merge on read)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 import numpy as np
@@ -12,8 +12,15 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.arrays import append_columns, replace_columns
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
-from kartothek_cube.io_components.kernels.take import repeat, take_values, to_single_array
-from kartothek_cube.io_components.query.physical_plan import DatasetScan
+from kartothek_cube.core.expressions.literal import LiteralType
+from kartothek_cube.core.expressions.predicate import AllOf, all_of, imply, tree_mask
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import equal_neighbours, last_occurrence_mask
+from kartothek_cube.io_components.kernels.take import repeat, to_single_array
+from kartothek_cube.io_components.query.logical_plan import Role
+from kartothek_cube.io_components.query.physical_plan import DatasetScan, Predicates, ScanFiles
+from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
 
 
 @attrs.frozen
@@ -84,11 +91,81 @@ class RowBatch:
         return replace_fields(self, table=self.table.filter(pa.array(mask)), counts=counts)
 
 
-def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
-    """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
-    # a result as large as memory allows is sorted column by column: both copies of all would not fit
-    taken = []
-    for number in range(len(columns)):
-        column, columns[number] = columns[number], None
-        taken.append(take_values(column, positions, missing=False))
-    return taken
+def load_rows(
+    blobs: BlobStore,
+    datasets: Sequence[ScanFiles],
+    group_predicates: Predicates,
+    cells: Sequence[pa.Table] = (),
+) -> list[RowBatch]:
+    """
+    Rows of datasets that meet the predicates; of each cell of the seed the version written last.
+
+    Of the cells of another dataset the join takes the last version. Rows of cells that are not in ``cells``,
+    tables of dimensions, may be missing.
+    """
+    if not datasets:
+        return []
+    predicates = [_select_predicates(files.scan, group_predicates) for files in datasets]
+    scans = [_make_scan(files, on_rows, cells) for files, on_rows in zip(datasets, predicates, strict=True)]
+    found = run_scans(blobs, scans)
+    return [_newest_rows(*each) for each in zip(datasets, found, predicates, strict=True)]
+
+
+def _select_predicates(scan: DatasetScan, group_predicates: Predicates) -> Predicates:
+    columns = {*scan.dimensions, *scan.payload}
+    return scan.predicates + tuple([p for p in group_predicates if p[0] in columns])
+
+
+def _newest_rows(files: ScanFiles, read: FileRows, predicates: Predicates) -> RowBatch:
+    scan = files.scan
+    rows = RowBatch(scan, read.table, read.lengths, files.partition_keys, files.partition_ids)
+    rows = rows.append_partition_keys(scan.columns)
+    is_overlapping = len(files) > 1 and bool(files.overlapping().any())
+    if scan.role is Role.SEED or is_overlapping:
+        rows = _deduplicate_cells(rows.combine_chunks(scan.dimensions))
+    if is_overlapping and len(predicates) > len(scan.dimension_predicates):
+        rows = rows.filter(tree_mask(rows.table, AllOf(predicates)).to_numpy(zero_copy_only=False))
+    return rows
+
+
+def _make_scan(files: ScanFiles, predicates: Predicates, cells: Sequence[pa.Table]) -> Scan:
+    """Scan of the files, filtered by what holds for all versions of a cell."""
+    # Only a file that is alone in its partition may be filtered by conditions on payload while reading: else
+    # a newer version of a cell that fails the condition has to replace an older one that meets it.
+    scan = files.scan
+    stored = [column for column in scan.columns if column not in scan.partition_keys]
+    dimensions = [c for c in scan.dimensions if c not in scan.partition_keys]
+    in_file = [p for p in predicates if p[0] not in scan.partition_keys]
+    of_single_file = _with_implied(in_file, scan, stored)
+    filters = [of_single_file] * len(files)
+    if len(files) > 1 and of_single_file is not None:
+        stable = [p for p in in_file if p[0] in scan.dimensions or p in scan.dimension_predicates]
+        of_overlapping_file = _with_implied(stable, scan, dimensions)
+        filters = [of_overlapping_file if other else of_single_file for other in files.overlapping().tolist()]
+    # columns that are null in all files; payload stays null, other partitions may type it
+    types = pa.schema([(c, scan.schema.field(c).type if c in dimensions else pa.null()) for c in stored])
+    # all versions of a cell have its dimensions
+    shared = [table.select([c for c in table.column_names if c in dimensions]) for table in cells]
+    return Scan(
+        files.keys, stored, types, filters, scan.mapping, [table for table in shared if table.num_columns]
+    )
+
+
+def _with_implied(
+    predicates: Sequence[LiteralType], scan: DatasetScan, columns: Collection[str]
+) -> AllOf | None:
+    """The predicates, and what the filters of the joined rows imply about columns; None for nothing."""
+    return all_of([*predicates, *(imply(node, columns) for node in scan.implied)])
+
+
+def _deduplicate_cells(rows: RowBatch) -> RowBatch:
+    """Only the last version of each cell within a physical partition."""
+    dimensions = rows.columns(rows.scan.dimensions)
+    equal = equal_neighbours(dimensions, len(rows), rows.partition_starts())
+    if equal is not None:
+        # versions of a cell are next to each other: rows of a projection, for example
+        rows = rows.filter(np.append(~equal, [True] * bool(len(rows)))) if equal.any() else rows
+        return replace_fields(rows, is_sorted=True)
+    keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
+    mask = last_occurrence_mask(*combine_keys(keys, len(rows)))
+    return rows if mask is None else rows.filter(mask)

@@ -18,7 +18,7 @@ from kartothek_cube.core.schema.file import schema_to_bytes
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
-from kartothek_cube.io_components.read.dataset_read import plan_read, run_read
+from kartothek_cube.io_components.read.dataset_read import DatasetRead, run_read
 from kartothek_cube.io_components.write.build_index import (
     finish_index_build,
     plan_index_build,
@@ -55,7 +55,9 @@ def many(store_factory):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_tasks_of_a_read_are_small(many, n):
-    plan = plan_read("u", many(n), predicates=[[("x", ">", 0.5), ("p", ">=", 0)]], columns=["p", "x"])
+    plan = DatasetRead(
+        "u", many(n), predicates=[[("x", ">", 0.5), ("p", ">=", 0)]], columns=["p", "x"]
+    ).plan()
     tasks = plan.tasks()
     assert len(tasks) == n
     assert len(pickle.dumps(tasks[-1])) < 600
@@ -66,7 +68,7 @@ def test_tasks_of_a_read_are_small(many, n):
 @pytest.mark.parametrize("dispatch_by", [None, "p"])
 def test_store_calls_of_a_plan_do_not_grow(many, n, dispatch_by):
     counting = CountingStore(many(n)())
-    plan_read("u", Same.of(counting), dispatch_by=dispatch_by)
+    DatasetRead("u", Same.of(counting), dispatch_by=dispatch_by).plan()
     assert sum(counting.counts.values()) == 2
 
 
@@ -93,7 +95,9 @@ def stored(store_factory):
 
 @pytest.mark.parametrize("dispatch_by", [None, "x"])
 def test_tasks_of_a_read_run_anywhere_and_often(stored, dispatch_by):
-    plan = plan_read("u", stored, dispatch_by=dispatch_by, predicates=[[("n", ">", 10)]], categoricals=["p"])
+    plan = DatasetRead(
+        "u", stored, dispatch_by=dispatch_by, predicates=[[("n", ">", 10)]], categoricals=["p"]
+    ).plan()
     context, tasks = travelled(plan.context), travelled(plan.tasks())
     assert tasks == plan.tasks()
     expected = [run_read(plan.context, task).to_pydict() for task in plan.tasks()]

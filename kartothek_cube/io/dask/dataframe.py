@@ -31,7 +31,7 @@ from dask.dataframe.utils import clear_known_categories
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, dates_as_stamps
+from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions.predicate import PredicatesType
@@ -43,17 +43,18 @@ from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_s
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, plan_write, write_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.facade import facade, with_stores
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import hash_groups, hash_rows, merge_hashes
+from kartothek_cube.io_components.read.dataset_arguments import ReadTable
 from kartothek_cube.io_components.read.dataset_read import (
+    DatasetRead,
     FrameOptions,
     ReadContext,
     ReadPlan,
     ReadTask,
     no_row_groups,
     plan_footers,
-    plan_read,
     read_frame,
     row_groups,
 )
@@ -143,22 +144,8 @@ def _check_index(dask_index_on: str | None, dispatch_by: Sequence[str] | None) -
     return dask_index_on
 
 
-def _with_index(columns: list[str] | None, index: str | None) -> list[str] | None:
-    if not isinstance(columns, list) or index is None or index in columns:
-        return columns
-    return [*columns, index]
-
-
-def _read_frames(
-    plan: ReadPlan, dates_as_object: bool, dtype_backend: DtypeBackend | None, index: str | None
-) -> dd.DataFrame:
-    options, tasks = FrameOptions(plan.context, dates_as_object, dtype_backend), plan.tasks()
-    meta = _meta(options, index)
-    divisions = None if index is None else _divisions(tasks, meta)
-    result: dd.DataFrame = from_map(
-        _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
-    )
-    return result
+def _with_index(columns: list[str] | None, index: str) -> list[str] | None:
+    return [*columns, index] if isinstance(columns, list) and index not in columns else columns
 
 
 def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
@@ -244,23 +231,44 @@ def _row_groups(file: tuple[str, str] | None, store: StoreInput) -> pd.DataFrame
     return no_row_groups() if file is None else row_groups(store, *file)
 
 
-def hash_dataset(
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    subset: Sequence[str] | None = None,
-    group_key: str | Sequence[str] | None = None,
-    table: str = SINGLE_TABLE,
-    predicates: PredicatesType = None,
-    factory: DatasetFactory | None = None,
-) -> dd.Series:
+@attrs.frozen
+class _HashDataset(DatasetRead):
     """
-    Hash a dataset, whatever the order of its rows; other arguments as in :func:`read_dataset_as_ddf`.
+    Hash a dataset, whatever the order of its rows.
 
-    ``subset`` are the columns to hash, by default all. There is one ``uint64`` per partition, or one per
-    value of the columns ``group_key``.
+    Parameters
+    ----------
+    store
+        Store, factory or URL.
+    dataset_uuid
+        Uuid of the dataset.
+    subset
+        Columns to hash, by default all.
+    group_key
+        Columns by whose values rows are grouped.
+    table
+        Name of the table.
+    predicates
+        Rows to hash: a list of conjunctions of ``(column, operator, value)``, one of which has to hold.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+
+    Returns
+    -------
+    dask.dataframe.Series
+        One ``uint64`` per partition, or one per value of ``group_key``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        A column does not exist.
 
     Examples
     --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.dask.dataframe import hash_dataset
     >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
     >>> from storefact import get_store_from_url
     >>> store = get_store_from_url("hmemory://")
@@ -271,22 +279,45 @@ def hash_dataset(
     >>> a.equals(b)
     True
     """
-    keys = [group_key] if isinstance(group_key, str) else list(group_key or [])
-    columns = None if subset is None else list(dict.fromkeys([*subset, *keys]))
-    plan = plan_read(
-        dataset_uuid,
-        picklable_store(store),
-        factory,
-        columns=columns,
-        predicates=predicates,
-        table_name=check_table(table),
-        in_schema_order=True,
-    )
-    counted = list(plan.context.columns or ()) if subset is None else list(subset)
+
+    store: StoreInput | None = None
+    dataset_uuid: str | None = None
+    subset: Sequence[str] | None = None
+    group_key: str | Sequence[str] | None = None
+    table: str = SINGLE_TABLE
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    columns: list[str] | None = attrs.field(init=False)
+    predicate_pushdown_to_io: bool = attrs.field(default=True, init=False)
+    categoricals: list[str] | None = attrs.field(default=None, init=False)
+    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
+    table_name: str | None = attrs.field(init=False)
+    as_of: AsOf | None = attrs.field(default=None, init=False)
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns of groups."""
+        return [self.group_key] if isinstance(self.group_key, str) else list(self.group_key or [])
+
+    @columns.default
+    def _columns_to_read(self) -> list[str] | None:
+        return None if self.subset is None else list(dict.fromkeys([*self.subset, *self.keys]))
+
+    @table_name.default
+    def _name_of_table(self) -> str:
+        return check_table(self.table)
+
+
+def _hash_dataset(read: _HashDataset) -> dd.Series:
+    plan, keys = with_stores(read, picklable_store).plan(), read.keys
+    counted = list(plan.context.columns or ()) if read.subset is None else list(read.subset)
     unknown = set(keys) - set(plan.context.columns or ())
     if unknown:
         raise ValueError(f"group_key: {unknown_names('column', unknown, plan.context.schema.names)}")
     return _hashes_by_group(plan, counted, keys) if keys else _hashes(plan, counted)
+
+
+hash_dataset = facade(__name__, "hash_dataset", _HashDataset, _hash_dataset)
 
 
 def _hashes(plan: ReadPlan, counted: list[str]) -> dd.Series:
@@ -468,44 +499,58 @@ update_dataset_from_ddf = facade(
 )
 
 
-def read_dataset_as_ddf(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    table: str = SINGLE_TABLE,
-    columns: list[str] | None = None,
-    predicate_pushdown_to_io: bool = True,
-    categoricals: list[str] | None = None,
-    dates_as_object: bool = True,
-    predicates: PredicatesType = None,
-    factory: DatasetFactory | None = None,
-    dask_index_on: str | None = None,
-    dispatch_by: str | Sequence[str] | None = None,
-    *,
-    as_of: AsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-) -> dd.DataFrame:
+@attrs.frozen
+class _ReadTable(ReadTable):
     """
-    Read a dataset as a dask DataFrame, with a partition for each of its own or for each group.
+    Parameters of the façade.
 
-    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
-    built, and only columns that dask needs are read, by default in the order of
-    :func:`kartothek_cube.io.eager.read_table`. ``dask_index_on`` is an indexed column that becomes the index:
-    one partition per value, with known divisions. Partitions may have narrower types if the header does not
-    tell; dates outside of ``datetime64[ns]`` are objects if there are several partitions.
+    Parameters
+    ----------
+    table
+        Name of the table.
+    dask_index_on
+        Indexed column that becomes the index: one partition per value, with known divisions.
     """
-    index = _check_index(dask_index_on, normalize_arg("dispatch_by", dispatch_by))
-    plan = plan_read(
-        dataset_uuid,
-        picklable_store(store),
-        factory,
-        columns=_with_index(columns, index),
-        predicate_pushdown_to_io=predicate_pushdown_to_io,
-        categoricals=categoricals,
-        predicates=predicates,
-        dispatch_by=dispatch_by if index is None else [index],
-        table_name=check_table(table),
-        in_schema_order=True,
-        same_categories=True,
-        as_of=as_of,
+
+    table: str = SINGLE_TABLE
+    columns: list[str] | None = None
+    predicate_pushdown_to_io: bool = True
+    categoricals: list[str] | None = None
+    dates_as_object: bool = True
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    dask_index_on: str | None = None
+    dispatch_by: str | Sequence[str] | None = None
+    table_name: str | None = attrs.field(init=False)
+
+    @table_name.default
+    def _name_of_table(self) -> str:
+        return check_table(self.table)
+
+
+def _read_frames(read: _ReadTable) -> dd.DataFrame:
+    index = _check_index(read.dask_index_on, normalize_arg("dispatch_by", read.dispatch_by))
+    read = with_stores(read, picklable_store)
+    if index is not None:
+        read = attrs.evolve(read, columns=_with_index(read.columns, index), dispatch_by=[index])
+    plan = read.plan(same_categories=True)
+    options, tasks = read.options(plan), plan.tasks()
+    meta = _meta(options, index)
+    divisions = None if index is None else _divisions(tasks, meta)
+    result: dd.DataFrame = from_map(
+        _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
     )
-    return _read_frames(plan, dates_as_object, dtype_backend, index)
+    return result
+
+
+read_dataset_as_ddf = facade(
+    __name__,
+    "read_dataset_as_ddf",
+    _ReadTable,
+    _read_frames,
+    "The read is planned when the graph is built, and only columns that dask needs are read. Partitions may "
+    "have narrower types if the header does not tell; dates outside of ``datetime64[ns]`` are objects if "
+    "there are several partitions.",
+    summary="Read a dataset as a dask DataFrame.",
+    returns="One partition for each of the dataset, or for each group.",
+)

@@ -25,11 +25,11 @@ import attrs
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store, results_as_delayed
@@ -97,6 +97,13 @@ def _finish_with_scope(plan: WritePlan, results: Iterable[Any]) -> DatasetMetada
     return finish_dataset_write(with_scope(plan, delete_scope), parts)
 
 
+def check_table(table: object) -> str:
+    """Check the type of a table name."""
+    if not isinstance(table, str):
+        raise TypeError(f"table must be the name of a table but is {table!r}")
+    return table
+
+
 # -- reads ---------------------------------------------------------------------------------------------------
 
 
@@ -116,11 +123,41 @@ read_dataset_as_delayed = facade(
 )
 
 
-def check_table(table: object) -> str:
-    """Check the type of a table name."""
-    if not isinstance(table, str):
-        raise TypeError(f"table must be the name of a table but is {table!r}")
-    return table
+@attrs.frozen
+class _ReadTable(ReadDataset):
+    """
+    Parameters of the façade.
+
+    Parameters
+    ----------
+    table
+        Name of the table.
+    """
+
+    table: str = SINGLE_TABLE
+    columns: list[str] | None = None
+    predicate_pushdown_to_io: bool = True
+    categoricals: list[str] | None = None
+    dates_as_object: bool = True
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    dispatch_by: str | Sequence[str] | None = None
+    as_of: AsOf | None = attrs.field(default=None, init=False)
+    table_name: str | None = attrs.field(init=False)
+
+    @table_name.default
+    def _name_of_table(self) -> str:
+        return check_table(self.table)
+
+
+read_table_as_delayed = facade(
+    __name__,
+    "read_table_as_delayed",
+    _ReadTable,
+    _read,
+    "The same as :func:`read_dataset_as_delayed`, with another name of ``table_name``.",
+    summary="Read a dataset, a Delayed per partition or group.",
+)
 
 
 # -- maintenance ---------------------------------------------------------------------------------------------
@@ -230,38 +267,3 @@ _NOTE = (
 )
 store_delayed_as_dataset = facade(__name__, "store_delayed_as_dataset", _StoreDataset, _write, _NOTE)
 update_dataset_from_delayed = facade(__name__, "update_dataset_from_delayed", _UpdateDataset, _write, _NOTE)
-
-
-def read_table_as_delayed(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    table: str = SINGLE_TABLE,
-    columns: list[str] | None = None,
-    predicate_pushdown_to_io: bool = True,
-    categoricals: list[str] | None = None,
-    dates_as_object: bool = True,
-    predicates: PredicatesType = None,
-    factory: DatasetFactory | None = None,
-    dispatch_by: str | Sequence[str] | None = None,
-    *,
-    dtype_backend: DtypeBackend | None = None,
-) -> list[Delayed]:
-    """
-    Read a dataset, a Delayed per partition or group.
-
-    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The same as
-    :func:`read_dataset_as_delayed`, with another name of ``table_name``.
-    """
-    return read_dataset_as_delayed(
-        dataset_uuid,
-        store,
-        columns,
-        predicate_pushdown_to_io,
-        categoricals,
-        dates_as_object,
-        predicates,
-        factory,
-        dispatch_by,
-        table_name=check_table(table),
-        dtype_backend=dtype_backend,
-    )

@@ -9,13 +9,11 @@ import attrs
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, plan_read
+from kartothek_cube.io_components.read.dataset_read import DatasetRead, FrameOptions, ReadPlan
 
 
 @attrs.frozen
-class ReadTable:
+class ReadTable(DatasetRead):
     """
     Read a dataset into one frame.
 
@@ -52,32 +50,12 @@ class ReadTable:
     1           IT  Rom
     """
 
-    dataset_uuid: str | None = None
-    store: StoreInput | None = None
-    columns: list[str] | None = None
-    predicate_pushdown_to_io: bool = True
     categoricals: list[str] | None = None
     dates_as_object: bool = True
     predicates: PredicatesType = None
     factory: DatasetFactory | None = None
-    table_name: str | None = attrs.field(default=None, kw_only=True)
-    as_of: AsOf | None = attrs.field(default=None, kw_only=True)
+    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
     dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
-
-    def plan(self) -> ReadPlan:
-        """Plan the read."""
-        return plan_read(
-            self.dataset_uuid,
-            self.store,
-            self.factory,
-            columns=self.columns,
-            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
-            categoricals=self.categoricals,
-            predicates=self.predicates,
-            table_name=self.table_name,
-            as_of=self.as_of,
-            in_schema_order=True,
-        )
 
     def options(self, plan: ReadPlan) -> FrameOptions:
         """What tasks that read frames share."""
@@ -150,28 +128,14 @@ class ReadDataset(ReadTable):
     [['Bonn', 'Ulm'], ['Rom']]
     """
 
-    dispatch_by: str | Sequence[str] | None = None
+    in_schema_order = False
+    row_index = True
 
-    def plan(self, same_categories: bool = False) -> ReadPlan:
-        """Plan the read."""
-        return plan_read(
-            self.dataset_uuid,
-            self.store,
-            self.factory,
-            columns=self.columns,
-            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
-            categoricals=self.categoricals,
-            predicates=self.predicates,
-            dispatch_by=self.dispatch_by,
-            table_name=self.table_name,
-            as_of=self.as_of,
-            row_index=True,
-            same_categories=same_categories,
-        )
+    dispatch_by: str | Sequence[str] | None = None
 
 
 @attrs.frozen
-class ReadTableArrow:
+class ReadTableArrow(DatasetRead):
     """
     Read a dataset into one Arrow table.
 
@@ -196,56 +160,23 @@ class ReadTableArrow:
         As :func:`read_dataset_as_dataframes`.
     """
 
-    dataset_uuid: str | None = None
-    store: StoreInput | None = None
-    columns: list[str] | None = None
-    predicate_pushdown_to_io: bool = True
     categoricals: list[str] | None = None
     predicates: PredicatesType = None
     factory: DatasetFactory | None = None
-    table_name: str | None = attrs.field(default=None, kw_only=True)
-    as_of: AsOf | None = attrs.field(default=None, kw_only=True)
-
-    def plan(self) -> ReadPlan:
-        """Plan the read."""
-        return plan_read(
-            self.dataset_uuid,
-            self.store,
-            self.factory,
-            columns=self.columns,
-            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
-            categoricals=self.categoricals,
-            predicates=self.predicates,
-            table_name=self.table_name,
-            as_of=self.as_of,
-            in_schema_order=True,
-        )
+    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen
 class ReadTablesArrow(ReadTableArrow):
     """A read whose result are several tables."""
 
-    dispatch_by: str | Sequence[str] | None = None
+    in_schema_order = False
 
-    def plan(self) -> ReadPlan:
-        """Plan the read."""
-        return plan_read(
-            self.dataset_uuid,
-            self.store,
-            self.factory,
-            columns=self.columns,
-            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
-            categoricals=self.categoricals,
-            predicates=self.predicates,
-            dispatch_by=self.dispatch_by,
-            table_name=self.table_name,
-            as_of=self.as_of,
-        )
+    dispatch_by: str | Sequence[str] | None = None
 
 
 @attrs.frozen
-class ReadBatches:
+class ReadBatches(DatasetRead):
     """
     Read a dataset as a stream for other engines (DuckDB, polars, Spark).
 
@@ -268,28 +199,10 @@ class ReadBatches:
         As :func:`read_dataset_as_dataframes`.
     """
 
-    dataset_uuid: str | None = None
-    store: StoreInput | None = None
-    columns: list[str] | None = None
-    predicate_pushdown_to_io: bool = True
     predicates: PredicatesType = None
     factory: DatasetFactory | None = None
-    table_name: str | None = attrs.field(default=None, kw_only=True)
-    as_of: AsOf | None = attrs.field(default=None, kw_only=True)
-
-    def plan(self) -> ReadPlan:
-        """Plan the read."""
-        return plan_read(
-            self.dataset_uuid,
-            self.store,
-            self.factory,
-            columns=self.columns,
-            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
-            predicates=self.predicates,
-            table_name=self.table_name,
-            as_of=self.as_of,
-            in_schema_order=True,
-        )
+    categoricals: list[str] | None = attrs.field(default=None, init=False)
+    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen
@@ -297,18 +210,3 @@ class ReadGroups(ReadBatches):
     """A read whose result are rows, those of a group together."""
 
     dispatch_by: str | Sequence[str] | None = None
-
-    def plan(self) -> ReadPlan:
-        """Plan the read."""
-        return plan_read(
-            self.dataset_uuid,
-            self.store,
-            self.factory,
-            columns=self.columns,
-            predicate_pushdown_to_io=self.predicate_pushdown_to_io,
-            predicates=self.predicates,
-            dispatch_by=self.dispatch_by,
-            table_name=self.table_name,
-            as_of=self.as_of,
-            in_schema_order=True,
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -50,7 +50,7 @@ from kartothek_cube.io_components.scan import (
     read_file,
     run_scans,
 )
-from kartothek_cube.io_components.utils import normalize_args
+from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 Values = Mapping[str, pa.Array]
@@ -134,56 +134,55 @@ class ReadPlan:
         return ReadTask(tuple(partitions.labels.to_pylist()), keys, group)
 
 
-@normalize_args
-def plan_read(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
-    *,
-    columns: Any = None,
-    predicate_pushdown_to_io: bool = True,
-    categoricals: Any = None,
-    predicates: PredicatesType | Tree = None,
-    dispatch_by: Any = None,
-    table_name: str | None = None,
-    in_schema_order: bool = False,
-    row_index: bool = False,
-    same_categories: bool = False,
-    as_of: AsOf | None = None,
-) -> ReadPlan:
-    """
-    Plan a read; arguments as in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`, and some more.
+@attrs.frozen
+class DatasetRead:
+    """What to read of a dataset: the arguments that reads share; each read has some of them."""
 
-    ``predicate_pushdown_to_io`` has no effect: predicates are always evaluated by the scan.
-    ``in_schema_order`` orders the columns of ``columns=None`` by the schema rather than by each file,
-    ``row_index`` keeps the index of stored frames where a task reads one file of a dataset that stores it,
-    ``same_categories`` gives indexed categoricals all values of the dataset as categories in all tasks.
-    """
-    dataset = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
-    table, schema = _table_and_schema(dataset, table_name)
-    selected = check_columns("columns", columns, schema.names, dataset.dataset_uuid)
-    result_columns = schema.names if selected is None else selected
-    encoded = check_columns("categoricals", categoricals, result_columns, dataset.dataset_uuid) or ()
-    where = bind(predicates, schema)
-    widths = dataset.dataset_metadata.widths
-    if widths:
-        fields = [field.with_type(narrow_type(field, widths)) for field in schema]
-        schema = pa.schema(fields, schema.metadata)
-    context = ReadContext(
-        store=dataset.store_factory,
-        uuid=dataset.dataset_uuid,
-        table=table,
-        schema=schema,
-        partition_keys=tuple(dataset.partition_keys),
-        columns=tuple(schema.names) if selected is None and in_schema_order else selected,
-        where=where,
-        dispatch_by=tuple(dispatch_by or ()),
-        categoricals=encoded,
-        row_index=row_index and dispatch_by is None and not dataset.partition_keys,
-        mapping=dataset.dataset_metadata.column_mapping,
-        has_widths=widths is not None,
-    )
-    return _plan_partitions(context, dataset, table, dispatch_by, encoded if same_categories else ())
+    #: whether columns that are not named are in the order of the schema, rather than in that of each file
+    in_schema_order: ClassVar[bool] = True
+    #: whether the index of stored frames is kept, where a task reads one file of a dataset that stores it
+    row_index: ClassVar[bool] = False
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    columns: list[str] | None = None
+    #: of kartothek, without effect: predicates are always evaluated by the scan
+    predicate_pushdown_to_io: bool = True
+    predicates: PredicatesType | Tree = None
+    factory: DatasetFactory | None = None
+    categoricals: list[str] | None = attrs.field(default=None, kw_only=True)
+    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, kw_only=True)
+    table_name: str | None = attrs.field(default=None, kw_only=True)
+    as_of: AsOf | None = attrs.field(default=None, kw_only=True)
+
+    def plan(self, *, same_categories: bool = False) -> ReadPlan:
+        """Plan the read; ``same_categories``: indexed categoricals have the same categories in all tasks."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, as_of=self.as_of)
+        table, schema = _table_and_schema(dataset, self.table_name)
+        selected = check_columns("columns", self.columns, schema.names, dataset.dataset_uuid)
+        result_columns = schema.names if selected is None else selected
+        encoded = check_columns("categoricals", self.categoricals, result_columns, dataset.dataset_uuid) or ()
+        where = bind(self.predicates, schema)
+        widths = dataset.dataset_metadata.widths
+        if widths:
+            fields = [field.with_type(narrow_type(field, widths)) for field in schema]
+            schema = pa.schema(fields, schema.metadata)
+        dispatch_by = normalize_arg("dispatch_by", self.dispatch_by)
+        context = ReadContext(
+            store=dataset.store_factory,
+            uuid=dataset.dataset_uuid,
+            table=table,
+            schema=schema,
+            partition_keys=tuple(dataset.partition_keys),
+            columns=tuple(schema.names) if selected is None and self.in_schema_order else selected,
+            where=where,
+            dispatch_by=tuple(dispatch_by or ()),
+            categoricals=encoded,
+            row_index=self.row_index and dispatch_by is None and not dataset.partition_keys,
+            mapping=dataset.dataset_metadata.column_mapping,
+            has_widths=widths is not None,
+        )
+        return _plan_partitions(context, dataset, table, dispatch_by, encoded if same_categories else ())
 
 
 def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[str, pa.Schema]:
@@ -456,7 +455,7 @@ def plan_footers(
     """Labels and keys of the files that predicates on indexed columns keep; or of a part, at least one."""
     if not 0 < frac <= 1:
         raise ValueError(f"frac is {frac}, but has to be larger than 0 and smaller than or equal to 1")
-    plan = plan_read(factory=dataset, predicates=predicates)
+    plan = DatasetRead(factory=dataset, predicates=predicates).plan()
     labels, files = plan.partitions.labels, plan.partitions.files[plan.context.table]
     length = len(labels)
     sample = sorted(random.sample(range(length), max(1, int(length * frac)))) if length else []

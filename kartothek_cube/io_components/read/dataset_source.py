@@ -18,7 +18,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
-from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, plan_read, run_read
+from kartothek_cube.io_components.read.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
 from kartothek_cube.io_components.runtime import available_cores, mean_size, prefetch_map, scan_bounds
 from kartothek_cube.io_components.scan import count_rows
 
@@ -78,14 +78,12 @@ class DatasetSource(RowSource):
         return _PlannedRead(self._plan(columns, None))
 
     def _plan(self, columns: Sequence[str] | None, where: Tree | None) -> ReadPlan:
-        plan: ReadPlan = plan_read(
+        read = DatasetRead(
             self.dataset_uuid,
             self.store,
-            None,
-            columns=None if columns is None else list(columns),
+            None if columns is None else list(columns),
             predicates=where,
             table_name=self.table_name,
             as_of=self.as_of,
-            in_schema_order=True,
         )
-        return plan
+        return read.plan()

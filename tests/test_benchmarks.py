@@ -142,7 +142,10 @@ def test_headers_of_many_partitions(tmp_path):
     scale.make_headers(url, 100)
     for condition, units in {"partition key": 1, "index": 1, "none": 100}.items():
         scale.caching.clear()
-        assert scale.plan_query(scale.CUBE, url, scale.CONDITIONS[condition]).n_partitions == units
+        assert (
+            scale.plan_query(scale.QueryCube(scale.CUBE, url, scale.CONDITIONS[condition])).n_partitions
+            == units
+        )
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "polars", "cube + duckdb", "cube + polars"])

@@ -17,13 +17,14 @@ from kartothek_cube.io.eager_cube import (
     build_cube,
     collect_stats,
     compact_cube,
+    explain_query,
     extend_cube,
     keep_cube_history,
     list_cube_history,
     remove_partitions,
     update_schema,
 )
-from kartothek_cube.io_components.query.explain import explain_query
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.planner import plan_query
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import memory
@@ -87,7 +88,8 @@ def test_html(built, name, expected):
 
 def test_repr_of_a_plan(built):
     assert (
-        repr(plan_query(CUBE, built[0], C("p") != EVIL)) == "QueryPlan(1 partition; files: 1 of seed (seed))"
+        repr(plan_query(QueryCube(CUBE, built[0], C("p") != EVIL)))
+        == "QueryPlan(1 partition; files: 1 of seed (seed))"
     )
 
 

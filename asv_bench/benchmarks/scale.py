@@ -19,6 +19,7 @@ from kartothek_cube.core.schema.file import store_schema_metadata
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, query_cube
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.planner import plan_query
 
 CUBE = Cube(uuid_prefix="scale", dimension_columns=["x", "y"], partition_columns=["p"])
@@ -69,10 +70,10 @@ class Planning:
         caching.clear()
 
     def time_plan(self, urls, n, condition):
-        plan_query(CUBE, urls[n], CONDITIONS[condition])
+        plan_query(QueryCube(CUBE, urls[n], CONDITIONS[condition]))
 
     def peakmem_plan(self, urls, n, condition):
-        plan_query(CUBE, urls[n], CONDITIONS[condition])
+        plan_query(QueryCube(CUBE, urls[n], CONDITIONS[condition]))
 
 
 def small_partitions(n):

@@ -34,6 +34,8 @@ from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_query import QueryCube, QueryTable
 from kartothek_cube.io_components.query.cube_source import CubeSource, DatasetOfCubeSource
 from kartothek_cube.io_components.query.executor import query_table_job, run_task
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_table
 from kartothek_cube.io_components.runtime import store_factory
 
 if TYPE_CHECKING:
@@ -182,13 +184,13 @@ _TYPES = {"StoreT": "StoreInput"}
 
 
 def _tables(query: QueryCube[StoreInput]) -> list[pa.Table]:
-    plan = query.plan()
+    plan = plan_query(query)
     task = plan.single_task()
     return [] if task is None else [to_memory(table) for table in run_task(plan.context, task)]
 
 
 def _table(query: QueryTable[StoreInput]) -> pa.Table:
-    plan = query.plan()
+    plan = plan_table(query)
     return to_memory(cast_to_schema(execute(query_table_job(plan, query.limit)), plan.context.output))
 
 

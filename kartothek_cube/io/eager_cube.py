@@ -28,6 +28,7 @@ from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
 from kartothek_cube.io_components.maintenance.stats import CollectStats
+from kartothek_cube.io_components.query import explain
 from kartothek_cube.io_components.query.cube_query import QueryFrame, QueryFrames
 from kartothek_cube.io_components.query.executor import (
     frames_of_result,
@@ -36,7 +37,7 @@ from kartothek_cube.io_components.query.executor import (
     run_frames,
     run_single_frame,
 )
-from kartothek_cube.io_components.query.explain import explain_query
+from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
@@ -421,7 +422,7 @@ class _QueryFrame(QueryFrame[StoreInput]):
 
 def _query_frames(query: _QueryFrames) -> list[pd.DataFrame]:
     with progress_bar("query", query.progress):
-        plan = query.plan()
+        plan = plan_frames(query)
         task = plan.single_task()
         tasks = [] if task is None else [task]
         parts = execute(query_job(plan, tasks, run_frames))
@@ -430,7 +431,7 @@ def _query_frames(query: _QueryFrames) -> list[pd.DataFrame]:
 
 def _query_frame(query: _QueryFrame) -> pd.DataFrame:
     with progress_bar("query", query.progress):
-        plan = query.plan()
+        plan = plan_table(query)
         if query.limit is not None:
             return frames_of_result(plan.context, [execute(query_table_job(plan, query.limit))])[0]
         (frame,) = execute(query_job(plan, [plan.single_task()], run_single_frame))
@@ -439,6 +440,9 @@ def _query_frame(query: _QueryFrame) -> pd.DataFrame:
 
 query_cube = facade(__name__, "query_cube", _QueryFrames, _query_frames, types=_TYPES)
 query_cube_df = facade(__name__, "query_cube_df", _QueryFrame, _query_frame, types=_TYPES)
+explain_query = facade(
+    __name__, "explain_query", explain.ExplainQuery[StoreInput], explain.explain_query, types=_TYPES
+)
 
 
 @attrs.frozen

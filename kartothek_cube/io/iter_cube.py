@@ -36,6 +36,7 @@ from kartothek_cube.io_components.maintenance.garbage import CleanupCube, Delete
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_frames
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.cube_writes import (
@@ -100,7 +101,7 @@ def _iter(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, A
 
 
 def _query(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFrame]:
-    plan = query.plan()
+    plan = plan_frames(query)
     return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
 
 

@@ -198,12 +198,14 @@ def _documentation(
     """The docstring of a function: that of the class with all its parameters, and what its façade adds."""
     # python -OO drops docstrings
     docs = [_parse_doc(inspect.cleandoc(doc)) for base in cls.__mro__ if (doc := vars(base).get("__doc__"))]
-    documented = [sections for sections in docs if "Parameters" in sections]
+    documented = [sections for sections in docs if len(sections) > 1]
     described = [sections for sections in documented if not sections[""].startswith("Parameters of ")]
     if not described:
         return ""
     head, _, description = described[0][""].partition("\n\n")
-    sections = {**described[0], "Parameters": _parameters(function, documented)}
+    parameters = _parameters(function, documented)
+    # they come first
+    sections = {"Parameters": ""} | described[0] | {"Parameters": parameters}
     eager = f"kartothek_cube.io.{'eager_cube' if 'cube' in attrs.fields_dict(cls) else 'eager'}"
     if function.__module__ != eager and "Returns" in sections:
         # another type, often a lazy object that gives the result
@@ -229,7 +231,8 @@ def _parameters(function: Callable[..., object], documented: list[dict[str, str]
     """The section of the parameters; the first docstring that has one counts."""
     texts = {name: (name, _indent(text)) for name, text in _ADDED.items()}
     for sections in reversed(documented):
-        for names, text in re.findall(r"(?m)^(\S.*)\n((?:(?:    .*)?(?:\n|$))+)", sections["Parameters"]):
+        section = sections.get("Parameters", "")
+        for names, text in re.findall(r"(?m)^(\S.*)\n((?:(?:    .*)?(?:\n|$))+)", section):
             texts |= {name: (names, text.rstrip()) for name in names.split(", ")}
     parameters = inspect.signature(function).parameters
     entries = dict.fromkeys(texts[name] for name in parameters if name in texts)

@@ -20,6 +20,7 @@ from kartothek_cube.core.schema.file import schema_to_bytes
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube, query_cube
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_plan import (
@@ -65,7 +66,7 @@ def many(store_factory: Any) -> Any:
 
 @pytest.mark.parametrize("n", [10, 1_000, 100_000])
 def test_query_tasks_travel_and_stay_small(many: Any, n: int) -> None:
-    plan = plan_query(CUBE, many(n), conditions=C("p") < min(n, 1_000), partition_by="p")
+    plan = plan_query(QueryCube(CUBE, many(n), conditions=C("p") < min(n, 1_000), partition_by="p"))
     tasks = plan.tasks()
     assert len(tasks) == min(n, 1_000)
     sizes = [len(pickle.dumps(task)) for task in tasks[:10]]
@@ -85,7 +86,7 @@ def test_write_plans_do_not_grow_with_partitions(many: Any, n: int) -> None:
 
 def test_planning_twice_gives_the_same_tasks(store_factory: Any) -> None:
     build_cube([frame(2, v0=0.5), frame(1, v0=1.5)], CUBE, store_factory)
-    first, second = (plan_query(CUBE, store_factory, partition_by="p") for _ in range(2))
+    first, second = (plan_query(QueryCube(CUBE, store_factory, partition_by="p")) for _ in range(2))
     assert first.tasks() == second.tasks()
     assert list(first.groups) == list(second.groups) == [(1,), (2,)]
 
@@ -93,7 +94,7 @@ def test_planning_twice_gives_the_same_tasks(store_factory: Any) -> None:
 def test_tasks_may_run_shuffled_and_twice(store_factory: Any) -> None:
     build_cube([frame(p, v0=p * 0.5) for p in range(5)], CUBE, store_factory)
     extend_cube({"enrich": frame(0, v1=0)}, CUBE, store_factory)
-    plan = plan_query(CUBE, store_factory, partition_by="p")
+    plan = plan_query(QueryCube(CUBE, store_factory, partition_by="p"))
     context = pickle.loads(pickle.dumps(plan.context))
     numbered = list(enumerate(plan.tasks())) * 2
     random.Random(1).shuffle(numbered)
@@ -105,7 +106,7 @@ def test_tasks_may_run_shuffled_and_twice(store_factory: Any) -> None:
 
 def test_unit_tasks_cover_the_query_once(store_factory: Any) -> None:
     build_cube([frame(p, x=[p, p + 10], v0=p * 0.5) for p in range(7)], CUBE, store_factory)
-    plan = plan_query(CUBE, store_factory)
+    plan = plan_query(QueryCube(CUBE, store_factory))
     tables = [
         table for task in plan.slice_tasks(np.array([0, 3, 6, 7])) for table in run_task(plan.context, task)
     ]

@@ -26,6 +26,7 @@ from kartothek_cube.core.schema.file import schema_to_bytes
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec
@@ -86,8 +87,8 @@ def stores(tmp_path_factory):
     "conditions", [C("p") == 77, C("y") == 77, C("x").isin([3, 4]), (C("p") > 5) & (C("y") < 10**9), None]
 )
 def test_planning_takes_as_many_calls_for_any_number_of_partitions(stores, conditions):
-    plan_query(CUBE, stores[10_000], conditions)  # what is imported and made once
-    few, more, most = (calls(lambda s=s: plan_query(CUBE, s, conditions)) for s in stores.values())
+    plan_query(QueryCube(CUBE, stores[10_000], conditions))  # what is imported and made once
+    few, more, most = (calls(lambda s=s: plan_query(QueryCube(CUBE, s, conditions))) for s in stores.values())
     assert few < 6_000
     # an index of 10,000 more values has a row group more
     assert more - few < 50
@@ -150,7 +151,7 @@ def test_planning_takes_memory_in_proportion_to_the_header(stores):
 
     # one dataset: how far the headers of several ones overlap in memory depends on the threads
     def plan(n):
-        plan_query(CUBE, stores[n], C("p") == 77, datasets=["seed"])
+        plan_query(QueryCube(CUBE, stores[n], C("p") == 77, datasets=["seed"]))
 
     plan(10_000)
     few, most = (peak(lambda n=n: plan(n)) for n in (10_000, 40_000))

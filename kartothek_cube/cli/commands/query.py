@@ -87,9 +87,10 @@ def query(
         if explain:
             _explain(state, arguments, output)
             return
+        from kartothek_cube.io_components.query.cube_query import QueryCube
         from kartothek_cube.io_components.query.planner import plan_query
 
-        plan = plan_query(state.cube, state.store, **arguments)
+        plan = plan_query(QueryCube(state.cube, state.store, **arguments))
     except (ValueError, TypeError) as error:
         usage_error(one_line(error))
     _write_result(state, plan, limit, output, to)

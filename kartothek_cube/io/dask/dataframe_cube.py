@@ -47,6 +47,7 @@ from kartothek_cube.io_components.facade import facade
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,
     BuildCube,
@@ -181,7 +182,7 @@ def _write(name: str, write: Callable[P, CubeWrite[DaskInput]]) -> Callable[P, D
 
 
 def _query(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
-    plan = with_factories(query).plan()
+    plan = plan_frames(with_factories(query))
     meta, tasks = run_single_frame(plan.context, None), plan.tasks()
     alone = len(tasks) <= 1 or query.dtype_backend is not None
     result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, alone)

@@ -42,6 +42,7 @@ from kartothek_cube.io_components.facade import facade
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.cube_writes import (
     AppendParts,
@@ -91,7 +92,7 @@ def _write(name: str, write: Callable[P, CubeWrite[Iterable[Delayed]]]) -> Calla
 
 
 def _query(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
-    plan = with_factories(query).plan()
+    plan = plan_frames(with_factories(query))
     return results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
 
 

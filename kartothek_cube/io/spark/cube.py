@@ -135,9 +135,10 @@ def map_cube_spark(
     cube = find_cube(cube, store)
     session = active_session(spark)
     groups = list(cube.partition_columns) if partition_by is None else partition_by
-    plan = plan_query(
+    query = QueryCube(
         cube, picklable_store(store), conditions, datasets, dimension_columns, groups, payload_columns
     )
+    plan = plan_query(query)
     spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
     job = query_job(plan, split_into_tasks(plan, workers(session)), partial(map_group, func))
     return results_as_spark_dataframe(session, attrs.evolve(job, name=f"map_{cube.uuid_prefix}"), spark_types)
@@ -274,7 +275,7 @@ def _remove_partitions(operation: RemovePartitions[StoreInput]) -> dict[str, Dat
 
 def _query(query: _QueryCube) -> DataFrame:
     session = active_session(query.spark)
-    plan = with_stores(query, picklable_store).plan()
+    plan = plan_query(with_stores(query, picklable_store))
     job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
     job = attrs.evolve(job, name=f"query_{query.cube.uuid_prefix}")
     return results_as_spark_dataframe(session, job, spark_schema(plan.context.output))

@@ -35,6 +35,7 @@ from kartothek_cube.io.spark._datasource_stream import CubeStreamReader, FailedS
 from kartothek_cube.io.spark._session import picklable_store
 from kartothek_cube.io.spark._spark_executor import batches_of, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
@@ -196,7 +197,7 @@ def _plan_query(
     columns = options.columns if schema is None else schema.names
     if schema is not None and options.as_of is None:
         _check_names(schema, datasets)
-    plan = plan_query(
+    query = QueryCube(
         cube,
         store,
         conditions=[*_parse_given(options.conditions, datasets), *conditions],
@@ -205,6 +206,7 @@ def _plan_query(
         payload_columns=columns,
         as_of=options.as_of,
     )
+    plan = plan_query(query)
     if schema is not None:
         _check_types(schema, plan)
     return plan

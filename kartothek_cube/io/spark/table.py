@@ -29,6 +29,7 @@ from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark.cube import query_cube_spark
 from kartothek_cube.io.spark.datasource import to_conditions
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.planner import plan_query
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def spark_table(
     cube = find_cube(cube, store)
     session, factory = active_session(spark), picklable_store(store)
     session.dataSource.register(FilterSource)
-    types = plan_query(cube, factory, conditions, datasets, as_of=as_of).context.output
+    types = plan_query(QueryCube(cube, factory, conditions, datasets, as_of=as_of)).context.output
     parsed = (
         parse_conditions(conditions, {f.name: f.type for f in types})
         if isinstance(conditions, str)

@@ -13,9 +13,6 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
-from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
 
 
 @attrs.frozen
@@ -74,39 +71,12 @@ class QueryCube(Generic[StoreT]):
     payload_columns: str | Iterable[str] | None = None
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
 
-    def plan(self) -> PhysicalPlan:
-        """Plan the query."""
-        return plan_query(
-            self.cube,
-            self.store,
-            self.conditions,
-            self.datasets,
-            self.dimension_columns,
-            self.partition_by,
-            self.payload_columns,
-            as_of=self.as_of,
-        )
-
 
 @attrs.frozen
 class QueryFrames(QueryCube[StoreT]):
     """A query whose result are DataFrames."""
 
     dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
-
-    def plan(self) -> PhysicalPlan:
-        """Plan the query, with the types of frames."""
-        return plan_frames(
-            self.cube,
-            self.store,
-            self.conditions,
-            self.datasets,
-            self.dimension_columns,
-            self.partition_by,
-            self.payload_columns,
-            as_of=self.as_of,
-            dtype_backend=self.dtype_backend,
-        )
 
 
 @attrs.frozen
@@ -162,20 +132,7 @@ class QueryTable(Generic[StoreT]):
     columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     limit: int | None = attrs.field(default=None, kw_only=True)
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
-
-    def plan(self) -> PhysicalPlan:
-        """Plan the query."""
-        return plan_table(
-            self.cube,
-            self.store,
-            self.conditions,
-            self.datasets,
-            self.dimension_columns,
-            self.payload_columns,
-            columns=self.columns,
-            limit=self.limit,
-            as_of=self.as_of,
-        )
+    dtype_backend: DtypeBackend | None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen
@@ -183,18 +140,3 @@ class QueryFrame(QueryTable[StoreT]):
     """A query whose result is one DataFrame."""
 
     dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
-
-    def plan(self) -> PhysicalPlan:
-        """Plan the query, with the types of frames."""
-        return plan_table(
-            self.cube,
-            self.store,
-            self.conditions,
-            self.datasets,
-            self.dimension_columns,
-            self.payload_columns,
-            columns=self.columns,
-            limit=self.limit,
-            as_of=self.as_of,
-            dtype_backend=self.dtype_backend,
-        )

@@ -28,6 +28,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.query.cube_query import QueryTable
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import (
     PhysicalPlan,
@@ -152,7 +153,9 @@ class CubeSource(RowSource):
         return _PlannedCubeScan(plan, tuple(columns))
 
     def _plan(self, columns: Sequence[str] | None, conditions: ConditionsInput) -> PhysicalPlan:
-        return plan_table(self.cube, self.store, conditions, self.datasets, columns=columns, as_of=self.as_of)
+        return plan_table(
+            QueryTable(self.cube, self.store, conditions, self.datasets, columns=columns, as_of=self.as_of)
+        )
 
 
 def _join(base: ConditionsInput, condition: ImpliedCondition | None) -> ConditionsInput:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
-from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Disjunction
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
+from kartothek_cube.core.cube.conditions import Condition, Disjunction
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions.predicate import Node, all_of, columns_of, imply
@@ -18,8 +16,9 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, plain_text_table, table
+from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.kernels.encode import group_codes
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.query.physical_plan import DatasetFiles
 from kartothek_cube.io_components.query.planner import plan_query
@@ -218,24 +217,10 @@ def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
     )
 
 
-def explain_query(
-    cube: Cube | str,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    as_of: CubeAsOf | None = None,
-) -> QueryExplanation:
+@attrs.frozen
+class ExplainQuery(QueryCube[StoreT]):
     """
     Explain what a query would read. Headers, indices and a few footers are read, no data.
-
-    Parameters
-    ----------
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     Returns
     -------
@@ -245,7 +230,7 @@ def explain_query(
     Raises
     ------
     ValueError, TypeError
-        As :func:`kartothek_cube.io.eager_cube.query_cube`.
+        As :func:`query_cube`.
 
     Examples
     --------
@@ -262,10 +247,11 @@ def explain_query(
     >>> explained.datasets[0].conditions
     (ConditionPruning(condition='COUNTRY_CODE == DE', by='partition key', kept=1, pruned=1),)
     """
-    cube = find_cube(cube, store)
-    plan = plan_query(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
-    )
+
+
+def explain_query(query: QueryCube[StoreInput]) -> QueryExplanation:
+    """Explain a query."""
+    cube, plan = query.cube, plan_query(query)
     blobs = plan.context.open_store()
     return QueryExplanation(
         cube=cube.uuid_prefix,

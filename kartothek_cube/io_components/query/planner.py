@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
-from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
+from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput, discover_datasets, load_snapshot
@@ -26,9 +26,11 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.schema.evolution import WIDTHS_KEY, Widths, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.kernels.encode import group_codes, is_dense, make_dense
 from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetFiles,
@@ -44,24 +46,14 @@ from kartothek_cube.io_components.scan import file_widths, read_files
 _LOGGER = logging.getLogger(__name__)
 
 
-def plan_query(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    as_of: CubeAsOf | None = None,
-) -> PhysicalPlan:
-    """Plan a query; arguments as in :func:`kartothek_cube.io.eager_cube.query_cube`."""
+def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
+    """Plan a query."""
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
-    factory = store_factory(store)
+    cube, factory = query.cube, store_factory(query.store)
     blobs = open_blobs(factory)
-    snapshot = _load_snapshot(cube, blobs, datasets, as_of)
+    snapshot = _load_snapshot(cube, blobs, query.datasets, query.as_of)
     logical_plan = build_logical_plan(
-        cube, snapshot, conditions, dimension_columns, partition_by, payload_columns
+        cube, snapshot, query.conditions, query.dimension_columns, query.partition_by, query.payload_columns
     )
     scans, output = _make_scans(cube, snapshot, logical_plan)
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]

@@ -2,76 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, check_dtype_backend
+from kartothek_cube.core.arrow.pandas_conversion import check_dtype_backend
 from kartothek_cube.core.copying import replace_fields
-from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import DatasetsInput
-from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.facade import StoreT
+from kartothek_cube.io_components.query.cube_query import QueryFrames, QueryTable
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.planner import plan_query
 
 
-def plan_frames(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    as_of: CubeAsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-) -> PhysicalPlan:
+def plan_frames(query: QueryFrames[StoreT]) -> PhysicalPlan:
     """Plan a query whose results are DataFrames; as :func:`plan_query`, with their types."""
-    backend = check_dtype_backend(dtype_backend)
-    plan = plan_query(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
-    )
+    backend = check_dtype_backend(query.dtype_backend)
+    plan = plan_query(query)
     if backend is None:
         return plan
     return replace_fields(plan, context=replace_fields(plan.context, dtype_backend=backend))
 
 
-def plan_table(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    columns: str | Iterable[str] | None = None,
-    limit: int | None = None,
-    as_of: CubeAsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-) -> PhysicalPlan:
+def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
     """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
-    if columns is not None and payload_columns is not None:
+    if query.columns is not None and query.payload_columns is not None:
         raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
-    _check_limit(limit)
-    names = columns if payload_columns is None else payload_columns
+    _check_limit(query.limit)
+    names = query.columns if query.payload_columns is None else query.payload_columns
     requested = None if names is None else converter_str_tupleset(names)
-    plan = plan_frames(
-        cube,
-        store,
-        conditions,
-        datasets,
-        dimension_columns,
-        None,
-        requested,
-        as_of=as_of,
-        dtype_backend=dtype_backend,
+    frames = QueryFrames(
+        query.cube,
+        query.store,
+        query.conditions,
+        query.datasets,
+        query.dimension_columns,
+        payload_columns=requested,
+        as_of=query.as_of,
+        dtype_backend=query.dtype_backend,
     )
+    plan = plan_frames(frames)
     output = plan.context.output
     # the rows are sorted by dimensions, then partition columns
     keys = [name for name in plan.context.sort_columns if name not in (requested or ())]

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from kartothek_cube.core.cube.conditions import C, Conjunction
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager import build_dataset_indices
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
-from kartothek_cube.io_components.query.explain import explain_query
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, explain_query, query_cube
 from tests.support.cubes import CUBE, build, frame, rows
 from tests.support.factories import memory
 from tests.support.predicates import COMPARE

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_plan import plan_build
@@ -41,7 +42,7 @@ class Written:
         finish_write(self.plan, map(pickle.loads, self.outcomes))
 
     def query_tasks(self) -> list[bytes]:
-        return [pickle.dumps(task) for task in split_into_tasks(plan_query(CUBE, self.url), 4)]
+        return [pickle.dumps(task) for task in split_into_tasks(plan_query(QueryCube(CUBE, self.url)), 4)]
 
 
 @pytest.fixture(scope="module")
@@ -83,5 +84,7 @@ def test_tasks_of_a_query_are_small(few, many):
         written.commit()  # a no-op if another test has committed the same write
     small, large = (sum(map(len, written.query_tasks())) for written in (few, many))
     assert per_partition(small, large) < SENT
-    contexts = [len(pickle.dumps(plan_query(CUBE, written.url).context)) for written in (few, many)]
+    contexts = [
+        len(pickle.dumps(plan_query(QueryCube(CUBE, written.url)).context)) for written in (few, many)
+    ]
     assert contexts[0] == pytest.approx(contexts[1], abs=50)

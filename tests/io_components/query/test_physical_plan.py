@@ -12,6 +12,7 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_frames, run_task
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
@@ -61,7 +62,7 @@ def answer(plan, tasks) -> pd.DataFrame:
 )
 def test_tasks_together_are_the_query(monkeypatch, store, arguments, workers):
     monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
-    plan = plan_query(CUBE, store, **arguments)
+    plan = plan_query(QueryCube(CUBE, store, **arguments))
     tasks = split_into_tasks(plan, workers)
     expected = pd.concat(query_cube(CUBE, store, **arguments)).sort_values("x", ignore_index=True)
     pd.testing.assert_frame_equal(answer(plan, tasks), expected)
@@ -76,7 +77,7 @@ def test_tasks_of_several_groups_give_no_rows_of_other_groups(tmp_path, values):
     # groups (0, 0) and (1, 0) have rows; the task of (0, 1) and (1, 0) reads both: by column, both match
     cells = pd.DataFrame({"x": [values[n % 2] for n in range(4)], "p": [0, 0, 1, 1], "v": [1, 1, 0, 0]})
     build_cube(cells, cube, store)
-    plan = plan_query(cube, store, C("v") == 1, partition_by=["x", "p"])
+    plan = plan_query(QueryCube(cube, store, C("v") == 1, partition_by=["x", "p"]))
     assert list(plan.groups) == [(x, p) for x in values for p in (0, 1)]
     tasks = plan.slice_tasks(np.array([0, 1, 3, 4]))
     tables = [[t.to_pylist() for t in run_task(plan.context, task)] for task in tasks]
@@ -87,28 +88,38 @@ def test_tasks_of_several_groups_give_no_rows_of_other_groups(tmp_path, values):
 
 
 def test_small_queries_are_one_task(store):
-    assert len(split_into_tasks(plan_query(CUBE, store), workers=8)) == 1
+    assert len(split_into_tasks(plan_query(QueryCube(CUBE, store)), workers=8)) == 1
 
 
 def test_size_bounds_tasks(monkeypatch, store):
     monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
-    assert len(split_into_tasks(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)) == 7
+    assert (
+        len(split_into_tasks(plan_query(QueryCube(CUBE, store, payload_columns=["v1"])), workers=1, size=1))
+        == 7
+    )
 
 
 def test_what_every_task_has_to_read_makes_tasks_larger(monkeypatch, store):
     monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
-    alone = split_into_tasks(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)
-    shared = split_into_tasks(plan_query(CUBE, store, payload_columns=["v1", "v3"]), workers=1, size=1)
+    alone = split_into_tasks(plan_query(QueryCube(CUBE, store, payload_columns=["v1"])), workers=1, size=1)
+    shared = split_into_tasks(
+        plan_query(QueryCube(CUBE, store, payload_columns=["v1", "v3"])), workers=1, size=1
+    )
     assert len(shared) < len(alone)
 
 
 @pytest.mark.parametrize("partition_by", [None, "p"])
 def test_nothing_to_read_is_no_task(store, partition_by):
-    assert split_into_tasks(plan_query(CUBE, store, C("p") > 100, partition_by=partition_by), workers=2) == []
+    assert (
+        split_into_tasks(
+            plan_query(QueryCube(CUBE, store, C("p") > 100, partition_by=partition_by)), workers=2
+        )
+        == []
+    )
 
 
 def test_groups_of_a_task_narrow_what_it_reads(store):
-    plan = plan_query(CUBE, store, partition_by="i1")
+    plan = plan_query(QueryCube(CUBE, store, partition_by="i1"))
     first, second = plan.slice_tasks(np.array([0, 9, 10]))
     assert first.predicates == (("i1", "in", tuple(range(9))),)
     assert second.predicates == (("i1", "==", 9),)

@@ -29,6 +29,7 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.bag_cube import query_cube_bag
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.iter_cube import query_cube__iterator
+from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
 from tests.support.cubes import memory
@@ -171,7 +172,7 @@ def check_types(tmp_path_factory, blocks, data, draw):
                 [frame for frame in parts if len(frame)]
             )  # a group without rows is an empty frame there
             lists.append(query_cube_bag(**query, blocksize=2).compute())
-        plan = plan_frames(**query)
+        plan = plan_frames(QueryFrames(**query))
         if plan.groups:
             cut = draw.draw(st.integers(0, len(plan.groups)), label="cut")
             tasks = plan.slice_tasks(np.unique([0, cut, len(plan.groups)]))

@@ -13,11 +13,15 @@ from importlib import import_module
 
 import attrs
 import cloudpickle
+import pandas as pd
 import pytest
 
 from kartothek_cube.api import cube as cube_api
 from kartothek_cube.api import dataset as dataset_api
+from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io import arrow, arrow_cube, eager, eager_cube, iter_cube
+from kartothek_cube.io import iter as iter_io
 from kartothek_cube.io_components.facade import facade
 from kartothek_cube.io_components.job import Job, execute
 from tests.support.paths import ROOT
@@ -297,3 +301,74 @@ def test_another_facade_documents_its_own_result():
     assert other.__doc__.startswith("Count elsewhere.\n\nSee ")
     assert other.__doc__.endswith("Returns\n-------\nlist[int]\n    Numbers.")
     assert inspect.signature(other).return_annotation == "list[int]"
+
+
+# -- no argument is forgotten --------------------------------------------------------------------------------
+
+KEYS = {"cube": Cube(["x"], ["p"], "cube")}
+ROWS = pd.DataFrame({"x": [0, 1], "p": 0})
+OTHER = ROWS.assign(v=1)
+#: calls in one store, in this order, one for each class of arguments
+CALLS = [
+    (eager_cube.build_cube, {**KEYS, "data": ROWS}),
+    (iter_cube.build_cube__iter, {**KEYS, "data": [ROWS], "overwrite": True}),
+    (eager_cube.extend_cube, {**KEYS, "data": {"a": OTHER}}),
+    (
+        iter_cube.extend_cube__iter,
+        {**KEYS, "data": [{"b": OTHER.rename(columns={"v": "w"})}], "datasets": "b"},
+    ),
+    (eager_cube.append_to_cube, {**KEYS, "data": ROWS}),
+    (iter_cube.append_to_cube__iter, {**KEYS, "data": [ROWS], "datasets": "seed"}),
+    (eager_cube.update_cube, {**KEYS, "data": ROWS, "remove_conditions": C("p") == 0, "datasets": "seed"}),
+    (eager_cube.query_cube, KEYS),
+    (eager_cube.query_cube_df, KEYS),
+    (arrow_cube.query_cube_arrow, KEYS),
+    (arrow_cube.query_cube_table, KEYS),
+    (eager_cube.explain_query, KEYS),
+    (eager_cube.collect_stats, KEYS),
+    (eager_cube.verify_cube, KEYS),
+    (eager_cube.compact_cube, KEYS),
+    (eager_cube.cleanup_cube, KEYS),
+    (eager_cube.remove_partitions, {**KEYS, "conditions": C("p") == 0}),
+    (eager_cube.delete_cube, KEYS),
+    (eager.store_dataframes_as_dataset, {"dataset_uuid": "u", "dfs": [ROWS]}),
+    (iter_io.store_dataframes_as_dataset__iter, {"dataset_uuid": "w", "df_generator": [ROWS]}),
+    (eager.create_empty_dataset_header, {"dataset_uuid": "v", "schema": ROWS}),
+    (eager.update_dataset_from_dataframes, {"dataset_uuid": "u", "df_list": [ROWS]}),
+    (iter_io.update_dataset_from_dataframes__iter, {"dataset_uuid": "u", "df_generator": [ROWS]}),
+    (eager.write_single_partition, {"dataset_uuid": "u", "data": ROWS}),
+    (eager.commit_dataset, {"dataset_uuid": "u", "metadata": {"a": 1}}),
+    (eager.read_table, {"dataset_uuid": "u"}),
+    (eager.read_dataset_as_dataframes, {"dataset_uuid": "u"}),
+    (arrow.read_table_arrow, {"dataset_uuid": "u"}),
+    (arrow.read_dataset_as_arrow, {"dataset_uuid": "u"}),
+    (arrow.read_dataset_as_record_batches, {"dataset_uuid": "u"}),
+    (eager.build_dataset_indices, {"dataset_uuid": "u", "columns": ["x"]}),
+    (eager.garbage_collect_dataset, {"dataset_uuid": "u"}),
+    (eager.delete_dataset, {"dataset_uuid": "u"}),
+]
+#: without effect, accepted for users of kartothek
+WITHOUT_EFFECT = {"predicate_pushdown_to_io"}
+
+
+def test_every_field_of_the_arguments_is_used(store_factory, monkeypatch):
+    """The planner reads each of them, or the façade does."""
+    unused = {}
+    for function, arguments in CALLS:
+        cls, fields = function.operation, set(inspect.signature(function).parameters)
+        cls = typing.get_origin(cls) or cls
+        read = set()
+
+        def get(instance, name, read=read):
+            # attrs reads all fields to copy and to compare
+            if not sys._getframe(1).f_globals["__name__"].startswith("attr."):
+                read.add(name)
+            return object.__getattribute__(instance, name)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cls, "__getattribute__", get, raising=False)
+            function(store=store_factory, **arguments)
+        alias = {"datasets"} if "ktk_cube_dataset_ids" in fields else set()
+        if fields - read - alias - WITHOUT_EFFECT:
+            unused[function.__name__] = fields - read - alias - WITHOUT_EFFECT
+    assert unused == {}

@@ -146,6 +146,7 @@ def facade(
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = module
+    call.operation = operation  # type: ignore[attr-defined]
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = _annotations(cls, run, signature)
     call.__doc__ = _documentation(cls, call, note, summary, returns)
@@ -234,12 +235,12 @@ def _parameters(function: Callable[..., object], documented: list[dict[str, str]
         section = sections.get("Parameters", "")
         for names, text in re.findall(r"(?m)^(\S.*)\n((?:(?:    .*)?(?:\n|$))+)", section):
             texts |= {name: (names, text.rstrip()) for name in names.split(", ")}
+    entries: dict[tuple[str, str], list[str]] = {}
     parameters = inspect.signature(function).parameters
-    entries = dict.fromkeys(texts[name] for name in parameters if name in texts)
-    return "\n".join(
-        f"{', '.join(name for name in names.split(', ') if name in parameters)}\n{text}"
-        for names, text in entries
-    )
+    for entry in dict.fromkeys(texts[name] for name in parameters if name in texts):
+        # as a group of names, those that another class does not document anew
+        entries[entry] = [n for n in entry[0].split(", ") if n in parameters and texts[n] == entry]
+    return "\n".join(f"{', '.join(names)}\n{text}" for (_, text), names in entries.items())
 
 
 def _indent(text: str) -> str:

@@ -24,11 +24,9 @@ from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_plan import (
-    plan_append,
-    plan_build,
     plan_overwrite_partitions,
-    plan_update,
 )
+from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, UpdateCube
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import merge_writes
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
@@ -78,7 +76,7 @@ def test_query_tasks_travel_and_stay_small(many: Any, n: int) -> None:
 
 @pytest.mark.parametrize("n", [10, 1_000, 100_000])
 def test_write_plans_do_not_grow_with_partitions(many: Any, n: int) -> None:
-    plan = plan_append(CUBE, many(n), ["seed", "enrich"])
+    plan = AppendToCube(None, CUBE, many(n)).plan(["seed", "enrich"])
     assert len(pickle.dumps(plan)) < 8_000
     results = run_write(plan, prepare(plan, {"seed": [frame(n + 1, v0=0.5)]}))
     assert len(pickle.dumps(results)) < 8_000
@@ -116,12 +114,12 @@ def test_unit_tasks_cover_the_query_once(store_factory: Any) -> None:
 
 def test_an_overwrite_of_partitions_loses_no_concurrent_append_to_them(store_factory: Any) -> None:
     build_cube([frame(p, v0=0.5) for p in range(3)], CUBE, store_factory)
-    plan = plan_overwrite_partitions(CUBE, store_factory, "seed")
+    plan = plan_overwrite_partitions(AppendToCube(None, CUBE, store_factory), "seed")
     written = run_write(plan, prepare(plan, {"seed": [frame(1, x=[7], v0=1.5)]}))
     append_to_cube(frame(1, x=[8], v0=2.5), CUBE, store_factory)
     with pytest.raises(ConcurrentWriteError, match="p=1/"):
         finish_write(plan, [written])
-    plan = plan_overwrite_partitions(CUBE, store_factory, "seed")
+    plan = plan_overwrite_partitions(AppendToCube(None, CUBE, store_factory), "seed")
     append_to_cube(frame(2, x=[9], v0=3.5), CUBE, store_factory)
     finish_write(plan, [written])
     finish_write(plan, [written])
@@ -140,11 +138,11 @@ def test_finishing_twice_changes_nothing(store_factory: Any, operation: str) -> 
     if operation != "build":
         build_cube([frame(p, v0=p * 0.5) for p in range(3)], CUBE, store_factory)
     plan = {
-        "build": lambda: plan_build(CUBE, store_factory, names),
-        "overwrite": lambda: plan_build(CUBE, store_factory, names, overwrite=True),
-        "append": lambda: plan_append(CUBE, store_factory, names),
-        "update": lambda: plan_update(CUBE, store_factory, C("p") == 1, names),
-        "remove": lambda: plan_update(CUBE, store_factory, C("p") == 1, names),
+        "build": lambda: BuildCube(None, CUBE, store_factory).plan(names),
+        "overwrite": lambda: BuildCube(None, CUBE, store_factory, overwrite=True).plan(names),
+        "append": lambda: AppendToCube(None, CUBE, store_factory).plan(names),
+        "update": lambda: UpdateCube(None, CUBE, store_factory, C("p") == 1, names).plan(),
+        "remove": lambda: UpdateCube(None, CUBE, store_factory, C("p") == 1, names).plan(),
     }[operation]()
     frames = {} if operation == "remove" else {"seed": [frame(1, v0=9.5)]}
     results = run_write(plan, prepare(plan, frames))
@@ -156,7 +154,7 @@ def test_finishing_twice_changes_nothing(store_factory: Any, operation: str) -> 
 
 
 def test_a_write_in_pieces_is_the_write_at_once(store_factory: Any) -> None:
-    plan = plan_build(CUBE, store_factory, ["seed"])
+    plan = BuildCube(None, CUBE, store_factory).plan(["seed"])
     frames = [frame(p, x=np.arange(p, p + 3), v0=p * 0.5) for p in range(6)]
     parts = [run_write(plan, prepare(plan, {"seed": [df]})) for df in frames]
     lost_attempt = run_write(plan, prepare(plan, {"seed": [frames[0]]}))

@@ -23,13 +23,8 @@ from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpick
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io.spark._write import delete_attempts
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
-from kartothek_cube.io_components.write.cube_plan import (
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_overwrite_partitions,
-    plan_update,
-)
+from kartothek_cube.io_components.write.cube_plan import plan_overwrite_partitions
+from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
 from kartothek_cube.io_components.write.table_writer import delete_on_failure, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, merge_writes
@@ -80,9 +75,9 @@ class WriteTarget:
             if self.options.if_exists == "error":
                 remedy = "Use mode append, overwrite or ignore."
                 raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
-            return plan_append(cube, self.store, [name], schema_mode=self.options.schema_mode)
+            return self._append(cube).plan([name])
         if self.options.overwrites_partitions and name in existing:
-            overwrite = plan_overwrite_partitions(cube, self.store, name, self.options.schema_mode)
+            overwrite = plan_overwrite_partitions(self._append(cube), name)
             keys = overwrite.spec.partition_on
             if self.options.partition_on not in (None, keys):
                 raise ValueError(
@@ -92,16 +87,22 @@ class WriteTarget:
             # as in Spark, a dataset without partition keys is replaced as a whole
             if keys:
                 return overwrite
-        plan = plan_build if name == cube.seed_dataset else plan_extend
+        new = BuildCube if name == cube.seed_dataset else ExtendCube
         partition_on = None if self.options.partition_on is None else {name: self.options.partition_on}
-        return plan(cube, self.store, [name], overwrite=self.overwrite, partition_on=partition_on)
+        write = new(None, cube, self.store, overwrite=self.overwrite, partition_on=partition_on)
+        return write.plan([name])
+
+    def _append(self, cube: Cube) -> AppendToCube[None, CachedStoreFactory]:
+        return AppendToCube(None, cube, self.store, schema_mode=self.options.schema_mode)
 
     def replacing_plan(self) -> CubeWritePlan | None:
         """The write of a batch that replaces all earlier ones, but not what is known of streams."""
         existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
         cube = self._cube(existing)
         name = self.options.dataset or cube.seed_dataset
-        return plan_update(cube, self.store, "all", [name]) if name in existing else self.plan()
+        if name not in existing:
+            return self.plan()
+        return UpdateCube(None, cube, self.store, "all", [name]).plan()
 
     def _cube(self, existing: Iterable[str]) -> Cube:
         options = self.options

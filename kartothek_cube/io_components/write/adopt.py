@@ -25,7 +25,7 @@ from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.runtime import progress_advance
-from kartothek_cube.io_components.write.cube_plan import plan_build, plan_extend
+from kartothek_cube.io_components.write.cube_writes import BuildCube, ExtendCube
 from kartothek_cube.io_components.write.foreign_tables import (
     ForeignFile,
     ForeignTable,
@@ -131,8 +131,8 @@ def adopt_job(
     ensure_cube(cube)
     user: CubeMetadata | None = None if metadata is None else {dataset_id: dict(metadata)}
     keys = None if partition_on is None else {dataset_id: partition_on}
-    plan_new = plan_build if dataset_id == cube.seed_dataset else plan_extend
-    plan = plan_new(cube, store, [dataset_id], user, overwrite, keys)
+    new = BuildCube if dataset_id == cube.seed_dataset else ExtendCube
+    plan = new(None, cube, store, user, overwrite, keys).plan([dataset_id])
     plan = attrs.evolve(plan, operation="adopt").with_write_id()
     table, files = open_table(source, snapshot, _parse_types(types), plan.spec.types)
     check_schemas(plan, {dataset_id: table.schema.empty_table()})

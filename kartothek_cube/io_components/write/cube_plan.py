@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import (
     converter_str_set,
-    converter_str_set_optional,
     converter_str_tupleset,
 )
 from kartothek_cube.core.arrow.types import Ints
@@ -47,10 +46,20 @@ from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     CubeWriteSpec,
     RowsOutside,
-    SchemaMode,
     is_merge_mode,
 )
 from kartothek_cube.serialization import DataFrameSerializer
+
+if TYPE_CHECKING:
+    from kartothek_cube.io_components.write.cube_writes import (
+        AppendToCube,
+        BuildCube,
+        ExtendCube,
+        RemovePartitions,
+        UpdateCube,
+    )
+
+    _NewDatasets: TypeAlias = BuildCube[Any, Any] | ExtendCube[Any, Any]
 
 
 def _check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -78,16 +87,6 @@ def _check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict
         except TypeError as exc:
             raise TypeError(f"Provided metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
     return {name: dict(values) for name, values in metadata.items()}
-
-
-def declared_ids(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iterable[str] = ()) -> set[str]:
-    """Ids of the datasets for which there may be input, before the input is known.
-
-    >>> declared_ids("weather"), declared_ids(None, ["seed"])
-    ({'weather'}, {'seed'})
-    """
-    ids = converter_str_set_optional(ktk_cube_dataset_ids)
-    return set(default if ids is None else ids)
 
 
 def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
@@ -120,27 +119,24 @@ def _check_partition_on(
 
 def _plan_new(
     operation: str,
-    cube: Cube,
+    write: _NewDatasets,
     store: StoreFactory,
     names: Iterable[str],
-    metadata: CubeMetadata | None,
-    overwrite: bool,
-    partition_on: Mapping[str, Iterable[str]] | None,
-    serializer: Any,
     foreign: Mapping[str, str],
     types: Mapping[str, pa.DataType],
     kept: Mapping[str, Any],
 ) -> CubeWritePlan:
     """Plan new datasets; `foreign` has the payload columns of the other datasets of the cube."""
+    cube, partition_on = write.cube, write.partition_on
     names = sorted(names)
-    user = _check_metadata(metadata, names)
+    user = _check_metadata(write.metadata, names)
     # the retention of the history belongs to the cube: that of its seed counts for new datasets
     kept = {**kept, **retention_metadata(user.get(cube.seed_dataset, {}))}
     if partition_on is not None and not isinstance(partition_on, Mapping):
         raise TypeError(
             f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
         )
-    df_serializer = check_cube_serializer(serializer)
+    df_serializer = check_cube_serializer(write.df_serializer)
     specs = {}
     for name in names:
         keys = _check_partition_on(cube, name, partition_on)
@@ -157,7 +153,7 @@ def _plan_new(
             serializer=df_serializer,
             types=types,
             optional_indices=tuple(sorted(indexed - set(keys))),
-            mode=WriteMode.REPLACE if overwrite else WriteMode.CREATE,
+            mode=WriteMode.REPLACE if write.overwrite else WriteMode.CREATE,
             metadata={**kept, **user.get(name, {}), **cube_metadata(cube, name)},
         )
     return CubeWritePlan(operation=operation, cube=cube, store=store, specs=specs)
@@ -172,16 +168,9 @@ def _check_absent(
             raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
 
 
-def plan_build(
-    cube: Cube,
-    store: StoreInput,
-    names: Iterable[str],
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: Any = None,
-) -> CubeWritePlan:
+def plan_build(write: BuildCube[Any, Any], names: Iterable[str]) -> CubeWritePlan:
     """Plan to write a new cube."""
+    cube, store, overwrite = write.cube, write.store, write.overwrite
     names = set(names)
     if cube.seed_dataset not in names:
         raise ValueError(
@@ -190,9 +179,7 @@ def plan_build(
         )
     factory = store_factory(store)
     kept = _read_retention(cube, store) if overwrite else {}
-    plan = _plan_new(
-        "build", cube, factory, names, metadata, overwrite, partition_on, df_serializer, {}, {}, kept
-    )
+    plan = _plan_new("build", write, factory, names, {}, {}, kept)
     existing = existing_dataset_ids(cube.uuid_prefix, store)
     others = existing - names
     if others:
@@ -206,16 +193,9 @@ def plan_build(
     return plan
 
 
-def plan_extend(
-    cube: Cube,
-    store: StoreInput,
-    names: Iterable[str],
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: Any = None,
-) -> CubeWritePlan:
+def plan_extend(write: ExtendCube[Any, Any], names: Iterable[str]) -> CubeWritePlan:
     """Plan to add datasets to a cube."""
+    cube, store = write.cube, write.store
     names = set(names)
     if cube.seed_dataset in names:
         raise ValueError(
@@ -225,16 +205,14 @@ def plan_extend(
     factory = store_factory(store)
     existing = discover_datasets(cube, store)
     _check_absent(
-        cube, existing, names, overwrite, "Pass overwrite=True to replace it, or choose another id."
+        cube, existing, names, write.overwrite, "Pass overwrite=True to replace it, or choose another id."
     )
     others = {name: ds for name, ds in existing.items() if name not in names}
     foreign = _payload_owners(cube, others)
     shared = {*cube.dimension_columns, *cube.partition_columns}
     types = {column: dtype for column, dtype in _types(others.values()).items() if column in shared}
     kept = retention_metadata(existing[cube.seed_dataset].metadata)
-    return _plan_new(
-        "extend", cube, factory, names, metadata, overwrite, partition_on, df_serializer, foreign, types, kept
-    )
+    return _plan_new("extend", write, factory, names, foreign, types, kept)
 
 
 def _read_retention(cube: Cube, store: StoreInput) -> dict[str, Any]:
@@ -303,35 +281,28 @@ def _types(datasets: Iterable[DatasetMetadata]) -> dict[str, pa.DataType]:
     return {f.name: f.type for f in sorted(fields, key=lambda f: not pa.types.is_null(f.type))}
 
 
-def plan_append(
-    cube: Cube,
-    store: StoreInput,
-    names: Iterable[str],
-    metadata: CubeMetadata | None = None,
-    df_serializer: Any = None,
-    schema_mode: SchemaMode = "strict",
-    *,
-    unique_cells: bool = False,
-) -> CubeWritePlan:
+def plan_append(write: AppendToCube[Any, Any], names: Iterable[str]) -> CubeWritePlan:
     """Plan to add partitions to datasets of a cube."""
-    is_merge = is_merge_mode(schema_mode)
+    is_merge = is_merge_mode(write.schema_mode)
+    cube, store = write.cube, write.store
     existing = discover_datasets(cube, store)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
-    if unique_cells and not set(cube.dimension_columns) & set(existing[cube.seed_dataset].secondary_indices):
+    if write.unique_cells and not set(cube.dimension_columns) & set(
+        existing[cube.seed_dataset].secondary_indices
+    ):
         raise ValueError(
             f"unique_cells needs an index on a dimension column of dataset {cube.seed_dataset!r}; "
             f"without one, all its files would be read"
         )
     others = existing if is_merge else None
-    plan = plan_existing("append", cube, store, datasets, metadata, df_serializer, others)
-    return attrs.evolve(plan, unique_cells=unique_cells)
+    plan = plan_existing("append", cube, store, datasets, write.metadata, write.df_serializer, others)
+    return attrs.evolve(plan, unique_cells=write.unique_cells)
 
 
-def plan_overwrite_partitions(
-    cube: Cube, store: StoreInput, name: str, schema_mode: SchemaMode = "strict"
-) -> CubeWritePlan:
+def plan_overwrite_partitions(write: AppendToCube[Any, Any], name: str) -> CubeWritePlan:
     """Plan to replace those partitions of a dataset for which there is input."""
-    plan = plan_append(cube, store, [name], schema_mode=schema_mode)
+    cube, store = write.cube, write.store
+    plan = plan_append(write, [name])
     existing = discover_datasets(cube, store)
     others = sorted(set(existing) - {name})
     if name == cube.seed_dataset and others:
@@ -393,41 +364,37 @@ def _plan_removal(
     return attrs.evolve(plan, specs=specs, commit_all=True, caller=caller)
 
 
-def plan_remove(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput | Literal["all"] = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-) -> CubeWritePlan:
+def plan_remove(removal: RemovePartitions[Any]) -> CubeWritePlan:
     """Plan to remove the partitions that meet conditions on partition columns."""
-    ensure_cube(cube)
-    conditions = () if conditions is None else conditions
+    ensure_cube(removal.cube)
     plan = _plan_removal(
-        "remove_partitions", cube, store, conditions, ktk_cube_dataset_ids, metadata, argument="conditions"
+        "remove_partitions",
+        removal.cube,
+        removal.store,
+        () if removal.conditions is None else removal.conditions,
+        removal.ktk_cube_dataset_ids,
+        removal.metadata,
+        argument="conditions",
     )
     return attrs.evolve(plan, keep_empty=True, return_all=True)
 
 
-def plan_update(
-    cube: Cube,
-    store: StoreInput,
-    remove_conditions: ConditionsInput | Literal["all"],
-    ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: CubeMetadata | None = None,
-    df_serializer: Any = None,
-    *,
-    rows_outside: RowsOutside = "raise",
-) -> CubeWritePlan:
+def plan_update(write: UpdateCube[Any, Any]) -> CubeWritePlan:
     """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
-    ensure_cube(cube)
-    if rows_outside not in get_args(RowsOutside):
-        raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {rows_outside!r}")
-    names = converter_str_set(ktk_cube_dataset_ids)
+    ensure_cube(write.cube)
+    if write.rows_outside not in get_args(RowsOutside):
+        raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {write.rows_outside!r}")
     plan = _plan_removal(
-        "update", cube, store, remove_conditions, names, metadata, df_serializer, argument="remove_conditions"
+        "update",
+        write.cube,
+        write.store,
+        write.remove_conditions,
+        converter_str_set(write.ktk_cube_dataset_ids),
+        write.metadata,
+        write.df_serializer,
+        argument="remove_conditions",
     )
-    return attrs.evolve(plan, rows_outside=rows_outside)
+    return attrs.evolve(plan, rows_outside=write.rows_outside)
 
 
 # -- conditions of removals ---------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ from typing import Generic, Literal, Protocol, TypeVar
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write.cube_plan import (
-    declared_ids,
     plan_append,
     plan_build,
     plan_extend,
@@ -46,12 +46,25 @@ class CubeWrite(Protocol[Data]):
         """Check the arguments and plan; `names` are the ids in the input, if no argument tells them."""
 
 
+_PARTS = """
+    Parameters of façades whose input comes in parts.
+
+    Parameters
+    ----------
+    data
+        DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells are unique within each
+        of these.
+    datasets, ktk_cube_dataset_ids
+        Ids that may occur in ``data``; for a new cube, only the seed by default.
+"""
+
+
 @attrs.frozen
 class BuildCube(Generic[DataT, StoreT]):
     """
     Store a new cube.
 
-    All input is checked before anything is written. The datasets appear one by one, the seed last: the cube
+    The datasets appear one by one, the seed last: the cube
     exists when its seed does.
 
     Parameters
@@ -120,44 +133,13 @@ class BuildCube(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan the write."""
-        return plan_build(
-            self.cube, self.store, names, self.metadata, self.overwrite, self.partition_on, self.df_serializer
-        )
+        return plan_build(self, names)
 
 
 @attrs.frozen
-class BuildParts(Generic[DataT, StoreT]):
-    """
-    Store a new cube.
+class BuildParts(BuildCube[DataT, StoreT]):  # noqa: D101 - shared
+    __doc__ = _PARTS
 
-    Parameters
-    ----------
-    data
-        DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells are unique within each
-        of these.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets, ktk_cube_dataset_ids
-        Ids that may occur in ``data``; only the seed by default.
-    metadata, overwrite, partition_on, df_serializer
-        As in :func:`build_cube`.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of what was written.
-
-    Raises
-    ------
-    ValueError, RuntimeError, MultiTableCommitAborted
-        As :func:`build_cube`.
-    """
-
-    data: DataT
-    cube: Cube = attrs.field(converter=cube_or_name)
-    store: StoreT
     ktk_cube_dataset_ids: str | Iterable[str] | None = None
     metadata: CubeMetadata | None = None
     overwrite: bool = False
@@ -167,32 +149,21 @@ class BuildParts(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan the write."""
-        return plan_build(
-            self.cube,
-            self.store,
-            declared_ids(self.ktk_cube_dataset_ids, [self.cube.seed_dataset]),
-            self.metadata,
-            self.overwrite,
-            self.partition_on,
-            self.df_serializer,
-        )
+        ids = converter_str_set_optional(self.ktk_cube_dataset_ids)
+        return plan_build(self, [self.cube.seed_dataset] if ids is None else ids)
 
 
 @attrs.frozen
-class ExtendCube(Generic[DataT, StoreT]):
+class ExtendCube(BuildCube[DataT, StoreT]):
     """
     Add datasets, and with them columns, to a cube.
 
     Parameters
     ----------
-    data, metadata, partition_on, df_serializer
-        As in :func:`build_cube`, without the seed.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     overwrite
         Whether datasets that exist already are replaced.
+    partition_on
+        Partition columns by dataset id; default are the partition columns of the cube.
 
     Returns
     -------
@@ -207,57 +178,19 @@ class ExtendCube(Generic[DataT, StoreT]):
     RuntimeError
         If a dataset exists and ``overwrite`` is not set.
     MultiTableCommitAborted
-        As :func:`build_cube`.
+        If a dataset has no rows; the store is as it was then, apart from files that :func:`cleanup_cube`
+        removes.
     """
-
-    data: DataT
-    cube: Cube = attrs.field(converter=cube_or_name)
-    store: StoreT
-    metadata: CubeMetadata | None = None
-    overwrite: bool = False
-    partition_on: Mapping[str, Iterable[str]] | None = None
-    df_serializer: DataFrameSerializer | None = None
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan the write."""
-        return plan_extend(
-            self.cube, self.store, names, self.metadata, self.overwrite, self.partition_on, self.df_serializer
-        )
+        return plan_extend(self, names)
 
 
 @attrs.frozen
-class ExtendParts(Generic[DataT, StoreT]):
-    """
-    Add datasets, and with them columns, to a cube.
+class ExtendParts(ExtendCube[DataT, StoreT]):  # noqa: D101 - shared
+    __doc__ = _PARTS
 
-    Parameters
-    ----------
-    data
-        DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells are unique within each
-        of these.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets, ktk_cube_dataset_ids
-        Ids that may occur in ``data``.
-    metadata, overwrite, partition_on, df_serializer
-        As in :func:`extend_cube`.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of what was written.
-
-    Raises
-    ------
-    ValueError, RuntimeError, MultiTableCommitAborted
-        As :func:`extend_cube`.
-    """
-
-    data: DataT
-    cube: Cube = attrs.field(converter=cube_or_name)
-    store: StoreT
     ktk_cube_dataset_ids: str | Iterable[str] | None = attrs.field(default=None, metadata=ALIAS_REQUIRED)
     metadata: CubeMetadata | None = None
     overwrite: bool = False
@@ -267,15 +200,7 @@ class ExtendParts(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan the write."""
-        return plan_extend(
-            self.cube,
-            self.store,
-            declared_ids(self.ktk_cube_dataset_ids),
-            self.metadata,
-            self.overwrite,
-            self.partition_on,
-            self.df_serializer,
-        )
+        return plan_extend(self, converter_str_set(self.ktk_cube_dataset_ids))
 
 
 @attrs.frozen
@@ -330,68 +255,21 @@ class AppendToCube(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan the write."""
-        return plan_append(
-            self.cube,
-            self.store,
-            names,
-            self.metadata,
-            self.df_serializer,
-            self.schema_mode,
-            unique_cells=self.unique_cells,
-        )
+        return plan_append(self, names)
 
 
 @attrs.frozen
-class AppendParts(Generic[DataT, StoreT]):
-    """
-    Add partitions to datasets of a cube.
+class AppendParts(AppendToCube[DataT, StoreT]):  # noqa: D101 - shared
+    __doc__ = _PARTS
 
-    Parameters
-    ----------
-    data
-        DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells are unique within each
-        of these.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets, ktk_cube_dataset_ids
-        Ids that may occur in ``data``.
-    metadata, df_serializer, unique_cells, schema_mode
-        As in :func:`append_to_cube`.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of what was written.
-
-    Raises
-    ------
-    ValueError, RuntimeError, MultiTableCommitAborted
-        As :func:`append_to_cube`.
-    """
-
-    data: DataT
-    cube: Cube = attrs.field(converter=cube_or_name)
-    store: StoreT
     ktk_cube_dataset_ids: str | Iterable[str] | None = attrs.field(default=None, metadata=ALIAS_REQUIRED)
     metadata: CubeMetadata | None = None
     df_serializer: DataFrameSerializer | None = None
-    unique_cells: bool = attrs.field(default=False, kw_only=True)
-    schema_mode: SchemaMode = attrs.field(default="strict", kw_only=True)
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan the write."""
-        return plan_append(
-            self.cube,
-            self.store,
-            declared_ids(self.ktk_cube_dataset_ids),
-            self.metadata,
-            self.df_serializer,
-            self.schema_mode,
-            unique_cells=self.unique_cells,
-        )
+        return plan_append(self, converter_str_set(self.ktk_cube_dataset_ids))
 
 
 @attrs.frozen
@@ -446,15 +324,7 @@ class UpdateCube(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan the write."""
-        return plan_update(
-            self.cube,
-            self.store,
-            self.remove_conditions,
-            self.ktk_cube_dataset_ids,
-            self.metadata,
-            self.df_serializer,
-            rows_outside=self.rows_outside,
-        )
+        return plan_update(self)
 
 
 @attrs.frozen
@@ -503,7 +373,7 @@ class RemovePartitions(Generic[StoreT]):
         self, blocksize: int | None = None
     ) -> Job[CubeWritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
         """Remove partitions: a commit, without tasks."""
-        plan = plan_remove(self.cube, self.store, self.conditions, self.ktk_cube_dataset_ids, self.metadata)
+        plan = plan_remove(self)
         return attrs.evolve(
             write_cube_job(plan, {}),
             name="remove_partitions",

@@ -22,7 +22,7 @@ from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError
 from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import arrow_cube, eager, eager_cube
-from kartothek_cube.io_components.write.cube_plan import plan_append
+from kartothek_cube.io_components.write.cube_writes import AppendToCube
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 from tests.support.cube_facades import FACADES, SPARK, open_facade
@@ -135,7 +135,7 @@ def test_merge_knows_its_cells_by_dimensions_of_any_type(values):
 
 
 def test_merge_sees_values_that_are_stored_while_it_runs(store):
-    plan = plan_append(CUBE, store, ["seed"], schema_mode="merge")
+    plan = AppendToCube(None, CUBE, store, schema_mode="merge").plan(["seed"])
     late = OLD.tail(1).assign(x=7)
     written = run_write(plan, prepare(plan, {"seed": [late.drop(columns="q")]}))
     eager_cube.append_to_cube(late, CUBE, store)
@@ -496,11 +496,11 @@ def test_defaults_are_widened_exactly(store, default, fits):
 def test_concurrent_appends_meet_the_new_schema(store):
     """An append that was planned before an update of the schema is refused, and keeps its columns."""
     from kartothek_cube.io_components.job import execute
-    from kartothek_cube.io_components.write.cube_plan import plan_append
+    from kartothek_cube.io_components.write.cube_writes import AppendToCube
     from kartothek_cube.io_components.write.write_commit import write_cube_job
 
     frames = {"seed": [OLD.tail(1)]}
-    job = write_cube_job(plan_append(CUBE, store, frames), frames)
+    job = write_cube_job(AppendToCube(None, CUBE, store).plan(frames), frames)
     eager_cube.update_schema(CUBE, store, rename={"q": "r"})
     with pytest.raises(SchemaConflictError):
         execute(job)

@@ -376,11 +376,11 @@ def test_plans_and_tasks_are_light(frame, built):
     from kartothek_cube.io_components.query.cube_query import QueryCube
     from kartothek_cube.io_components.query.physical_plan import split_into_tasks
     from kartothek_cube.io_components.query.planner import plan_query
-    from kartothek_cube.io_components.write.cube_plan import plan_update
+    from kartothek_cube.io_components.write.cube_writes import UpdateCube
     from kartothek_cube.io_components.write.write_commit import write_job
     from kartothek_cube.io_components.write.write_tasks import write_parts
 
     plan = plan_query(QueryCube(CUBE, built))
     assert max(len(pickle.dumps(task)) for task in split_into_tasks(plan, 8)) < 1024
-    writing = write_job(plan_update(CUBE, built, C("p") >= 0, ["seed"]), [], write_parts)
+    writing = write_job(UpdateCube(None, CUBE, built, C("p") >= 0, ["seed"]).plan(), [], write_parts)
     assert len(pickle.dumps(writing.context)) < 4096

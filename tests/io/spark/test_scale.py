@@ -12,7 +12,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.write.cube_plan import plan_build
+from kartothek_cube.io_components.write.cube_writes import BuildCube
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_tasks import write_stream
 from tests.io.dataset.test_memory import measured
@@ -33,7 +33,7 @@ class Written:
 
     def __init__(self, url: str, n: int) -> None:
         self.url, self.n = url, n
-        self.plan = plan_build(CUBE, url, ["seed"]).with_write_id()
+        self.plan = BuildCube(None, CUBE, url).plan(["seed"]).with_write_id()
         self.shared = pickle.dumps(self.plan.without_commit_state())
         tables = [rows(n).filter(pa.array(np.arange(n) % 4 == task)) for task in range(4)]
         self.outcomes = [pickle.dumps(write_stream(pickle.loads(self.shared), "seed", [t])) for t in tables]

@@ -9,7 +9,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import query_cube
-from kartothek_cube.io_components.write.cube_plan import plan_build
+from kartothek_cube.io_components.write.cube_writes import BuildCube
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import merge_writes
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
@@ -27,7 +27,7 @@ def stored(store_factory) -> list[str]:
 
 @pytest.fixture
 def plan(store_factory):
-    return plan_build(CUBE, store_factory, ["seed"])
+    return BuildCube(None, CUBE, store_factory).plan(["seed"])
 
 
 def test_tables_become_files(plan, store_factory):
@@ -88,7 +88,7 @@ def test_cells_in_files_of_several_tasks_are_noticed(plan):
 
 
 def test_cells_of_datasets_without_partitions_are_compared_as_well(store_factory):
-    plan = plan_build(CUBE, store_factory, ["seed", "other"], partition_on={"other": []})
+    plan = BuildCube(None, CUBE, store_factory, partition_on={"other": []}).plan(["seed", "other"])
     parts = [write_stream(plan, "other", [pa.table({"y": [y], "v2": [1]})]) for y in (1, 2, 1)]
     check_duplicate_cells(plan, merge_writes(parts[:2]))
     with pytest.raises(DuplicateCellsError, match="y=1"):

@@ -238,7 +238,7 @@ def _parameters(function: Callable[..., object], documented: list[dict[str, str]
     entries: dict[tuple[str, str], list[str]] = {}
     parameters = inspect.signature(function).parameters
     for entry in dict.fromkeys(texts[name] for name in parameters if name in texts):
-        # as a group of names, those that another class does not document anew
+        # as a group of names, those that another class does not document itself
         entries[entry] = [n for n in entry[0].split(", ") if n in parameters and texts[n] == entry]
     return "\n".join(f"{', '.join(names)}\n{text}" for (_, text), names in entries.items())
 

@@ -134,8 +134,17 @@ def split_conditions(s: str) -> list[str]:
     return parts
 
 
-def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, Any]:
-    """Column, operator and value of a condition's text; raises ValueError."""
+class ConditionText(NamedTuple):
+    """Text of one condition, its column and operator, and the texts of its values."""
+
+    text: str
+    column: str
+    operator: str
+    values: tuple[str, ...]
+
+
+def parse_text(s: str) -> ConditionText:
+    """Column, operator and value of the text of a comparison; raises ValueError."""
     match = _CONDITION.fullmatch(s)
     if match is None:
         raise ValueError(
@@ -148,9 +157,8 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
             f"Cannot parse condition {abbreviate_text(repr(s))}: unbalanced quote; expected: "
             "column operator 'value', with '' for a quote in the value"
         )
-    check_column(s, column, all_types)
     operator = "==" if operator == "=" else operator
-    return column, operator, parse_value(s, column, text if quoted is None else quoted, all_types)
+    return ConditionText(s, column, operator, (text if quoted is None else quoted,))
 
 
 def check_column(s: str, column: str, all_types: Mapping[str, pa.DataType]) -> None:
@@ -158,15 +166,15 @@ def check_column(s: str, column: str, all_types: Mapping[str, pa.DataType]) -> N
     check_names(f"Condition {abbreviate_text(repr(s))}: ", "column", [column], all_types)
 
 
-def parse_value(s: str, column: str, text: str, all_types: Mapping[str, pa.DataType]) -> Any:
+def parse_value(s: str, column: str, text: str, dtype: pa.DataType) -> Any:
     """Value in the text of a condition ``s``, in quotes or not; raises ValueError."""
-    convert = get_str_to_python_converter(all_types[column])
+    convert = get_str_to_python_converter(dtype)
     if _QUOTED.fullmatch(text):
         text = text[1:-1].replace(2 * text[0], text[0])
-        if is_text(all_types[column]):
+        if is_text(dtype):
             # the converter removes one pair of quotes
             text = f"'{text}'"
-    return convert_value(s, column, text, all_types[column], convert)
+    return convert_value(s, column, text, dtype, convert)
 
 
 def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: Callable[[str], Any]) -> Any:
@@ -354,16 +362,6 @@ class ConditionSyntaxError(ValueError):
     """The text is no condition of this grammar."""
 
 
-class ConditionText(NamedTuple):
-    """Text of one condition, and if its operator is a word, the texts of its values."""
-
-    text: str
-    column: str
-    #: empty for a comparison
-    operator: str
-    values: tuple[str, ...]
-
-
 def has_joins(text: str) -> bool:
     """Whether a text uses more than comparisons that are joined by ``&``.
 
@@ -447,19 +445,19 @@ class _Parser:
                     values = self.items(groups["values"])
                 else:
                     values = tuple(groups[name] for name in ("value", "first", "last") if name in groups)
-                return self.end(match, operator, values)
+                self.end(match)
+                return ConditionText(match[0], match["column"], operator, values)
         match = _COMPARISON.match(self.text, self.position)
         if match is None:
             raise self.error()
-        return self.end(match, "", ())
+        self.end(match)
+        return parse_text(match[0])
 
-    def end(self, match: re.Match[str], operator: str, values: tuple[str, ...]) -> ConditionText:
-        result = ConditionText(match[0], match["column"], operator, values)
+    def end(self, match: re.Match[str]) -> None:
         self.position = match.end()
         if self.next_character() not in ("", "&", "|", ")"):
             self.position = match.start()
             raise self.error()
-        return result
 
     def items(self, text: str) -> tuple[str, ...]:
         """Values of a list, separated by commas; one behind the last is allowed."""

@@ -112,7 +112,7 @@ class Condition(_Operand, ABC):
         """Literals ``(column, operator, value)`` that all have to hold."""
 
     @staticmethod
-    def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> SimpleCondition:
+    def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> Condition:
         """Read a condition from text: ``column operator value``, in parentheses or not.
 
         The operator is one of ``== = != < <= > >=``. The value contains neither ``=`` nor ``)``, unless it is
@@ -140,8 +140,7 @@ class Condition(_Operand, ABC):
         >>> Condition.from_string("(POPULATION >= 1000)", {"POPULATION": pa.int64()})
         GreaterEqualCondition(column='POPULATION', value=1000)
         """
-        column, operator, value = parse_text(s, all_types)
-        return COMPARISONS[operator](column, value)
+        return _TextReader(all_types).make(parse_text(s))
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
         """Select the rows that match the condition.
@@ -1030,17 +1029,19 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
     >>> parse_conditions("DAY >= 2020-01-31 & COUNTRY_CODE == DE", types).conditions[0].value
     datetime.date(2020, 1, 31)
     """
-    return _QueryTextReader(types).read(text)
+    check_words(text, types)
+    return _TextReader(types, of_query=True).read(text)
 
 
 class _TextReader:
-    """Reads conditions as :meth:`Conjunction.from_string` does."""
+    """Reads conditions as :meth:`Conjunction.from_string` does, or those of queries.
 
-    #: whether values need no quotes if only a comparison can be meant, as in kartothek: "NAME == a|b"
-    is_lenient = True
+    Those also have dates, decimals, times of day, and any number for integers: all are compared exactly. But
+    they have no values without quotes where only a comparison can be meant, as in kartothek: "NAME == a|b".
+    """
 
-    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
-        self.types = types
+    def __init__(self, types: Mapping[str, pa.DataType], *, of_query: bool = False) -> None:
+        self.types, self.of_query = types, of_query
 
     def read(self, text: str) -> Conjunction:
         """Conditions of a text; one that is blank has none."""
@@ -1058,20 +1059,20 @@ class _TextReader:
         try:
             return self._read_joined(text)
         except ConditionSyntaxError:
-            if self.is_lenient:
+            if not self.of_query:
                 with suppress(ValueError):
                     return self._read_comparisons(text)
             raise
 
     def _read_comparisons(self, text: str) -> Conjunction:
-        return Conjunction([self.comparison(part) for part in split_conditions(text)])
+        return Conjunction([self.make(parse_text(part)) for part in split_conditions(text)])
 
     def _read_joined(self, text: str) -> Conjunction:
         return Conjunction(self._build(parse_joined(text)))
 
     def _build(self, parsed: JoinedTexts | ConditionText) -> ConditionTree:
         if isinstance(parsed, ConditionText):
-            return self._make(parsed)
+            return self.make(parsed)
         operands = [self._build(operand) for operand in parsed.operands]
         if parsed.operator == "~":
             return ~operands[0]
@@ -1079,55 +1080,34 @@ class _TextReader:
             return Disjunction(operands)
         return functools.reduce(Conjunction.from_two, operands, Conjunction(None))
 
-    def _make(self, parsed: ConditionText) -> Condition:
-        if not parsed.operator:
-            return self.comparison(parsed.text)
-        column = parsed.column
+    def make(self, parsed: ConditionText) -> Condition:
+        """Condition of its text."""
+        column, operator = parsed.column, parsed.operator
         check_column(parsed.text, column, self.types)
-        if parsed.operator == "startswith":
-            (text,) = parsed.values
-            return StartsWithCondition(column, parse_value(parsed.text, column, text, {column: pa.string()}))
-        values = [self.value(parsed.text, column, text) for text in parsed.values]
-        if parsed.operator in ("in", "not in"):
-            return (IsInCondition if parsed.operator == "in" else NotInCondition)(column, tuple(values))
-        if parsed.operator == "between":
-            return BetweenCondition(column, *values)
-        return (IsNullCondition if parsed.operator == "is null" else NotNullCondition)(column)
+        if operator == "startswith":
+            return StartsWithCondition(
+                column, parse_value(parsed.text, column, parsed.values[0], pa.string())
+            )
+        values = [self._value(parsed, text) for text in parsed.values]
+        if operator in ("in", "not in"):
+            return (IsInCondition if operator == "in" else NotInCondition)(column, tuple(values))
+        return _BY_OPERATOR[operator](column, *values)
 
-    def comparison(self, text: str) -> Condition:
-        """Condition of a column, an operator of signs, and a value."""
-        return Condition.from_string(text, self.types)
+    def _value(self, parsed: ConditionText, text: str) -> Any:
+        dtype = self.types[parsed.column]
+        parser = query_parser(dtype) if self.of_query else None
+        if parser is None:
+            return parse_value(parsed.text, parsed.column, text, dtype)
+        unquoted = parse_value(parsed.text, parsed.column, text, pa.string())
+        return convert_value(parsed.text, parsed.column, unquoted, dtype, parser)
 
-    def value(self, text: str, column: str, value: str) -> Any:
-        """Value for a column in the text of a condition."""
-        return parse_value(text, column, value, self.types)
 
-
-class _QueryTextReader(_TextReader):
-    """Also reads dates, decimals and times of day, and any number for integers: all are compared exactly."""
-
-    is_lenient = False
-
-    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
-        super().__init__(types)
-        self._parsers = {name: parser for name, dtype in types.items() if (parser := query_parser(dtype))}
-        #: values of columns with a parser are taken as text first
-        self._readable = {**types, **dict.fromkeys(self._parsers, pa.string())}
-
-    def read(self, text: str) -> Conjunction:
-        check_words(text, self.types)
-        return super().read(text)
-
-    def comparison(self, text: str) -> Condition:
-        column, operator, value = parse_text(text, self._readable)
-        return COMPARISONS[operator](column, self._parse(text, column, value))
-
-    def value(self, text: str, column: str, value: str) -> Any:
-        return self._parse(text, column, parse_value(text, column, value, self._readable))
-
-    def _parse(self, text: str, column: str, value: Any) -> Any:
-        parser = self._parsers.get(column)
-        return value if parser is None else convert_value(text, column, value, self.types[column], parser)
+_BY_OPERATOR: dict[str, type[Condition]] = {
+    **COMPARISONS,
+    "between": BetweenCondition,
+    "is null": IsNullCondition,
+    "is not null": NotNullCondition,
+}
 
 
 ConditionsInput: TypeAlias = (

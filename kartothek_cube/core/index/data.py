@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress, pairwise
 from typing import Any
@@ -118,41 +118,20 @@ class IndexColumns:
         """Merge indices of one column; partitions of a value are in the order of the indices."""
         indices = list(indices)
         filled = [index.cast(dtype) for index in indices if len(index.codes)]
-        merged = cls._merge_filled(filled) if filled else cls.empty(dtype)
+        merged = filled[0] if filled else cls.empty(dtype)
+        if len(filled) > 1:
+            labels = pa.concat_arrays([index.labels for index in filled]).dictionary_encode()
+            label_starts = np.cumsum([0, *(len(index.labels) for index in filled)])
+            row_starts = np.cumsum([0, *map(len, filled)])
+            pairs = [
+                (index.codes + label, index.value_ids() + row)
+                for index, label, row in zip(filled, label_starts, row_starts, strict=False)
+            ]
+            codes, rows = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+            values = pa.concat_arrays([index.values for index in filled])
+            merged = cls.from_pairs(values, labels.dictionary, to_numpy(labels.indices)[codes], rows)
         file_type = next((index.file_type for index in indices if index.file_type is not None), None)
         return replace(merged, file_type=file_type)
-
-    @classmethod
-    def _merge_filled(cls, indices: Sequence[IndexColumns]) -> IndexColumns:
-        if len(indices) == 1:
-            return indices[0]
-        labels = pa.concat_arrays([index.labels for index in indices])
-        values = pa.concat_arrays([index.values for index in indices])
-        if len(labels.unique()) == len(labels):
-            return cls._merge_disjoint(indices, *rank(values), labels)
-        encoded = labels.dictionary_encode()
-        codes = encoded.indices.to_numpy()[np.concatenate([index.codes for index in _shift_codes(indices)])]
-        first = np.cumsum([0, *map(len, indices)])
-        rows = np.concatenate([index.value_ids() + row for index, row in zip(indices, first, strict=False)])
-        return cls.from_pairs(values, encoded.dictionary, codes, rows)
-
-    @classmethod
-    def _merge_disjoint(
-        cls, indices: Sequence[IndexColumns], values: pa.Array, ranks: Ints, labels: pa.StringArray
-    ) -> IndexColumns:
-        """Merge indices without common partitions: no entry is a duplicate."""
-        ranks_of = np.split(ranks, np.cumsum([len(index) for index in indices])[:-1])
-        counts_of = [np.diff(index.offsets) for index in indices]
-        total = np.zeros(len(values), dtype=np.int64)
-        for value_ids, counts in zip(ranks_of, counts_of, strict=True):
-            total[value_ids] += counts
-        offsets = np.concatenate([[0], np.cumsum(total)])
-        next_free, codes = offsets[:-1].copy(), np.empty(offsets[-1], dtype=np.int32)
-        for index, value_ids, counts in zip(_shift_codes(indices), ranks_of, counts_of, strict=True):
-            shift = np.repeat(next_free[value_ids] - index.offsets[:-1], counts)
-            codes[shift + np.arange(len(index.codes))] = index.codes
-            next_free[value_ids] += counts
-        return cls(values, offsets, codes, labels)
 
     @classmethod
     def _from_ranks(cls, values: pa.Array, ranks: Ints, codes: Ints, labels: pa.StringArray) -> IndexColumns:
@@ -254,14 +233,6 @@ class IndexColumns:
         labels = self.entry_labels().to_pylist()
         bounds = self.offsets.tolist()
         return {value: labels[bounds[i] : bounds[i + 1]] for i, value in enumerate(values)}
-
-
-def _shift_codes(indices: Sequence[IndexColumns]) -> Iterator[IndexColumns]:
-    """Indices with codes into their concatenated labels."""
-    start = 0
-    for index in indices:
-        yield replace(index, codes=index.codes + np.int32(start))
-        start += len(index.labels)
 
 
 def _not_null_mask(values: pa.Array) -> Mask | None:

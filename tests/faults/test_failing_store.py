@@ -13,7 +13,13 @@ from tests.support.stores import FaultyStore, InjectedError, Same
 MIN_CALLS = 8
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["fails", "answer lost"])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param(False, id="fails"),
+        pytest.param(True, id="answer lost", marks=pytest.mark.slow("each operation, once per call")),
+    ],
+)
 @pytest.mark.parametrize("name", crash.OPERATIONS)
 def test_each_call_fails_once(name, lost):
     operation = crash.OPERATIONS[name]

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support import crash
 
+pytestmark = pytest.mark.slow("each operation, in processes that cannot write files of many sizes")
+
 
 @pytest.mark.parametrize("name", sorted(crash.OPERATIONS.keys() - {"delete", "cleanup"}))
 def test_full_disk(name, tmp_path):

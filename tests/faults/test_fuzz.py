@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import msgpack
 import pandas as pd
@@ -33,10 +35,11 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.errors import KartothekCubeError
 from tests.support.cubes import memory
+from tests.support.paths import ROOT
 from tests.support.stores import CountingStore, Same
 
 #: inputs; KARTOTHEK_CUBE_INPUTS asks for more
-INPUTS = int(os.environ.get("KARTOTHEK_CUBE_INPUTS", "2000"))
+INPUTS = int(os.environ.get("KARTOTHEK_CUBE_INPUTS", "500"))
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
 ACTIONS = {
     "query": lambda store: query_cube(CUBE, store),
@@ -183,3 +186,13 @@ def test_a_packed_header_that_would_fill_the_memory():
     store.put(HEADER.replace("json", "msgpack.zstd"), bomb)
     with pytest.raises(KartothekCubeError, match="allowed"):
         read_table("cube++seed", Same.of(store))
+
+
+@pytest.mark.slow("2,000 broken inputs")
+def test_many_inputs():
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", __file__],
+        cwd=ROOT,
+        env={**os.environ, "KARTOTHEK_CUBE_INPUTS": "2000"},
+        check=True,
+    )

@@ -1,6 +1,7 @@
 """Two operations at once, request by request; one operation that dies or fails at each of its requests.
 
-A sample: all pairs, all schedules and all kinds of stores are run by ``make soak``.
+A sample, of which ``make test`` runs a part and ``make test-slow`` the rest; all pairs, all schedules and all
+kinds of stores are run by ``make soak``.
 """
 
 from __future__ import annotations
@@ -55,13 +56,28 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("kind, start, first, second", [("s3", *p) for p in PAIRS] + [("azure", *PAIRS[0])])
+MORE = pytest.mark.slow("thousands of schedules of operations")
+#: pairs that `make test` runs
+FEW = 10
+#: operations of few requests, one of each kind
+SMALL = ("build", "extend", "append", "update", "remove", "copy", "delete", "cleanup", "compact", "publish")
+
+
+@pytest.mark.parametrize(
+    "kind, start, first, second",
+    [
+        *(("s3", *pair) for pair in PAIRS[:FEW]),
+        *(pytest.param("s3", *pair, marks=MORE) for pair in PAIRS[FEW:]),
+        ("azure", *PAIRS[0]),
+    ],
+)
 def test_two_operations(kind, start, first, second):
     """Each of them stops before each of its requests until the other one has ended."""
     pair = Pair(kind, start, (first, second))
     assert sum(1 for _ in explore(pair.play, bound=1)) > 2
 
 
+@MORE
 @pytest.mark.parametrize("first, second", [("append", "cleanup"), ("append", "delete")])
 def test_all_schedules(first, second):
     assert sum(1 for _ in explore(Pair("s3", "cube", (first, second)).play)) > 50
@@ -87,12 +103,16 @@ SCHEMA_CHANGES = [
 ]
 
 
+@MORE
 @pytest.mark.parametrize("start, first, second", WITH_READERS)
 def test_two_operations_with_a_reader(start, first, second):
     assert sum(1 for _ in explore(Pair("s3", start, (first, second, "query")).play, bound=1)) > 20
 
 
-@pytest.mark.parametrize("start, names", [(start, names) for start, *names in SCHEMA_CHANGES])
+@pytest.mark.parametrize(
+    "start, names",
+    [pytest.param(start, names, marks=() if "add u" in names else MORE) for start, *names in SCHEMA_CHANGES],
+)
 def test_changes_of_the_schema(monkeypatch, start, names):
     """The schema file holds one other version only, as if there were many more writers."""
     monkeypatch.setattr(schema_file, "_MAX_VERSIONS", 1)
@@ -121,6 +141,7 @@ def test_overwrite_beside_deletion(start):
     assert sum(1 for _ in explore(Pair("s3", start, ("overwrite", "delete")).play, bound=1)) > 20
 
 
+@MORE
 def test_an_unknown_outcome_is_reported_as_such():
     """The answer to the header of a copy is lost, and an append follows before the copy looks again."""
     play = Pair("s3", "nothing", ("append", "copy")).play
@@ -139,8 +160,14 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
 @pytest.mark.parametrize(
     "name, faults",
     [
-        *((name, (Crash, LostAnswer)) for name in OPERATIONS),
-        *((name, (StrangeError,)) for name in ("build two", "append both", "delete", "copy two", "cleanup")),
+        *(
+            pytest.param(name, (Crash, LostAnswer), marks=() if name in SMALL else MORE)
+            for name in OPERATIONS
+        ),
+        *(
+            pytest.param(name, (StrangeError,), marks=() if name in SMALL else MORE)
+            for name in ("build two", "append both", "delete", "copy two", "cleanup")
+        ),
     ],
 )
 def test_one_operation_that_fails(name, faults):
@@ -157,12 +184,12 @@ def test_one_operation_that_fails(name, faults):
     [
         ("build two", "nothing"),
         ("extend", "cube"),
-        ("extend", "hidden"),
-        ("copy two", "nothing"),
-        ("copy extended", "nothing"),
+        pytest.param("extend", "hidden", marks=MORE),
+        pytest.param("copy two", "nothing", marks=MORE),
+        pytest.param("copy extended", "nothing", marks=MORE),
         ("delete", "two"),
-        ("delete", "past"),
-        ("delete extra", "two"),
+        pytest.param("delete", "past", marks=MORE),
+        pytest.param("delete extra", "two", marks=MORE),
     ],
 )
 def test_an_operation_that_died_can_be_repeated(name, after):
@@ -190,6 +217,7 @@ def test_an_operation_that_died_can_be_repeated(name, after):
     assert sum(1 for _ in explore(play, faults=(Crash,))) > 10
 
 
+@MORE
 @pytest.mark.parametrize("name", ["append both", "rollback both"])
 def test_a_rollback_finishes_an_operation_that_died(name):
     pair = Pair("s3", "two", (name,))

@@ -17,8 +17,12 @@ from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.store import posix
 from tests.support.power_operations import OPERATIONS, check_all
 
+MORE = pytest.mark.slow("a power failure at each moment of each operation")
 
-@pytest.mark.parametrize("name", OPERATIONS)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "dataset update" else MORE) for name in OPERATIONS]
+)
 def test_power_failure(name, tmp_path):
     assert check_all(name, tmp_path, lots=1, seed=1) > 50
 

@@ -42,13 +42,14 @@ class CopyMixin:
         All checks and conversions of the constructor apply to the copy. A parameter of the constructor that
         is no attribute of the object keeps its default.
         """
-        names = _parameters(type(self).__init__)
-        current = {n: getattr(self, n) for n in names if n not in kwargs and self._is_state(n)}
-        return type(self)(**current, **kwargs)
-
-    def _is_state(self, name: str) -> bool:
+        kind, attributes = cast(Hashable, type(self)), getattr(self, "__dict__", ())
         # a method of that name (load_all_indices) is no constructor argument
-        return name in getattr(self, "__dict__", ()) or _is_data(cast(Hashable, type(self)), name)
+        current = {
+            name: getattr(self, name)
+            for name in _parameters(type(self).__init__)
+            if name not in kwargs and (name in attributes or _is_data(kind, name))
+        }
+        return type(self)(**current, **kwargs)
 
 
 @lru_cache(maxsize=1024)

@@ -50,7 +50,7 @@ def validate_uuid(uuid: object) -> bool:
 
 def check_uuid(uuid: object) -> None:
     """Raise ValueError unless a text can be the uuid of a dataset."""
-    if not validate_uuid(uuid):
+    if not isinstance(uuid, str) or _UUID.fullmatch(uuid) is None:
         raise ValueError(f"{uuid!r} cannot be a dataset uuid: one or more of a-z A-Z 0-9 + - _ are allowed")
 
 

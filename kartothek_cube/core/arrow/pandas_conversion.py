@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
@@ -149,6 +150,7 @@ _EXTENSION_DTYPES = {
     "Float32": ("float",),
     "Float64": ("double",),
 }
+_NAMES_EXTENSION = re.compile("|".join(f'"{name}"' for name in _EXTENSION_DTYPES).encode()).search
 _PANDAS_TYPES = {
     "string": "unicode",
     "binary": "bytes",
@@ -201,7 +203,7 @@ def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
     dtypes: dict[str, str] = {}
     stored = (schema.metadata or {}).get(b"pandas", b"")
     # fast path: the metadata of 10,000 columns, most often without such a type, take 30 ms to parse
-    if not any(f'"{name}"'.encode() in stored for name in _EXTENSION_DTYPES):
+    if _NAMES_EXTENSION(stored) is None:
         return dtypes
     for entry in _entries(_load(schema), "columns"):
         name, dtype = entry.get("field_name") or entry.get("name"), entry.get("numpy_type")

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import copy_json
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.expressions.predicate import Node
@@ -378,7 +379,8 @@ def _list_fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, 
 def _metadata(stored: Mapping[str, Any], change: ChangeSet) -> dict[str, Any]:
     if change.merge_metadata is None:
         return {**stored, **change.metadata}
-    return change.merge_metadata([dict(stored), dict(change.metadata)])
+    # the user's function may change what it gets, and states are shared
+    return change.merge_metadata([copy_json(dict(stored)), dict(change.metadata)])
 
 
 def _without_evolution(metadata: Mapping[str, Any]) -> dict[str, Any]:

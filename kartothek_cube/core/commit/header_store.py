@@ -10,7 +10,7 @@ import attrs
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
+from kartothek_cube.core.dataset.loading import HeaderBlob, parse_header_shared, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -285,12 +285,13 @@ def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str)
         old = read_header(uuid, blobs, with_token=True)
     except DatasetNotFoundError:
         return BaseState(uuid, table, header_key, None, None, None, *schema)
-    stored = DatasetMetadata.load_from_header(old, uuid, blobs)
-    record = parse_record(stored.extra)
+    record = parse_record(parse_header_shared(old, uuid).header)
     if record is not None and record.reserved:
         # no dataset, but the first header takes the place of this one
-        return BaseState(uuid, table, old.key, old.token, old, None, *schema, stored)
-    stored = DatasetMetadata.load_from_header(old, uuid, blobs, load_schema=True)
+        reserved = DatasetMetadata.load_from_header(old, uuid, blobs)
+        return BaseState(uuid, table, old.key, old.token, old, None, *schema, reserved)
+    # shared with the planner and with readers: a change makes a new state
+    stored = DatasetMetadata.shared_from_header(old, uuid, blobs)
     participation = None if record is None else record.participation
     return BaseState(uuid, table, old.key, old.token, old, stored, *schema, stored, participation)
 

@@ -49,6 +49,7 @@ from kartothek_cube.core.commit.tombstones import (
     tombstone_name,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import copy_json
 from kartothek_cube.core.dataset.metadata import file_keys, index_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
@@ -238,6 +239,7 @@ def _already_committed(blobs: BlobStore, base: BaseState) -> Result:
     if base.record is not None and base.record.unconfirmed:
         # ours, of which only the answer was lost, or one that is built on ours before this could confirm it
         _confirm(blobs, base, state, file_keys(state))
+    state = state.copy(metadata=copy_json(state.metadata), extra=copy_json(state.extra))
     return _unload_indices(state), CommitReceipt(base, base.header or b"", base.token, None, state)
 
 
@@ -286,9 +288,10 @@ def commit_state(
         if not is_repair:
             version = make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
+        # copies: users get this state, and that of the base is shared
         new = new.copy(
-            metadata=inherit_tombstones(new.metadata, collections),
-            extra={**new.extra, COMMIT_RECORD: record.to_field()},
+            metadata=copy_json(inherit_tombstones(new.metadata, collections)),
+            extra=copy_json({**new.extra, COMMIT_RECORD: record.to_field()}),
         )
         header = render(new, base.header_key)
         receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot=snapshot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from weakref import ref
@@ -130,6 +131,12 @@ def discover_datasets_unchecked(
         uuid_prefix, blobs, requested, lambda uuid: DatasetMetadata.load_from_store(uuid, blobs, load_schema)
     )
     return listed.read_consistently()
+
+
+def load_states(uuid_prefix: str, blobs: BlobStore) -> dict[str, DatasetMetadata]:
+    """The same with schemas: objects that are shared, and not to be changed."""
+    load = partial(DatasetMetadata.load_shared, blobs=blobs)
+    return _ListedDatasets(uuid_prefix, blobs, None, load).read_consistently()
 
 
 class _ListedDatasets:

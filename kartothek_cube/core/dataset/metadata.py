@@ -768,8 +768,12 @@ class DatasetMetadata(DatasetMetadataBase):
     @staticmethod
     def load_shared(uuid: str, blobs: BlobStore) -> DatasetMetadata:
         """Load a dataset as `load_from_store`: one object for all callers, which must not change it."""
+        return DatasetMetadata.shared_from_header(read_header(uuid, blobs), uuid, blobs)
+
+    @staticmethod
+    def shared_from_header(stored: HeaderBlob, uuid: str, blobs: BlobStore) -> DatasetMetadata:
+        """The same, from a header that was read already."""
         # Header and schema are read each time. While their bytes stay as they are, so does the object.
-        stored = read_header(uuid, blobs)
         parsed = parse_header_shared(stored, uuid)
         tables = () if parsed.partitions is None else tuple(parsed.partitions.files)
         if len(tables) == 1:

@@ -345,6 +345,8 @@ def unite_schemas(
 
     With the metadata of a dataset that is `evolving`, the rows may have other columns.
     """
+    if stored.equals(given, check_metadata=True):
+        return stored
     if evolving is not None:
         # raises ValueError for names under which older files hold another column
         merge_evolution(stored, given, evolving, uuid)

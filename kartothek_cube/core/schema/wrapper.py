@@ -100,6 +100,10 @@ class SchemaWrapper:
         """
         return self._wrap(self._schema, _origins(origin))
 
+    def _with_schema(self, schema: pa.Schema) -> SchemaWrapper:
+        """Another schema, whose types are those that are stored, with the same origins."""
+        return self._wrap(schema, self._origin)
+
     def equals(self, other: SchemaWrapper | pa.Schema, check_metadata: bool = False) -> bool:
         """Whether both have the same columns of the same types in the same order.
 
@@ -335,7 +339,9 @@ def validate_shared_columns(
 
 def _distinct(schemas: Iterable[SchemaWrapper | pa.Schema]) -> list[SchemaWrapper]:
     """Distinct schemas with the origins of all copies, sorted by origin for reproducible results."""
-    wrapped = (s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, "schema") for s in schemas)
+    wrapped = [s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, "schema") for s in schemas]
+    if len(wrapped) < 2:
+        return wrapped
     groups: dict[tuple[SchemaWrapper, bool], list[SchemaWrapper]] = {}
     for schema in sorted(wrapped, key=lambda s: sorted(s.origin)):
         groups.setdefault((schema, _has_pandas(schema)), []).append(schema)
@@ -517,20 +523,17 @@ def make_meta(
         raise ValueError(
             f"A schema is made from a DataFrame, pyarrow.Table or pyarrow.Schema, got {type(obj).__name__}."
         )
-    return _widen_schema(SchemaWrapper(schema, origin), partition_keys or ())
+    wrapper = SchemaWrapper(schema, origin)
+    types = {field.name: widen(field.type) for field in wrapper}
+    wide = pa.schema([(name, types[name]) for name in _order(types, partition_keys or ())])
+    extensions = extension_dtypes(wrapper.internal())
+    kept = {name: dtype for name, dtype in extensions.items() if dtype in _KEPT_DTYPES}
+    return wrapper._with_schema(with_pandas_metadata(wide, kept))
 
 
 def _has_static_types(df: pd.DataFrame) -> bool:
     """Whether all types are known without the values."""
     return all(isinstance(dtype, pd.StringDtype) or dtype.kind in "biufM" for dtype in df.dtypes)
-
-
-def _widen_schema(schema: SchemaWrapper, partition_keys: Sequence[str]) -> SchemaWrapper:
-    types = {field.name: widen(field.type) for field in schema}
-    wide = pa.schema([(name, types[name]) for name in _order(types, partition_keys)])
-    extensions = extension_dtypes(schema.internal())
-    kept = {name: dtype for name, dtype in extensions.items() if dtype in _KEPT_DTYPES}
-    return SchemaWrapper(with_pandas_metadata(wide, kept), schema.origin)
 
 
 def normalize_type(

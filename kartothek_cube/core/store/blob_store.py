@@ -350,7 +350,8 @@ def check_key(key: str) -> str:
     Traceback (most recent call last):
     ValueError: illegal key 'sales++seed/../../etc/passwd': ...
     """
-    if is_key(key):
+    # `key` may be anything that a user gave
+    if type(key) is str and _IS_KEY(key) is not None:
         return key
     raise ValueError(
         f"illegal key {key!r}: a key is made of letters, digits, spaces and the characters "

@@ -24,7 +24,7 @@ from kartothek_cube.core.cube.consistency import (
 )
 from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, existing_dataset_ids
+from kartothek_cube.core.cube.discover import choose_datasets, existing_dataset_ids, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import (
@@ -203,7 +203,7 @@ def plan_extend(write: ExtendCube[Any, Any], names: Iterable[str]) -> CubeWriteP
             f"is built"
         )
     factory = store_factory(store)
-    existing = discover_datasets(cube, store)
+    existing = _load_datasets(cube, store)
     _check_absent(
         cube, existing, names, write.overwrite, "Pass overwrite=True to replace it, or choose another id."
     )
@@ -225,6 +225,11 @@ def _read_retention(cube: Cube, store: StoreInput) -> dict[str, Any]:
     except (KeyError, ValueError, NotImplementedError):
         # absent, or damaged: overwriting is how a user repairs it
         return {}
+
+
+def _load_datasets(cube: Cube, store: StoreInput) -> dict[str, DatasetMetadata]:
+    """The datasets of a cube, which are checked if they have changed; shared, and not to be changed."""
+    return load_snapshot(cube, open_blobs(store), None).datasets
 
 
 def _payload_owners(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict[str, str]:
@@ -285,7 +290,7 @@ def plan_append(write: AppendToCube[Any, Any], names: Iterable[str]) -> CubeWrit
     """Plan to add partitions to datasets of a cube."""
     is_merge = is_merge_mode(write.schema_mode)
     cube, store = write.cube, write.store
-    existing = discover_datasets(cube, store)
+    existing = _load_datasets(cube, store)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
     if write.unique_cells and not set(cube.dimension_columns) & set(
         existing[cube.seed_dataset].secondary_indices
@@ -303,7 +308,7 @@ def plan_overwrite_partitions(write: AppendToCube[Any, Any], name: str) -> CubeW
     """Plan to replace those partitions of a dataset for which there is input."""
     cube, store = write.cube, write.store
     plan = plan_append(write, [name])
-    existing = discover_datasets(cube, store)
+    existing = _load_datasets(cube, store)
     others = sorted(set(existing) - {name})
     if name == cube.seed_dataset and others:
         raise ValueError(
@@ -324,7 +329,7 @@ def plan_merge(
 ) -> CubeWritePlan:
     """Plan to update, insert and delete cells of one dataset, by default the seed."""
     ensure_cube(cube)
-    existing = discover_datasets(cube, store)
+    existing = _load_datasets(cube, store)
     names = choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
     datasets = {name: existing[name] for name in names}
     user = None if metadata is None else dict.fromkeys(names, metadata)
@@ -344,7 +349,7 @@ def _plan_removal(
     argument: str,
 ) -> CubeWritePlan:
     """Plan updates that also remove the partitions which meet conditions."""
-    existing = discover_datasets(cube, store)
+    existing = _load_datasets(cube, store)
     conjunction = None
     caller = CallerLine.find()
     if conditions is not None:

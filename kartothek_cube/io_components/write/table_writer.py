@@ -172,8 +172,7 @@ def _write_other(
 def write_table(spec: WriteSpec, table: pa.Table, *, threads: int | None = None) -> WriteResult:
     """Write one input table as data files, without a commit."""
     origin = f"{spec.uuid}/{spec.table}"
-    schema = make_meta(table, origin=origin, partition_keys=list(spec.partition_on))
-    check_input(spec, table)
+    schema = make_meta(table.schema, origin=origin, partition_keys=list(spec.partition_on))
     if spec.partition_on and not len(table):
         return WriteResult(spec.uuid, spec.table, schema, indices=_no_entries(spec, schema))
     name = spec.write_id + gen_uuid()[len(spec.write_id) :]

@@ -19,7 +19,7 @@ from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+from kartothek_cube.core.cube.discover import discover_datasets_unchecked, load_states
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
@@ -247,7 +247,7 @@ def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
         indices = [column for column in spec.index_columns(schema.names) if column in names]
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
         results[name] = WriteResult(spec.uuid, spec.table, schema, indices=entries)
-    existing = discover_datasets_unchecked(plan.cube.uuid_prefix, open_blobs(plan.store))
+    existing = load_states(plan.cube.uuid_prefix, open_blobs(plan.store))
     _check_outcome(attrs.evolve(plan, keep_empty=True), _change_sets(plan, results), existing)
 
 
@@ -263,7 +263,9 @@ def _check_cube_write(
     except BaseException:
         delete_uncommitted(plan.store, results.values())
         raise
-    existing = discover_datasets_unchecked(plan.cube.uuid_prefix, blobs)
+    # users may change what is returned
+    load = discover_datasets_unchecked if plan.return_all else load_states
+    existing = load(plan.cube.uuid_prefix, blobs)
     _check_outcome(plan, changes, existing)
     return existing if plan.return_all else {}
 
@@ -276,7 +278,8 @@ def _check_outcome(
     after = {name: _after_write(change, existing.get(name)) for name, change in changes.items()}
     after = {**existing, **after}
     _check_not_empty(plan, changes, after)
-    if changes:
+    # the rules concern schemas, keys and names of indices
+    if any(after[name] is not existing.get(name) for name in changes):
         for violation in find_violations(after, plan.cube):
             raise plan.abort_error(violation.dataset, violation.error) from violation.error
 
@@ -298,7 +301,8 @@ def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetM
         return _prospective_dataset(change)
     if dataset is None:
         raise DatasetNotFoundError(change.uuid)
-    return dataset if change.schema is None else dataset.copy(schema=compute_schema(dataset, change))
+    schema = compute_schema(dataset, change)
+    return dataset if schema is dataset.schema else dataset.copy(schema=schema)
 
 
 def _check_not_empty(

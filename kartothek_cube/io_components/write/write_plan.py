@@ -238,7 +238,7 @@ class WriteSpec:
         """Check that rows fit the schema of the stored dataset, as far as it is known."""
         if self.schema is not None and len(self.schema):
             keys = list(self.partition_on)
-            given = make_meta(table, "the input", partition_keys=keys)
+            given = make_meta(table.schema, "the input", partition_keys=keys)
             unite_schemas(self.schema, given, keys, self.evolving, self.uuid, self.table)
 
     def change_set(self, result: WriteResult, info: OperationInfo) -> ChangeSet:

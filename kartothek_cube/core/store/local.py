@@ -8,8 +8,9 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import wraps
 from stat import S_ISLNK, S_ISREG
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, ParamSpec, TypeVar
 from urllib.parse import quote
 
 from simplekv import KeyValueStore
@@ -39,7 +40,21 @@ _MAX_CHECKED_FOLDERS = 65_536
 # after so many attempts, a removed temporary file is an error
 _ATTEMPTS = 5
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+def _retry_if_removed(write: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Repeat a write whose temporary file a garbage collection without retention removed."""
+
+    @wraps(write)
+    def attempt(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(FileNotFoundError):
+                return write(*args, **kwargs)
+        return write(*args, **kwargs)
+
+    return attempt
 
 
 class LocalBlobStore(BlobStore):
@@ -132,10 +147,8 @@ class LocalBlobStore(BlobStore):
 
     # writing
 
+    @_retry_if_removed
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
-        _retry_if_removed(self._put, key, data, durable)
-
-    def _put(self, key: str, data: Data, durable: bool) -> None:
         with self._stage_file(key) as (descriptor, temporary, path):
             posix.write_all(descriptor, data)
             self._replace_file(temporary, path, key, durable)
@@ -146,10 +159,8 @@ class LocalBlobStore(BlobStore):
             yield temporary
             self._replace_file(temporary, path, key, durable)
 
+    @_retry_if_removed
     def put_file(self, key: str, path: str, *, link: bool = False) -> bool:
-        return _retry_if_removed(self._put_file, key, path, link)
-
-    def _put_file(self, key: str, path: str, link: bool) -> bool:
         with self._stage_file(key) as (descriptor, temporary, final):
             is_linked = link and posix.replace_by_link(path, temporary)
             if not is_linked:
@@ -171,11 +182,9 @@ class LocalBlobStore(BlobStore):
                 folders.add(folder)
         posix.sync_all(paths, [f"{self.root}/{folder}" for folder in folders])
 
+    @_retry_if_removed
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         self._warn_unless_swap()
-        return _retry_if_removed(self._put_if, key, data, token)
-
-    def _put_if(self, key: str, data: Data, token: Token | None) -> Token:
         with self._stage_file(key) as (descriptor, temporary, path):
             posix.write_all(descriptor, data)
             if self._durable:
@@ -410,14 +419,6 @@ class LocalBlobStore(BlobStore):
 
 def _token(info: os.stat_result) -> Token:
     return info.st_ino, info.st_mtime_ns, info.st_size
-
-
-def _retry_if_removed(write: Callable[..., _T], *args: Any) -> _T:
-    """Retry a write whose temporary file a garbage collection without retention removed."""
-    for _ in range(_ATTEMPTS - 1):
-        with suppress(FileNotFoundError):
-            return write(*args)
-    return write(*args)
 
 
 def _compare(key: str, current: os.stat_result | None, token: Token | None) -> None:

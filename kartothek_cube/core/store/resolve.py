@@ -420,12 +420,6 @@ def _is_object_store(store: Any) -> bool:
     return type(store).__module__ == f"{__package__}.object_store"
 
 
-def _make_object_driver(store: Any) -> BlobStore:
-    from kartothek_cube.core.store.object_store import ObjectBlobStore
-
-    return ObjectBlobStore(store)
-
-
 def _open_url(url: str) -> KeyValueStore:
     from kartothek_cube.core.store.object_store import open_url
 
@@ -433,7 +427,7 @@ def _open_url(url: str) -> KeyValueStore:
 
 
 register_driver(_is_directory, _make_local_driver)
-register_driver(_is_object_store, _make_object_driver)
+register_driver(_is_object_store, lambda store: store.blobs)
 register_scheme(
     "azure",
     "hazure",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Generic
+from typing import Generic, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -225,30 +225,29 @@ def copy_dataset_job(
     source_uuid: str,
     target_store: StoreInput,
     target_uuid: str,
-) -> Job[tuple[StoreFactory, StoreFactory], Sequence[tuple[str, str]], None, dict[str, DatasetMetadata]]:
+) -> Job[tuple[StoreFactory, StoreFactory], Mapping[str, str], None, dict[str, DatasetMetadata]]:
     """Copy the files of a dataset, then its schemas and header."""
     check_reopens(target_store)
     source, target = ensure_store(source_store), ensure_store(target_store)
     copy = plan_copy_dataset(open_blobs(source), source_uuid, target_uuid)
-    keys = list(copy.keys.items())
     return Job(
         name="copy_dataset",
         description=f"copy dataset {source_uuid}",
         context=(store_factory(source), store_factory(target)),
-        tasks=[keys],
-        run=_run_copy_block,
-        finish=partial(_finish_copy_job, target, copy),
+        tasks=[copy.keys],
+        run=_run_dataset_copy,
+        finish=partial(_finish_dataset_copy, target, copy),
         merge=discard_results,
         steps=("prepare", "files", "header"),
     )
 
 
-def _run_copy_block(stores: tuple[StoreFactory, StoreFactory], block: Sequence[tuple[str, str]]) -> None:
-    source, target = stores
-    run_copy(open_blobs(source), open_blobs(target), dict(block))
+def _run_dataset_copy(stores: tuple[StoreFactory, StoreFactory], keys: Mapping[str, str]) -> None:
+    source, target = map(open_blobs, stores)
+    run_copy(source, target, keys)
 
 
-def _finish_copy_job(
+def _finish_dataset_copy(
     target_store: StoreInput, copy: DatasetCopy, copied: Iterable[None]
 ) -> dict[str, DatasetMetadata]:
     discard_results(copied)
@@ -302,32 +301,17 @@ def copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseExce
     return error
 
 
-@attrs.frozen
-class CopyTask:
-    """Some files of one dataset: source key to target key."""
-
-    target_uuid: str
-    keys: Mapping[str, str]
+CopyTask: TypeAlias = tuple[str, dict[str, str]]
+"""Target uuid of a dataset, and some of its files: source key to target key."""
 
 
-def copy_tasks(plan: CopyPlan, blocksize: int) -> list[CopyTask]:
-    """Independent tasks that copy files, before any header is copied."""
-    source = open_blobs(plan.source)
-    return [
-        CopyTask(target_uuid, dict(block))
-        for source_uuid, target_uuid in plan.uuids.items()
-        for block in batched(
-            list(plan_copy_dataset(source, source_uuid, target_uuid).keys.items()), blocksize
-        )
-    ]
-
-
-def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
-    """Copy the files of one task."""
+def _run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
+    """Copy the files of one task, before any header is copied."""
+    target_uuid, keys = task
     try:
-        run_copy(open_blobs(plan.source), open_blobs(plan.target), task.keys)
+        run_copy(open_blobs(plan.source), open_blobs(plan.target), keys)
     except Exception as exc:
-        raise copy_error(plan, [], task.target_uuid, exc) from exc
+        raise copy_error(plan, [], target_uuid, exc) from exc
 
 
 def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -> None:
@@ -472,12 +456,20 @@ class CopyCube(Generic[StoreT]):
     def job(self, blocksize: int | None = None) -> Job[CopyPlan, CopyTask, None, None]:
         """Copy files in blocks, then schemas and headers; without block size all of it in the last step."""
         plan = self.plan()
+        source = open_blobs(plan.source)
+        tasks = [
+            (target_uuid, dict(block))
+            for source_uuid, target_uuid in (plan.uuids.items() if blocksize is not None else ())
+            for block in batched(
+                list(plan_copy_dataset(source, source_uuid, target_uuid).keys.items()), blocksize or 1
+            )
+        ]
         return Job(
             name="copy_cube",
             description=f"copy cube {plan.cube.uuid_prefix}",
             context=plan,
-            tasks=[] if blocksize is None else copy_tasks(plan, blocksize),
-            run=run_copy_task,
+            tasks=tasks,
+            run=_run_copy_task,
             finish=partial(_finish_cube_copy, plan, blocksize is not None),
             merge=discard_results,
             steps=("prepare", "files", "headers"),

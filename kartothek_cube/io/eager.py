@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import AsOf, DatasetState
+from kartothek_cube.core.history import AsOf, DatasetState, list_states
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
@@ -337,7 +337,7 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
     KeyError
         There is no such dataset.
     """
-    return history.list_history(dataset_uuid, store)
+    return list_states(dataset_uuid, open_blobs(store))
 
 
 def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:

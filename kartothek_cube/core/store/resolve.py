@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from simplekv import KeyValueStore
@@ -272,35 +272,26 @@ def _parse_flag(options: dict[str, str], name: str) -> bool:
 def _open_with_storefact(url: str) -> KeyValueStore:
     _parse_options(url)
     try:
-        store = get_store_from_url(url)
+        return get_store_from_url(url)
     except (ValueError, TypeError, KeyError) as error:
         # storefact's message lacks the known schemes
         raise ValueError(f"{error}; {_list_known_schemes()}") from error
-    return store
-
-
-class _Directory(NamedTuple):
-    """What the URL of a directory says; ``root`` is None if decorators wrap the store."""
-
-    kind: type[KeyValueStore]
-    attributes: dict[str, object]
-    root: str | None
-    create_if_missing: bool
-    durable: bool
 
 
 def _open_directory(url: str) -> KeyValueStore:
     """Open a store in a directory, which the first write creates unless the URL forbids that."""
-    directory = _parse_directory_url(url)
-    root = directory.root
-    if root is not None and not directory.create_if_missing and not os.path.isdir(root):
+    create_if_missing, durable = _parse_directory_options(url)
+    template = _parse_directory_url(url)
+    # None if decorators wrap the store
+    root = getattr(template, "root", None)
+    if isinstance(root, str) and not create_if_missing and not os.path.isdir(root):
         raise ValueError(
             f"the directory {root} does not exist, and create_if_missing=false; {_list_known_schemes()}"
         )
     # a store of its own for each caller: users may set attributes
-    store = object.__new__(directory.kind)
-    store.__dict__.update(directory.attributes)
-    if not directory.durable:
+    store = object.__new__(type(template))
+    store.__dict__.update(vars(template))
+    if not durable:
         # an attribute of the store is pickled with it
         store.durable = False
     return store
@@ -308,17 +299,14 @@ def _open_directory(url: str) -> KeyValueStore:
 
 # Cached: parsing the URL takes longer than reading a header.
 @lru_cache(maxsize=64)
-def _parse_directory_url(url: str) -> _Directory:
-    create_if_missing, durable = _parse_directory_options(url)
+def _parse_directory_url(url: str) -> KeyValueStore:
     base, hash_sign, fragment = url.partition("#")
     # storefact would create the directory of a store that is only read
     store = _open_with_storefact(f"{base.partition('?')[0]}?create_if_missing=false{hash_sign}{fragment}")
-    root = getattr(store, "root", None)
     # an empty root would be the working directory of each process
-    if root == "":
+    if getattr(store, "root", None) == "":
         raise ValueError(f"it names no directory; {_list_known_schemes()}")
-    root = root if isinstance(root, str) else None
-    return _Directory(type(store), vars(store), root, create_if_missing, durable)
+    return store
 
 
 @lru_cache(maxsize=64)

@@ -74,11 +74,6 @@ from kartothek_cube.serialization.parquet_reader import read_footer
 _FEW_FILES = 100
 
 
-def list_history(uuid: str, store: StoreInput) -> list[DatasetState]:
-    """The readable states of a dataset, oldest first."""
-    return list_states(uuid, open_blobs(store))
-
-
 def keep_history(uuid: str, store: StoreInput, number: int | None) -> DatasetMetadata:
     """Set how many states of a dataset are kept beside the current one: 0 for none, None for all."""
     metadata = {KEEP_HISTORY: number}

@@ -152,12 +152,17 @@ def check_files(
     # changes the header, so that the swap fails.
     if tombstones:
         _refuse(uuid, [key for key in files if tombstone_name(key) in tombstones])
+    _refuse(uuid, missing_files(blobs, uuid, files, others=others))
+
+
+def missing_files(blobs: BlobStore, uuid: str, keys: Sequence[str], *, others: int = 0) -> list[str]:
+    """Files of a dataset that do not exist; `others` is the number of its other files."""
     # local files cost less one by one; elsewhere it is the number of requests that counts
-    if not blobs.is_local and len(files) > 1 + (others + len(files)) // _PAGE:
+    if not blobs.is_local and len(keys) > 1 + (others + len(keys)) // _PAGE:
         stored = {blob.key for blob in blobs.list(f"{uuid}/")}
-        files = [key for key in files if key not in stored]
+        keys = [key for key in keys if key not in stored]
     # a listing may be outdated
-    _refuse(uuid, [key for key in files if not blobs.exists(key)])
+    return [key for key in keys if not blobs.exists(key)]
 
 
 def confirm_first_commit(

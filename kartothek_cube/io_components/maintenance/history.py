@@ -21,6 +21,7 @@ from kartothek_cube.core.commit.header_store import (
 )
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
 from kartothek_cube.core.commit.optimistic import commit, commit_state
+from kartothek_cube.core.commit.tombstones import missing_files
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
@@ -69,9 +70,6 @@ from kartothek_cube.io_components.maintenance.garbage import finish_operations
 from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.write.write_commit import commit_cube
 from kartothek_cube.serialization.parquet_reader import read_footer
-
-#: up to this number of files each is looked up; more are listed
-_FEW_FILES = 100
 
 
 def keep_history(uuid: str, store: StoreInput, number: int | None) -> DatasetMetadata:
@@ -126,22 +124,13 @@ def _read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
 
 
 def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
-    missing = missing_files(blobs, state)
+    missing = missing_files(blobs, state.uuid, file_keys(state))
     if missing:
         raise CorruptDatasetError(
             missing[0],
             f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
             "but these are gone; a cleanup that knows nothing of histories may have deleted them",
         )
-
-
-def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
-    """Files to which a state refers and that do not exist."""
-    keys = file_keys(state)
-    if len(keys) <= _FEW_FILES:
-        return [key for key in keys if not blobs.exists(key)]
-    stored = {blob.key for blob in blobs.list(f"{state.uuid}/")}
-    return [key for key in keys if key not in stored and not blobs.exists(key)]
 
 
 #: remedy for a rollback that another writer has overtaken

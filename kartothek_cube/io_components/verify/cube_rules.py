@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Generic, TypeAlias
+from typing import Generic
 
 import attrs
 import pyarrow as pa
@@ -43,15 +43,10 @@ from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.verify.data_file_rules import (
     VerifyContext,
     VerifyResult,
-    VerifyTask,
     merge_verify_results,
-    run_verify,
 )
-from kartothek_cube.io_components.verify.dataset_rules import VerifyPlan, finish_verify, plan_verify
-from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
-
-CubeTask: TypeAlias = tuple[str, VerifyTask]
-"""Id of a dataset, and some of its files."""
+from kartothek_cube.io_components.verify.dataset_rules import DatasetTask, VerifyPlan, plan_verify, verify_job
+from kartothek_cube.io_components.verify.report import Problem, Report
 
 
 @attrs.frozen
@@ -111,7 +106,7 @@ class VerifyCube(Generic[StoreT]):
 
     def job(
         self, blocksize: int | None = None
-    ) -> Job[dict[str, VerifyContext], CubeTask, dict[str, VerifyResult], Report]:
+    ) -> Job[dict[str, VerifyContext], DatasetTask, dict[str, VerifyResult], Report]:
         """Check the headers, then files of the datasets, then their indices."""
         cube, store = self.cube, store_factory(self.store)
         ensure_cube(cube)
@@ -132,41 +127,22 @@ class VerifyCube(Generic[StoreT]):
                     not_null=keys,
                 )
         problems = list(_cube_problems(cube, plans, existing))
-        tasks = [(name, task) for name, plan in plans.items() for task in plan.tasks]
-        return Job(
-            name="verify_cube",
-            description=f"verify cube {cube.uuid_prefix}",
-            context={name: plan.context for name, plan in plans.items() if plan.context is not None},
-            tasks=tasks,
-            run=_run,
-            finish=partial(_finish, cube, store, plans, problems),
-            steps=("prepare", "files", "report"),
-            is_parallel=True,
-            files=sum(len(task.keys) for _, task in tasks),
-        )
+        find_more = partial(_find_more, cube, store, plans, problems)
+        return verify_job("cube", cube.uuid_prefix, store, plans, find_more)
 
 
-def _run(contexts: Mapping[str, VerifyContext], task: CubeTask) -> dict[str, VerifyResult]:
-    name, files = task
-    return {name: run_verify(contexts[name], files)}
-
-
-def _finish(
+def _find_more(
     cube: Cube,
     store: StoreFactory,
     plans: Mapping[str, VerifyPlan],
     problems: Sequence[Problem],
-    findings: Iterable[Mapping[str, VerifyResult]],
-) -> Report:
-    """Compare the indices with the data, and report."""
-    by_name: dict[str, list[VerifyResult]] = {name: [] for name in plans}
-    for part in findings:
-        for name, result in part.items():
-            by_name[name].append(result)
-    reports = [finish_verify(plans[name], store, results) for name, results in by_name.items()]
+    results: Mapping[str, Sequence[VerifyResult]],
+) -> Iterator[Problem]:
+    """Problems of the cube as a whole."""
+    yield from problems
     seed = cube.seed_dataset
-    repeated = _repeated_cells(cube, store, plans[seed], by_name[seed]) if seed in plans else ()
-    return merge_reports(reports, [*problems, *repeated])
+    if seed in plans:
+        yield from _repeated_cells(cube, store, plans[seed], results[seed])
 
 
 def _repeated_cells(

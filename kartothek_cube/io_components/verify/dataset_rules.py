@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import TypeAlias
 
 import attrs
 import numpy as np
@@ -53,7 +53,7 @@ from kartothek_cube.core.schema.file import (
 )
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.delta_log import published_keys
 from kartothek_cube.io_components.maintenance.publish import find_publication
@@ -65,7 +65,7 @@ from kartothek_cube.io_components.verify.data_file_rules import (
     merge_verify_results,
     run_verify,
 )
-from kartothek_cube.io_components.verify.report import Problem, Report
+from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
 from kartothek_cube.io_components.write.build_index import (
     finish_index_build,
     plan_index_build,
@@ -361,7 +361,7 @@ _EXAMPLES = 3
 Describe = Callable[[Ints], list[str]]
 
 
-def finish_verify(plan: VerifyPlan, store: StoreInput, findings: Iterable[VerifyResult]) -> Report:
+def _report(plan: VerifyPlan, store: StoreInput, findings: Iterable[VerifyResult]) -> Report:
     """Compare the indices with the data, and report."""
     result = merge_verify_results(findings)
     problems = [*plan.problems, *result.problems]
@@ -456,22 +456,61 @@ def _number_entries(a: IndexColumns, b: IndexColumns) -> tuple[Ints, Ints, Descr
     return codes[: len(sides[0])], codes[len(sides[0]) :], describe
 
 
+DatasetTask: TypeAlias = tuple[str, VerifyTask]
+"""Name of a dataset, and some of its files."""
+
+
+def verify_job(
+    kind: str,
+    name: str,
+    store: StoreInput,
+    plans: Mapping[str, VerifyPlan],
+    find_more: Callable[[Mapping[str, Sequence[VerifyResult]]], Iterable[Problem]],
+) -> Job[dict[str, VerifyContext], DatasetTask, dict[str, VerifyResult], Report]:
+    """Check files of datasets, then their indices, then what `find_more` finds; `plans` by name."""
+    tasks = [(dataset, task) for dataset, plan in plans.items() for task in plan.tasks]
+    return Job(
+        name=f"verify_{kind}",
+        description=f"verify {kind} {name}",
+        context={dataset: plan.context for dataset, plan in plans.items() if plan.context is not None},
+        tasks=tasks,
+        run=_run,
+        finish=partial(_finish, store_factory(store), plans, find_more),
+        steps=("prepare", "files", "report"),
+        is_parallel=True,
+        files=sum(len(task.keys) for _, task in tasks),
+    )
+
+
+def _run(contexts: Mapping[str, VerifyContext], task: DatasetTask) -> dict[str, VerifyResult]:
+    name, files = task
+    return {name: run_verify(contexts[name], files)}
+
+
+def _finish(
+    store: StoreFactory,
+    plans: Mapping[str, VerifyPlan],
+    find_more: Callable[[Mapping[str, Sequence[VerifyResult]]], Iterable[Problem]],
+    findings: Iterable[Mapping[str, VerifyResult]],
+) -> Report:
+    by_name: dict[str, list[VerifyResult]] = {name: [] for name in plans}
+    for part in findings:
+        for name, result in part.items():
+            by_name[name].append(result)
+    reports = [_report(plans[name], store, results) for name, results in by_name.items()]
+    return merge_reports(reports, find_more(by_name))
+
+
 def verify_dataset_job(
     dataset: DatasetFactory, *, deep: bool = True
-) -> Job[VerifyContext, VerifyTask, VerifyResult, Report]:
+) -> Job[dict[str, VerifyContext], DatasetTask, dict[str, VerifyResult], Report]:
     """Check the files of a dataset, then its indices."""
-    plan = plan_verify(dataset.dataset_uuid, dataset.store_factory, deep=deep)
-    return Job(
-        name="verify_dataset",
-        description=f"verify dataset {dataset.dataset_uuid}",
-        # None if the header is unreadable: then there are no tasks either
-        context=cast(VerifyContext, plan.context),
-        tasks=plan.tasks,
-        run=run_verify,
-        finish=partial(finish_verify, plan, dataset.store_factory),
-        steps=("prepare", "files", "report"),
-        files=sum(len(task.keys) for task in plan.tasks),
-    )
+    uuid, store = dataset.dataset_uuid, dataset.store_factory
+    return verify_job("dataset", uuid, store, {uuid: plan_verify(uuid, store, deep=deep)}, _find_nothing)
+
+
+def _find_nothing(results: Mapping[str, Sequence[VerifyResult]]) -> Iterable[Problem]:
+    return ()
 
 
 # -- repair -------------------------------------------------------------------------------------------------

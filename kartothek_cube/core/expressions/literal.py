@@ -6,11 +6,13 @@ import datetime
 import decimal
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, TypeAlias
+from operator import is_
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -58,36 +60,20 @@ def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scala
     raise _mismatch(dtype, value, column, op, " Columns of this type cannot be used in predicates.")
 
 
-def bind_values(dtype: pa.DataType, values: Iterable[Any], column: str, op: str) -> tuple[pa.Array, bool]:
-    """Non-null values of an ``in`` list as an array, and whether the list holds a null."""
-    # Values out of the range of the type equal no row and are left out.
-    wide = widen(dtype)
-    items = list(values)
+def bind_values(dtype: pa.DataType, values: Iterable[Any], column: str, op: str) -> pa.Array:
+    """Values of an ``in`` list in the widened type; those out of its range equal no row and are left out."""
+    wide, items = widen(dtype), list(values)
     array = convert_plain(items, wide)
     if array is not None:
-        return array.drop_null(), array.null_count > 0
-    scalars = [bind_value(dtype, item, column, op) for item in items]
-    has_null = any(scalar is None for scalar in scalars)
-    if pat.is_null(wide):
-        return pa.array([], wide), has_null
-    return _array_of([s for s in scalars if s is not None], wide), has_null
-
-
-def _array_of(scalars: Sequence[pa.Scalar], wide: pa.DataType) -> pa.Array:
-    fitting = [s for s in scalars if s.type.equals(wide) or _fits(s, wide)]
-    if not pat.is_timestamp(wide):
-        return pa.array([s.as_py() for s in fitting], type=wide)
-    return pa.array([s.value for s in fitting], type=pa.int64()).cast(wide)
-
-
-def _fits(scalar: pa.Scalar, wide: pa.DataType) -> bool:
-    if not pat.is_decimal(wide):
-        return False  # out of the range of the type
-    try:
-        scalar.cast(wide)
-    except pa.ArrowInvalid:
-        return False
-    return True
+        return array
+    bound = []
+    for scalar in (bind_value(dtype, item, column, op) for item in items):
+        if scalar is None or scalar.type.equals(wide):
+            bound.append(scalar)
+        elif pat.is_decimal(wide):
+            with suppress(pa.ArrowInvalid):
+                bound.append(scalar.cast(wide))
+    return pa.array(bound, wide)
 
 
 def _null_fits(wide: pa.DataType, value: object, op: str) -> bool:
@@ -290,11 +276,10 @@ def _bind_list(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLit
         raise TypeError(f"Column {column!r}: {op!r} needs a list of values, got {type(value).__name__}.")
     wide = widen(dtype)
     # fast path for arrays of the stored type; NaN is no null of Arrow's
-    if isinstance(value, pa.Array) and value.type.equals(wide) and not pat.is_floating(wide):
-        values, has_null = value.drop_null(), value.null_count > 0
-    else:
-        items = value.to_pylist() if isinstance(value, (pa.Array, pa.ChunkedArray)) else list(value)
-        values, has_null = bind_values(dtype, items, column, op)
+    if not (isinstance(value, pa.Array) and value.type.equals(wide) and not pat.is_floating(wide)):
+        items = value.to_pylist() if isinstance(value, (pa.Array, pa.ChunkedArray)) else value
+        value = bind_values(dtype, items, column, op)
+    values, has_null = value.drop_null(), value.null_count > 0
     if len(values) == 0 and not has_null:
         return _NEVER if op == "in" else _VALID
     values = _narrow(values, dtype)
@@ -412,9 +397,12 @@ _ISO_TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?: ?(?:Z|[+-]\d{2}:?\d{2}))?"
 )
 
-#: A value in the type of the column, as the bounds of the gap that it lies in: the greatest value of that
-#: type that is not greater, and the least that is not less; equal if the type has it, None beyond its range.
-_Gap = tuple[Any, Any]
+
+class _Between(NamedTuple):
+    """A value that the type of a column does not have, by its neighbours; None beyond its range."""
+
+    low: Any
+    high: Any
 
 
 # Conditions of cubes use this; predicates of datasets demand the type of the column, as kartothek's do.
@@ -430,43 +418,28 @@ def exact_literal(dtype: pa.DataType, literal: LiteralType) -> LiteralType:
     """
     column, op, value = literal
     dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
-    convert = next((convert for matches, convert in _CONVERTERS if matches(dtype)), None)
-    if convert is None or value is None or value is pd.NA:
+    conversion = next((each for each in _CONVERSIONS if each.matches(dtype)), None)
+    if conversion is None or value is None or value is pd.NA:
         return literal
     if op in ("in", "not in"):
-        return column, op, _exact_values(dtype, value, convert)
-    gap = convert(dtype, value)
-    return literal if gap is None else _compare(column, op, gap)
-
-
-def _compare(column: str, op: str, gap: _Gap) -> LiteralType:
-    low, high = gap
-    if low == high and low is not None:
-        return column, op, low
-    if op == "==":
-        return column, "in", ()
-    if op == "!=":
-        return column, "not in", ()  # any value, but no null
+        if conversion.native.issuperset(map(type, value)):
+            return literal
+        values = [conversion.convert(dtype, item) for item in value]
+        if all(map(is_, values, value)):
+            return literal  # the same object: bound values are cached by identity
+        return column, op, tuple(item for item in values if not isinstance(item, _Between))
+    exact = conversion.convert(dtype, value)
+    if not isinstance(exact, _Between):
+        return column, op, exact
+    if op in ("==", "!="):
+        return column, "in" if op == "==" else "not in", ()  # no value, or any but null
     is_upper = op in ("<", "<=")
-    limit = low if is_upper else high
-    if limit is None:  # the column has no value on that side
-        return column, "in", ()
-    return column, "<=" if is_upper else ">=", limit
+    limit = exact.low if is_upper else exact.high
+    return (column, "in", ()) if limit is None else (column, "<=" if is_upper else ">=", limit)
 
 
-def _exact_values(dtype: pa.DataType, values: Any, convert: _Converter) -> Any:
-    """Values of an ``in`` list in the type of the column; those that it cannot hold equal no row."""
-    if set(map(type, values)) <= _NATIVE.get(convert, set()):
-        return values
-    gaps = [convert(dtype, value) for value in values]
-    if all(gap is None for gap in gaps):
-        return values  # the same object: bound values are cached by identity
-    pairs = zip(values, gaps, strict=True)
-    kept = ((value, gap) for value, gap in pairs if gap is None or (gap[0] == gap[1] and gap[0] is not None))
-    return tuple(value if gap is None else gap[0] for value, gap in kept)
-
-
-_Converter = Callable[[pa.DataType, Any], _Gap | None]
+# Each function returns the value in the type of the column, its neighbours, or the value as it is: if it has
+# the type already, or cannot be compared.
 
 
 def _as_number(value: Any) -> int | float | decimal.Decimal | None:
@@ -480,75 +453,71 @@ def _as_number(value: Any) -> int | float | decimal.Decimal | None:
     return value if isinstance(value, decimal.Decimal) and not value.is_nan() else None
 
 
-def _integer_gap(dtype: pa.DataType, value: Any) -> _Gap | None:
+def _to_integer(dtype: pa.DataType, value: Any) -> Any:
     number = _as_number(value)
     if number is None or isinstance(number, int):
-        return None  # integers of any size are bound exactly
+        return value  # integers of any size are bound exactly
     if math.isinf(number):
         limits = np.iinfo(dtype.to_pandas_dtype())
-        return (int(limits.max), None) if number > 0 else (None, int(limits.min))
-    return math.floor(number), math.ceil(number)
+        return _Between(int(limits.max), None) if number > 0 else _Between(None, int(limits.min))
+    low, high = math.floor(number), math.ceil(number)
+    return low if low == high else _Between(low, high)
 
 
-def _float_gap(dtype: pa.DataType, value: Any) -> _Gap | None:
+def _to_float(dtype: pa.DataType, value: Any) -> Any:
     number = _as_number(value)
     if number is None or isinstance(number, float):
-        return None
+        return value
     if isinstance(number, decimal.Decimal) and number.is_infinite():
-        return float(number), float(number)
+        return float(number)
     try:
         nearest = float(number)
     except OverflowError:
         nearest = math.inf if number > 0 else -math.inf
     if math.isinf(nearest):
         largest = float(np.finfo(np.float64).max)
-        return (largest, math.inf) if nearest > 0 else (-math.inf, -largest)
+        return _Between(largest, math.inf) if nearest > 0 else _Between(-math.inf, -largest)
     if Fraction(nearest) == number:
-        return nearest, nearest
+        return nearest
     if isinstance(number, decimal.Decimal):
-        return None  # 0.1 as a float is another number: whether that is meant is not known
+        return value  # 0.1 as a float is another number: whether that is meant is not known
     if nearest > number:
-        return math.nextafter(nearest, -math.inf), nearest
-    return nearest, math.nextafter(nearest, math.inf)
+        return _Between(math.nextafter(nearest, -math.inf), nearest)
+    return _Between(nearest, math.nextafter(nearest, math.inf))
 
 
-def _decimal_gap(dtype: pa.DataType, value: Any) -> _Gap | None:
+def _to_decimal(dtype: pa.DataType, value: Any) -> Any:
     number = _as_number(value)
     if not isinstance(number, float) or math.isinf(number):
-        return None
-    if (Fraction(number) * Fraction(10) ** int(dtype.scale)).denominator != 1:
-        return None  # as for floats and decimals
-    return decimal.Decimal(number), decimal.Decimal(number)
+        return value
+    # as for floats and decimals, 0.1 is another number
+    is_exact = (Fraction(number) * Fraction(10) ** int(dtype.scale)).denominator == 1
+    return decimal.Decimal(number) if is_exact else value
 
 
-def _date_gap(dtype: pa.DataType, value: Any) -> _Gap | None:
+def _to_date(dtype: pa.DataType, value: Any) -> Any:
     """A time lies between two days, also as text; a date is midnight."""
-    if isinstance(value, str):
-        stamp = _parse_time(value)
-    elif isinstance(value, datetime.datetime | np.datetime64) and not pd.isna(value):
-        stamp = pd.Timestamp(value)
-    else:
-        return None
-    if stamp is None or stamp.tzinfo is not None:
-        return None
-    midnight = stamp.normalize()
-    if midnight == stamp:
-        return midnight.date(), midnight.date()
-    day = midnight.date()
-    return day, (None if day == datetime.date.max else day + datetime.timedelta(days=1))
+    stamp = _parse_time(value) if isinstance(value, str) else value
+    if not isinstance(stamp, datetime.datetime | np.datetime64) or pd.isna(stamp):
+        return value
+    stamp = pd.Timestamp(stamp)
+    if stamp.tzinfo is not None:
+        return value
+    day = stamp.date()
+    if stamp == stamp.normalize():
+        return day
+    return _Between(day, None if day == datetime.date.max else day + datetime.timedelta(days=1))
 
 
-def _timestamp_gap(dtype: pa.DataType, value: Any) -> _Gap | None:
+def _to_timestamp(dtype: pa.DataType, value: Any) -> Any:
     """A date is midnight if the column has no zone; text is a time in ISO 8601."""
     if isinstance(value, str):
         stamp = _parse_time(value)
     elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         stamp = pd.Timestamp(value)
     else:
-        return None
-    if stamp is None or (stamp.tzinfo is None) != (dtype.tz is None):
-        return None
-    return stamp, stamp
+        return value
+    return value if stamp is None or (stamp.tzinfo is None) != (dtype.tz is None) else stamp
 
 
 def _parse_time(text: str) -> pd.Timestamp | None:
@@ -560,18 +529,17 @@ def _parse_time(text: str) -> pd.Timestamp | None:
         return None  # such as 2024-02-30
 
 
-_CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], _Converter], ...] = (
-    (pat.is_integer, _integer_gap),
-    (pat.is_floating, _float_gap),
-    (pat.is_decimal, _decimal_gap),
-    (pat.is_date, _date_gap),
-    (pat.is_timestamp, _timestamp_gap),
-)
+class _Conversion(NamedTuple):
+    matches: Callable[[pa.DataType], bool]
+    convert: Callable[[pa.DataType, Any], Any]
+    #: fast path: types of values that need no conversion
+    native: frozenset[type] = frozenset()
 
-#: fast path: types of values that need no conversion
-_NATIVE: dict[_Converter, set[type]] = {
-    _integer_gap: {int},
-    _float_gap: {float},
-    _date_gap: {datetime.date},
-    _timestamp_gap: {datetime.datetime, pd.Timestamp},
-}
+
+_CONVERSIONS = (
+    _Conversion(pat.is_integer, _to_integer, frozenset({int})),
+    _Conversion(pat.is_floating, _to_float, frozenset({float})),
+    _Conversion(pat.is_decimal, _to_decimal),
+    _Conversion(pat.is_date, _to_date, frozenset({datetime.date})),
+    _Conversion(pat.is_timestamp, _to_timestamp, frozenset({datetime.datetime, pd.Timestamp})),
+)

@@ -135,7 +135,8 @@ def test_bind_value_beyond_the_type(dtype, value, expected):
     ],
 )
 def test_bind_values(dtype, values, expected, has_null):
-    array, null = literal.bind_values(dtype, values, "x", "in")
+    bound = literal.bind_values(dtype, values, "x", "in")
+    array, null = bound.drop_null(), bound.null_count > 0
     assert array.type == types.widen(dtype)
     assert array.to_pylist() == expected
     assert null is has_null

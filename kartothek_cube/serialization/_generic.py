@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Mask
-from kartothek_cube.core.expressions.literal import LiteralType
+from kartothek_cube.core.expressions.literal import LiteralType, exact_literal
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     LiteralValue,
@@ -22,8 +20,10 @@ from kartothek_cube.core.expressions.predicate import (
     check_columns,
     check_predicates,
     columns_in_predicates,
+    evaluate,
     filter_predicates_by_column,
     literal_mask,
+    to_tree,
 )
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.typing import StoreInput
@@ -236,17 +236,19 @@ def filter_df_from_predicates(
     >>> filter_df_from_predicates(df, [[("STORE_ID", ">", 1)]]).index.tolist()
     [1]
     """
-    check_predicates(predicates)
-    if predicates is None:
+    node = to_tree(predicates)
+    if node is None:
         return df
     check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")
-    selected = np.zeros(len(df), dtype=bool)
-    for conjunction in predicates:
-        rows = np.ones(len(df), dtype=bool)
-        for column, op, value in conjunction:
-            rows = filter_array_like(df[column], op, value, rows, rows, strict_date_types, column)
-        selected |= rows
-    return df[selected]
+
+    def mask_of_literal(literal: LiteralType) -> pa.BooleanArray:
+        column, op, value = literal
+        rows = filter_array_like(
+            df[column], op, value, strict_date_types=strict_date_types, column_name=column
+        )
+        return pa.array(rows)
+
+    return df[to_numpy(evaluate(node, mask_of_literal, len(df)))]
 
 
 def filter_array_like(
@@ -288,13 +290,14 @@ def filter_array_like(
 
     Examples
     --------
+    >>> import numpy as np
     >>> filter_array_like(np.array([1, 2, 3]), ">=", 2, mask=np.array([True, True, False]))
     array([False,  True, False])
     """
     column = "<unknown>" if column_name is None else column_name
     array = _to_arrow(array_like, column)
     if not strict_date_types:
-        array, value = _unify_dates(array, op, value)
+        op, value = _unify_dates(array.type, op, value)
     result = to_numpy(literal_mask(array, op, value, column))
     if mask is not None:
         result = result & mask
@@ -311,22 +314,13 @@ def _to_arrow(array_like: Any, column: str) -> pa.Array:
         raise TypeError(f"Column {column!r} holds values of several types: {error}") from error
 
 
-def _unify_dates(array: pa.Array, op: str, value: Any) -> tuple[pa.Array, Any]:
-    """Convert dates to timestamps at midnight where both are compared."""
-    is_list = op in ("in", "not in") and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+def _unify_dates(dtype: pa.DataType, op: str, value: Any) -> tuple[str, Any]:
+    """Operator and value in the type of the column, if one is a date and the other a timestamp."""
+    is_list = op in ("in", "not in")
+    if is_list and (isinstance(value, (str, bytes)) or not isinstance(value, Iterable)):
+        return op, value
     items = list(value) if is_list else [value]
-    if pat.is_date(array.type) and any(_is_stamp(item) for item in items):
-        array = array.cast(pa.timestamp("s"))  # holds every date, also those beyond nanoseconds
-    if pat.is_timestamp(array.type) and array.type.tz is None:
-        items = [_midnight(item) for item in items]
-    return array, items if is_list else items[0]
-
-
-def _is_stamp(value: Any) -> bool:
-    return isinstance(value, (datetime.datetime, np.datetime64)) and not pd.isna(value)
-
-
-def _midnight(value: Any) -> Any:
-    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return datetime.datetime.combine(value, datetime.time())
-    return value
+    if not pat.is_temporal(dtype) or any(isinstance(item, (str, bytes)) for item in items):
+        return op, value
+    _, op, value = exact_literal(dtype, ("", op, items if is_list else value))
+    return op, value

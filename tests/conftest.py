@@ -31,9 +31,6 @@ SPARK = "spark"
 FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", SPARK)
 
 
-#: files with one test of ten seconds to two minutes, longest first
-LONG = ("test_cluster.py", "test_connect.py", "spark.rst", "dask.rst")
-
 #: what a test may take if it is not marked as slow; processor time, as other processes cost time, too
 LIMIT_CPU_S = 5.0
 #: argument ``-m`` of ``make test``
@@ -95,9 +92,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     selected = [item for item in items if is_selected(item)]
     config.hook.pytest_deselected(items=list(set(items) - set(selected)))
-    # long tests come first, lest others wait for them in the end
-    order = {name: position for position, name in enumerate(LONG)}
-    items[:] = sorted(selected, key=lambda item: order.get(item.path.name, len(LONG)))
+    items[:] = selected
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one worker, and all tests of Spark to the same one.
+
+    A file's fixtures are made once. A session of Spark takes ten seconds to start, and is slow at first.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return SPARK if SPARK in nodeid.lower() else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
 
 
 def _cpu_s() -> float:

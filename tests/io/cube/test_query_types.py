@@ -31,6 +31,9 @@ from tests.support.cubes import CUBE, build, frame, memory, refuses
 DATE = datetime.date
 LARGE = 2**60 + 1
 BACKENDS = [None, "numpy_nullable", "pyarrow"]
+#: for tests of each type
+ALL_PAIRS = pytest.mark.slow("all pairs of a type and a backend")
+BACKEND_OF_EACH = [None, *(pytest.param(backend, marks=ALL_PAIRS) for backend in BACKENDS[1:])]
 FAR = DATE(9999, 12, 31)
 
 
@@ -261,7 +264,7 @@ def sparse(request):
     return cube, store, value
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKEND_OF_EACH)
 @pytest.mark.parametrize("sparse", EXAMPLES, indirect=True)
 def test_groups_and_empty_frames_go_back_in(sparse, backend):
     cube, store, _ = sparse
@@ -279,7 +282,7 @@ def test_groups_and_empty_frames_go_back_in(sparse, backend):
     assert query_cube_table(cube, store).cast(widest(before)).equals(before.cast(widest(before)))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKEND_OF_EACH)
 @pytest.mark.parametrize("sparse", sorted(set(EXAMPLES) - NESTED), indirect=True)
 def test_values_of_a_result_are_values_of_conditions(sparse, backend):
     cube, store, value = sparse

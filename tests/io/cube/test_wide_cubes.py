@@ -104,6 +104,7 @@ def count_calls(function: Callable[[], object]) -> int:
     return calls
 
 
+@pytest.mark.slow("counts the work of wide cubes, of two sizes")
 @pytest.mark.parametrize("make_store", [built, evolved])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_twice_the_columns_are_at_most_twice_the_work(name, make_store):

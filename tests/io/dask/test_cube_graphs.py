@@ -322,6 +322,7 @@ def many():
     return factory
 
 
+@pytest.mark.slow("10,000 partitions")
 @pytest.mark.parametrize("lazy", SIZES.values(), ids=SIZES)
 def test_graphs_of_10000_partitions_are_small(many, lazy):
     assert len(pickle.dumps(lazy(many, 10_000))) < 5_000_000

@@ -22,6 +22,8 @@ from kartothek_cube.io.eager_cube import (
 )
 from kartothek_cube.io.spark import create_frame
 
+pytestmark = pytest.mark.slow("tables of Spark's catalog")
+
 CUBE = Cube(["x"], ["p"], "cube")
 NEW = {"dimension_columns": "x", "partition_columns": "p"}
 

@@ -139,8 +139,10 @@ class LocalBlobStore(BlobStore):
         return os.fdopen(self._open(key)[0], "rb")
 
     def local_path(self, key: str) -> str:
-        self._stat(key)
-        return self._path(key)
+        path = self._path(key)
+        if os.path.islink(path):
+            self._check_link(path)
+        return path
 
     def remote_url(self, key: str) -> tuple[str, dict[str, str | int]] | None:
         return (f"file://{quote(self.local_path(key))}", {}) if self._is_on_network else None

@@ -41,7 +41,9 @@ def group_rows(
     context: ScanContext, groups: Sequence[Group] | None, blocks: list[BlockRows]
 ) -> GroupedTable | None:
     """Sorted rows of the groups that have rows, with the columns of the result; ``blocks`` is emptied."""
-    is_sorted = are_sorted([end_rows(context, block) for block in blocks])
+    starts = blocks[0].starts if len(blocks) == 1 else None
+    is_one_partition = starts is not None and not len(starts)
+    is_sorted = is_one_partition or are_sorted([end_rows(context, block) for block in blocks])
     table = make_output(context, [block.table for block in blocks])
     order = None
     if context.sort_columns and not is_sorted:

@@ -100,6 +100,13 @@ def dataset(
     -------
     LazyDataset
 
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        There is no such table.
+
     Examples
     --------
     >>> import duckdb

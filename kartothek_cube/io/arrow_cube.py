@@ -28,7 +28,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit
-from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.facade import Example, facade
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_query import QueryCube, QueryTable
@@ -63,8 +63,40 @@ def query_cube_as_record_batches(
     """
     Query a cube as a stream for other engines, in bounded memory; see :func:`query_cube_table`.
 
-    Batches come partition by partition: rows are in order of the dimensions within a partition only. Without
-    ``columns``, the stream has all columns; with them, these and no others.
+    Batches come partition by partition: rows are in order of the dimensions within a partition only.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    conditions, datasets, as_of
+        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
+    columns
+        Columns of the stream, in this order; by default all.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+
+    Raises
+    ------
+    ValueError
+        There is no such cube, dataset, column or version.
+    TypeError
+        A condition does not fit the type of its column.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> query_cube_as_record_batches(cube, store, columns="CITY").read_all()["CITY"].to_pylist()
+    ['Bonn', 'Rom']
     """
     cube = find_cube(cube, store)
     source = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
@@ -158,9 +190,27 @@ def scan_cube(
     """
     Open a cube as a polars LazyFrame.
 
-    Columns, filters and limits are pushed down as for :func:`cube_dataset`, whose arguments it has. Filters
+    Columns, filters and limits are pushed down as for :func:`cube_dataset`, Filters
     are evaluated by polars, so that NaN and null mean the same as for any other LazyFrame; that is why this
     is not ``polars.scan_pyarrow_dataset``, which leaves them to Arrow.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    conditions, datasets, dataset_id, as_of
+        As in :func:`cube_dataset`.
+
+    Returns
+    -------
+    polars.LazyFrame
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`cube_dataset`.
 
     Examples
     --------
@@ -200,6 +250,16 @@ def _polars_frame(query: QueryTable[StoreInput]) -> polars.DataFrame:
     return polars.DataFrame(_table(query))
 
 
+_EXAMPLE = """>>> import tempfile
+>>> import pandas as pd
+>>> from kartothek_cube import Cube, build_cube
+>>> from kartothek_cube.io.arrow_cube import {0}
+>>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), "hfs://" + tempfile.mkdtemp()
+>>> cities = pd.DataFrame([["Bonn", "DE"], ["Rom", "IT"]], columns=["CITY", "COUNTRY_CODE"])
+>>> _ = build_cube(cities, cube, store)
+>>> {0}(cube, store, "COUNTRY_CODE == IT"){1}
+[{{'CITY': 'Rom', 'COUNTRY_CODE': 'IT'}}]"""
+
 query_cube_arrow = facade(
     __name__,
     "query_cube_arrow",
@@ -210,6 +270,7 @@ query_cube_arrow = facade(
     "tables as well, so that a pipeline need not use pandas.",
     _TYPES,
     summary="Query a cube into Arrow tables, one per group.",
+    example=Example(value="[table.to_pandas() for table in {}]"),
     returns="One table per group with rows, sorted by the values of ``partition_by``; without it one, "
     "or none if nothing matches.",
 )
@@ -221,6 +282,7 @@ query_cube_table = facade(
     "Types are those of the schema, with and without rows.",
     _TYPES,
     summary="Query a cube into one Arrow table.",
+    example=_EXAMPLE.format("query_cube_table", ".to_pylist()"),
     returns="Columns in the order that is asked for, also without rows.",
 )
 query_cube_polars = facade(
@@ -231,5 +293,6 @@ query_cube_polars = facade(
     "The table is that of :func:`~kartothek_cube.io.arrow_cube.query_cube_table`.",
     _TYPES,
     summary="Query a cube into one polars frame.",
+    example=_EXAMPLE.format("query_cube_polars", ".to_dicts()"),
     returns="Columns in the order that is asked for, also without rows.",
 )

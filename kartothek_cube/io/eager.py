@@ -336,6 +336,16 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
     ------
     KeyError
         There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import list_dataset_history, store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
+    >>> [(state.version, state.current) for state in list_dataset_history("geodata", store)]
+    [(1, True)]
     """
     return list_states(dataset_uuid, open_blobs(store))
 
@@ -370,6 +380,19 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
         Files of that state are missing. Nothing is changed.
     ConcurrentWriteError
         Another writer committed at the same time. Nothing is changed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import read_table, rollback_dataset, store_dataframes_as_dataset
+    >>> from kartothek_cube.io.eager import update_dataset_from_dataframes
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
+    >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
+    >>> _ = rollback_dataset("geodata", store, as_of=1)
+    >>> read_table("geodata", store)["CITY"].tolist()
+    ['Rom']
     """
     return history.return_dataset(dataset_uuid, store, as_of)
 
@@ -450,6 +473,18 @@ def repair_dataset(
     ------
     KeyError
         There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
+    >>> dataset = store_dataframes_as_dataset(store, "geodata", [cities], secondary_indices="CITY")
+    >>> store.delete(dataset.indices["CITY"].index_storage_key)
+    >>> repair_dataset("geodata", store).ok
+    True
     """
     from kartothek_cube.io_components.verify.dataset_rules import compare_reports, repair
 

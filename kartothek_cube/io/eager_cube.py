@@ -478,6 +478,11 @@ def list_cube_garbage(
         Each with ``key``, ``size`` in bytes and ``mtime`` in seconds since 1970 (None if unknown),
         sorted by key.
 
+    Raises
+    ------
+    ValueError
+        There is no such cube.
+
     Examples
     --------
     >>> import pandas as pd
@@ -578,6 +583,11 @@ def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
         a table. ``history["seed"]`` gives the states of one dataset. An operation on several datasets is one
         state. States are kept until a cleanup, see :func:`keep_cube_history`.
 
+    Raises
+    ------
+    ValueError
+        There is no such cube.
+
     Examples
     --------
     >>> import pandas as pd
@@ -640,6 +650,19 @@ def rollback_cube(
         Files of a state are missing. Nothing is changed.
     ConcurrentWriteError
         Another writer committed at the same time. Nothing is changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, append_to_cube, query_cube_df
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = append_to_cube(cities.assign(CITY="Ulm"), cube, store)
+    >>> _ = rollback_cube(cube, store, as_of=1)
+    >>> query_cube_df(cube, store)["CITY"].tolist()
+    ['Bonn', 'Rom']
     """
     cube = find_cube(cube, store)
     return history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
@@ -760,6 +783,18 @@ def repair_cube(
     ------
     ValueError
         As :func:`verify_cube`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> datasets = build_cube(cities, cube, store)
+    >>> ensure_store(store).delete(datasets["seed"].indices["CITY"].index_storage_key)
+    >>> repair_cube(cube, store).ok
+    True
     """
     cube = find_cube(cube, store)
     from kartothek_cube.io_components.verify.dataset_rules import compare_reports, repair

@@ -28,7 +28,7 @@ import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.facade import Operation, facade, plan_job
+from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute, iter_results
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
@@ -77,6 +77,10 @@ _INPUT = (
 )
 
 
+_UPDATE = UpdateCube[Iterable[CubeElement], StoreInput]
+_EXAMPLE = Example(("datasets, data = list(data), [data]",), arguments=", datasets")
+
+
 def _write(
     name: str, write: Callable[P, CubeWrite[Iterable[CubeElement]]]
 ) -> Callable[P, dict[str, DatasetMetadata]]:
@@ -85,7 +89,8 @@ def _write(
     def run(write: CubeWrite[Iterable[CubeElement]]) -> dict[str, DatasetMetadata]:
         return execute(write_job(write.plan(), iter_elements(write.data), write_part))
 
-    return facade(__name__, name, write, run, _INPUT, _TYPES)
+    example = _EXAMPLE if write is not _UPDATE else Example(("data = [data]",))
+    return facade(__name__, name, write, run, _INPUT, _TYPES, example=example)
 
 
 def _iter(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, Answer]:
@@ -108,7 +113,7 @@ def _query(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFrame]:
 build_cube__iter = _write("build_cube__iter", BuildParts[Iterable[CubeElement], StoreInput])
 extend_cube__iter = _write("extend_cube__iter", ExtendParts[Iterable[CubeElement], StoreInput])
 append_to_cube__iter = _write("append_to_cube__iter", AppendParts[Iterable[CubeElement], StoreInput])
-update_cube__iter = _write("update_cube__iter", UpdateCube[Iterable[CubeElement], StoreInput])
+update_cube__iter = _write("update_cube__iter", _UPDATE)
 query_cube__iterator = facade(
     __name__,
     "query_cube__iterator",

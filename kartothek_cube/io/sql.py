@@ -74,6 +74,17 @@ def connect(
     ValueError
         There is no such cube or version; or columns, datasets or cubes have names that DuckDB does not tell
         apart, since it ignores upper and lower case of ASCII letters; or the cube has a name of DuckDB's own.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> connect(cube, store).sql("SELECT count(*) FROM geodata").fetchall()
+    [(2,)]
     """
     cube = find_cube(cube, store)
     ids = sorted(load_datasets(cube, store, None, as_of))

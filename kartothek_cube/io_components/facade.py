@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_origin
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_origin
 
 import attrs
 
@@ -35,8 +36,11 @@ ALIAS_REQUIRED = {"required": True}
 _STORES = ("store", "src_store", "tgt_store")
 #: length of lines of documentation
 _WIDTH = 100
-#: parameters that subclasses add
-_ADDED = {
+#: parameters that many classes have, and those that subclasses add
+_SHARED = {
+    "cube": "Specification of the cube.",
+    "store": "Store, factory or URL.",
+    "dataset_uuid": "Uuid of the dataset.",
     "blocksize": "Number of items per task: files, or groups of a query.",
     "shuffle": "Whether the rows of each physical partition are first collected into few files.",
     "num_buckets": "With ``shuffle``, the largest number of files of a physical partition.",
@@ -67,6 +71,20 @@ class Operation(Protocol[Answer]):
 
     def job(self, blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
         """Check the arguments and plan; ``blocksize`` is the number of items per task."""
+
+
+class Example(NamedTuple):
+    """How a façade is called in the examples of the class."""
+
+    #: lines before the call, which convert the input `data`
+    setup: tuple[str, ...] = ()
+    #: what has the value of the function of the class
+    value: str = "{}"
+    #: further arguments
+    arguments: str = ""
+
+
+_AS_IN_CLASS = Example()
 
 
 def cube_or_name(cube: Cube | str) -> Cube:
@@ -108,6 +126,7 @@ def facade(
     *,
     summary: str = "",
     returns: str = "",
+    example: Example | str = _AS_IN_CLASS,
 ) -> Callable[P, Result]:
     """
     Make the function that users call.
@@ -127,6 +146,8 @@ def facade(
         What the type variables of the class stand for, as text.
     summary, returns
         First line of the documentation, and what it says about the result; by default as in the class.
+    example
+        How it is called in the examples of the class; or examples of its own.
     """
     cls: Any = get_origin(operation) or operation
     types = types or {}
@@ -149,7 +170,7 @@ def facade(
     call.operation = operation  # type: ignore[attr-defined]
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = _annotations(cls, run, signature)
-    call.__doc__ = _documentation(cls, call, note, summary, returns)
+    call.__doc__ = _documentation(cls, call, note, summary, returns, example)
     if types.get("StoreT") == "StoreFactoryInput":
         call.__doc__ = re.sub(r"Store(s?), factor(y|ies) or", r"Factor\2, director\2 or", call.__doc__)
     aliased = getattr(attrs.fields(cls), "ktk_cube_dataset_ids", None)
@@ -195,6 +216,7 @@ def _documentation(
     note: str,
     summary: str,
     returns: str,
+    example: Example | str,
 ) -> str:
     """The docstring of a function: that of the class with all its parameters, and what its façade adds."""
     # python -OO drops docstrings
@@ -208,15 +230,19 @@ def _documentation(
     # they come first
     sections = {"Parameters": ""} | described[0] | {"Parameters": parameters}
     eager = f"kartothek_cube.io.{'eager_cube' if 'cube' in attrs.fields_dict(cls) else 'eager'}"
-    if function.__module__ != eager and "Returns" in sections:
+    returned = inspect.signature(function).return_annotation
+    if function.__module__ != eager and returned != "None":
         # another type, often a lazy object that gives the result
-        _, _, meaning = sections["Returns"].partition("\n")
+        _, _, meaning = sections.get("Returns", "").partition("\n")
         text = _indent(returns) if returns else meaning
-        sections["Returns"] = f"{inspect.signature(function).return_annotation}\n{text}".rstrip()
-    if f"{function.__name__}(" not in sections.get("Examples", ""):
-        sections.pop("Examples", None)
+        sections = {"Parameters": parameters, "Returns": ""} | sections
+        sections["Returns"] = f"{returned}\n{text}".rstrip()
+    examples = [found["Examples"] for found in documented if "Examples" in found]
+    sections["Examples"] = (
+        example if isinstance(example, str) else _render_example(examples, function, example)
+    )
     paragraphs = [summary or head, description, textwrap.fill(note, _WIDTH)]
-    paragraphs += [f"{name}\n{'-' * len(name)}\n{text}" for name, text in sections.items() if name]
+    paragraphs += [f"{name}\n{'-' * len(name)}\n{text}" for name, text in sections.items() if name and text]
     text = "\n\n".join(filter(None, paragraphs))
     # functions that the docstring names are those of the eager façade
     return text if function.__module__ == eager else re.sub(r":func:`(\w+)`", rf":func:`~{eager}.\1`", text)
@@ -230,7 +256,7 @@ def _parse_doc(text: str) -> dict[str, str]:
 
 def _parameters(function: Callable[..., object], documented: list[dict[str, str]]) -> str:
     """The section of the parameters; the first docstring that has one counts."""
-    texts = {name: (name, _indent(text)) for name, text in _ADDED.items()}
+    texts = {name: (name, _indent(text)) for name, text in _SHARED.items()}
     for sections in reversed(documented):
         section = sections.get("Parameters", "")
         for names, text in re.findall(r"(?m)^(\S.*)\n((?:(?:    .*)?(?:\n|$))+)", section):
@@ -241,6 +267,29 @@ def _parameters(function: Callable[..., object], documented: list[dict[str, str]
         # as a group of names, those that another class does not document itself
         entries[entry] = [n for n in entry[0].split(", ") if n in parameters and texts[n] == entry]
     return "\n".join(f"{', '.join(names)}\n{text}" for (_, text), names in entries.items())
+
+
+_FUNCTION = re.compile(r"(?m)^>>> from (kartothek_cube\.io\.[\w.]+ import (\w+))$")
+
+
+def _render_example(examples: list[str], function: Callable[..., object], example: Example) -> str:
+    """The first examples, which import one function of the class alone, with calls of another function."""
+    text = next(iter(examples), "")
+    imported = _FUNCTION.search(text)
+    if imported is None or imported[2] == function.__name__:
+        return text if f"{function.__name__}(" in text else ""
+    lines = []
+    for line in text.replace(imported[1], f"{function.__module__} import {function.__name__}").splitlines():
+        before, called, after = line.partition(f"{imported[2]}(")
+        if called:
+            # the parenthesis that closes the call
+            depths = itertools.accumulate((c == "(") - (c == ")") for c in after)
+            end = next(i for i, depth in enumerate(depths) if depth < 0)
+            call = f"{function.__name__}({after[:end]}{example.arguments})"
+            lines += [f">>> {setup}" for setup in example.setup]
+            line = before + example.value.format(call) + after[end + 1 :]
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _indent(text: str) -> str:

@@ -1021,7 +1021,24 @@ C = VirtualColumn
 
 
 def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction:
-    """Parse conditions, also on date columns; raises ValueError.
+    """Parse conditions, also on date columns.
+
+    Parameters
+    ----------
+    text
+        Comparisons, joined by ``&``, ``|`` and parentheses.
+    types
+        Types of the columns by name.
+
+    Returns
+    -------
+    Conjunction
+        The conditions.
+
+    Raises
+    ------
+    ValueError
+        The text is no condition, or a value does not fit its column.
 
     Examples
     --------

@@ -79,6 +79,22 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStor
     -------
     set of str
         The parts of the dataset uuids behind ``++``; empty if there is no such cube.
+
+    Raises
+    ------
+    TypeError
+        ``store`` is no store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> discover_ktk_cube_dataset_ids("geodata", store)
+    {'seed'}
     """
     start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
     headers = filter(is_header_key, open_blobs(store).list_dir(start))
@@ -124,6 +140,22 @@ def discover_datasets_unchecked(
         Dataset id to metadata, sorted by id. An operation on several datasets is seen as a
         whole, or not at all. A dataset whose header or schema is gone is left out, with a
         warning in the log.
+
+    Raises
+    ------
+    CorruptDatasetError
+        A header is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> list(discover_datasets_unchecked("geodata", store))
+    ['seed']
     """
     requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
@@ -224,6 +256,17 @@ def discover_datasets(
     ------
     ValueError
         If a wanted dataset does not exist, or if the datasets do not form the cube.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> discover_datasets(cube, store)["seed"].partition_keys
+    ['COUNTRY_CODE']
     """
     cube = find_cube(cube, store)
     requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
@@ -285,7 +328,37 @@ def load_snapshot(
 ) -> CubeSnapshot:
     """Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
 
-    ``map_uuids``, in place of :func:`map`, may read several headers at once.
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    blobs
+        The open store.
+    requested
+        Ids of the datasets; None for all.
+    map_uuids
+        In place of :func:`map`, may read several headers at once.
+
+    Returns
+    -------
+    CubeSnapshot
+        It may be that of an earlier call, if nothing has changed since.
+
+    Raises
+    ------
+    ValueError
+        As :func:`discover_datasets`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> list(load_snapshot(cube, open_blobs(store), None).datasets)
+    ['seed']
     """
     ensure_cube(cube)
     blobs = open_existing(cube.uuid_prefix, blobs)
@@ -343,6 +416,18 @@ def discover_cube(
         If there is no such cube or its datasets do not form one.
     NotImplementedError
         For old cubes with an unusual timestamp column.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> specification, datasets = discover_cube("geodata", store)
+    >>> specification.dimension_columns, list(datasets)
+    (('CITY',), ['seed'])
     """
     blobs = open_existing(uuid_prefix, store)
     stored = discover_datasets_unchecked(uuid_prefix, blobs, filter_ktk_cube_dataset_ids)

@@ -35,7 +35,7 @@ from kartothek_cube.io.dask._dask_executor import (
     results_as_bag,
 )
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import facade, with_stores
+from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frames
 from kartothek_cube.io_components.runtime import batched
@@ -93,6 +93,7 @@ read_dataset_as_dataframe_bag = facade(
     "The read is planned when the graph is built. A categorical column with an index has the same "
     "categories in all frames: all values of the index.",
     summary="Read a dataset, an element per partition or group.",
+    example=Example(value="{}.compute(scheduler='sync')"),
 )
 build_dataset_indices__bag = facade(
     __name__,
@@ -100,6 +101,7 @@ build_dataset_indices__bag = facade(
     _BuildDatasetIndices,
     _build_indices,
     "The only element of the bag is the dataset.",
+    example=Example(value="{}.compute(scheduler='sync')[0]"),
 )
 
 
@@ -142,4 +144,7 @@ store_bag_as_dataset = facade(
     _store,
     "One task writes each partition of the bag, the last one commits the dataset; arguments are checked when "
     "the graph is built.",
+    example=Example(
+        ("import dask.bag", "data = dask.bag.from_sequence(data)"), "{}.compute(scheduler='sync')"
+    ),
 )

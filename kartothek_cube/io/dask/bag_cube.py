@@ -29,13 +29,14 @@ from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_bag, bag_partitions, results_as_bag
 from kartothek_cube.io.dask.common_cube import (
+    SYNC,
     TYPES,
     CleanupCubeBlocks,
     CollectStatsBlocks,
     tasks_note,
     with_factories,
 )
-from kartothek_cube.io_components.facade import Operation, facade, plan_job
+from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import DeleteCube
@@ -90,7 +91,10 @@ def _write(name: str, write: Callable[P, CubeWrite[Bag]], note: str = "") -> Cal
         "``data`` is a bag. One task checks and writes each partition of the bag, the last one commits "
         "the cube. The only element of the bag that is returned are the datasets."
     )
-    return facade(__name__, name, write, run, f"{input_note} {note}".strip(), _TYPES)
+    convert, datasets = "data = dask.bag.from_sequence([data])", "datasets = list(data)"
+    setup = (convert,) if write is _UpdateCube else (datasets, convert)
+    example = Example(("import dask.bag", *setup), f"{SYNC}[0]", ", datasets" if len(setup) > 1 else "")
+    return facade(__name__, name, write, run, f"{input_note} {note}".strip(), _TYPES, example=example)
 
 
 def _bag(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Bag]:
@@ -100,7 +104,7 @@ def _bag(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Bag]:
         return answer_as_bag(plan_job(with_factories(operation)))
 
     note = f"The only element of the bag is the result. {tasks_note(name)}".strip()
-    return facade(__name__, name, operation, run, note, _TYPES)
+    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=f"{SYNC}[0]"))
 
 
 def _bag_of_results(name: str, operation: Callable[P, Operation[None]]) -> Callable[P, Bag]:
@@ -109,9 +113,8 @@ def _bag_of_results(name: str, operation: Callable[P, Operation[None]]) -> Calla
     def run(operation: Operation[None]) -> Bag:
         return results_as_bag(plan_job(with_factories(operation)))
 
-    return facade(
-        __name__, name, operation, run, f"The elements of the bag are None. {tasks_note(name)}", _TYPES
-    )
+    note = f"The elements of the bag are None. {tasks_note(name)}"
+    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=SYNC))
 
 
 @attrs.frozen
@@ -166,6 +169,7 @@ query_cube_bag = facade(
     _query,
     "The query is planned when the graph is built: headers and indices are read then, files in tasks.",
     _TYPES,
+    example=Example(value=SYNC),
     returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
 )
 remove_partitions_bag = _bag("remove_partitions_bag", RemovePartitions[StoreFactoryInput])

@@ -15,7 +15,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
-from kartothek_cube.io_components.facade import Operation, facade, plan_job, with_stores
+from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: types that signatures name
 TYPES = {"StoreT": "StoreFactoryInput"}
+#: how examples compute
+SYNC = "{}.compute(scheduler='sync')"
 
 #: what tasks of graphs do, by operation
 _TASKS = {
@@ -141,4 +143,4 @@ def delayed_facade(module: str, name: str, operation: Callable[P, Operation[Any]
         return answer_as_delayed(plan_job(with_factories(operation)))
 
     note = f"The Delayed gives the result. {tasks_note(name)}".strip()
-    return facade(module, name, operation, run, note, TYPES)
+    return facade(module, name, operation, run, note, TYPES, example=Example(value=SYNC))

@@ -43,7 +43,7 @@ from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_s
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, plan_write, write_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import facade, with_stores
+from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.read.dataset_arguments import ReadTable
@@ -218,6 +218,15 @@ def collect_dataset_metadata(
         There is no such dataset.
     ValueError
         ``frac`` is not above 0 and at most 1.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> _ = store_dataframes_as_dataset(store, "weather", [pd.DataFrame({"DAY": [1, 2, 1]})])
+    >>> collect_dataset_metadata(store, "weather").compute(scheduler="sync")["number_rows_total"].tolist()
+    [3]
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
     files = plan_footers(dataset, predicates, frac)
@@ -238,10 +247,6 @@ class _HashDataset(DatasetRead):
 
     Parameters
     ----------
-    store
-        Store, factory or URL.
-    dataset_uuid
-        Uuid of the dataset.
     subset
         Columns to hash, by default all.
     group_key
@@ -489,13 +494,20 @@ _NOTE = (
     "One task writes each partition of ``ddf``, the last one commits the dataset; arguments are checked "
     "when the graph is built."
 )
-store_dataset_from_ddf = facade(__name__, "store_dataset_from_ddf", _StoreDataset, _write, _NOTE)
+_EXAMPLE = Example(
+    ("import dask.dataframe as dd", "data = dd.from_pandas(pd.concat(data), npartitions=1)"),
+    "{}.compute(scheduler='sync')",
+)
+store_dataset_from_ddf = facade(
+    __name__, "store_dataset_from_ddf", _StoreDataset, _write, _NOTE, example=_EXAMPLE
+)
 update_dataset_from_ddf = facade(
     __name__,
     "update_dataset_from_ddf",
     _UpdateDataset,
     _update,
     f"{_NOTE} ``delete_scope`` may be a Delayed. A ``table`` that the dataset does not have is a TypeError.",
+    example=_EXAMPLE,
 )
 
 
@@ -510,6 +522,19 @@ class _ReadTable(ReadTable):
         Name of the table.
     dask_index_on
         Indexed column that becomes the index: one partition per value, with known divisions.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> weather = pd.DataFrame({"DAY": [1, 2, 1], "AVG_TEMP": [6, 5, 7]})
+    >>> _ = store_dataframes_as_dataset(store, "weather", [weather], partition_on="DAY")
+    >>> ddf = read_dataset_as_ddf("weather", store, dask_index_on="DAY")
+    >>> ddf.loc[1]["AVG_TEMP"].compute(scheduler="sync").tolist()
+    [6, 7]
     """
 
     table: str = SINGLE_TABLE

@@ -33,6 +33,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
 from kartothek_cube.io.dask.common_cube import (
+    SYNC,
     TYPES,
     CleanupCubeBlocks,
     CollectStatsBlocks,
@@ -43,7 +44,7 @@ from kartothek_cube.io.dask.common_cube import (
 )
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.dataframe import from_map
-from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.facade import Example, facade
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
@@ -137,6 +138,13 @@ def _read(
 P = ParamSpec("P")
 
 _TYPES = {**TYPES, "DataT": "DaskInput"}
+_EXAMPLE = Example(
+    (
+        "import dask.dataframe as dd",
+        "data = {name: dd.from_pandas(df, npartitions=1) for name, df in data.items()}",
+    ),
+    SYNC,
+)
 _INPUT = (
     "``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame. One task "
     "checks and writes each partition of the input, the last one commits the cube. The Delayed gives "
@@ -178,7 +186,7 @@ def _write(name: str, write: Callable[P, CubeWrite[DaskInput]]) -> Callable[P, D
         return _write_partitions(plan, frames, _write_partition)
 
     note = f"{_INPUT} Cells are unique within a partition of the input."
-    return facade(__name__, name, write, run, note, _TYPES)
+    return facade(__name__, name, write, run, note, _TYPES, example=_EXAMPLE)
 
 
 def _query(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
@@ -196,6 +204,7 @@ build_cube_from_dataframe = facade(
     _build,
     f"{_INPUT} Duplicate cells are not detected.",
     _TYPES,
+    example=_EXAMPLE,
 )
 extend_cube_from_dataframe = _write("extend_cube_from_dataframe", ExtendCube[DaskInput, StoreFactoryInput])
 append_to_cube_from_dataframe = _write(
@@ -212,6 +221,7 @@ query_cube_dataframe = facade(
     "are unknown. Only the columns that dask needs are read. Without ``dtype_backend``, partitions may "
     "have other types where values are missing.",
     _TYPES,
+    example=Example(value="[part.compute(scheduler='sync') for part in {}.partitions]"),
     returns="One partition per group, in the order of ``partition_by``, or one in total.",
 )
 remove_partitions_dataframe = delayed_facade(

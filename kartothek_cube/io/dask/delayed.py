@@ -34,7 +34,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput
-from kartothek_cube.io_components.facade import facade, with_stores
+from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frame
@@ -120,6 +120,7 @@ read_dataset_as_delayed = facade(
     "The read is planned when the graph is built. A categorical column with an index has the same "
     "categories in all frames: all values of the index.",
     summary="Read a dataset, a Delayed per partition or group.",
+    example=Example(("import dask",), "dask.compute(*{}, scheduler='sync')"),
 )
 
 
@@ -157,6 +158,7 @@ read_table_as_delayed = facade(
     _read,
     "The same as :func:`read_dataset_as_delayed`, with another name of ``table_name``.",
     summary="Read a dataset, a Delayed per partition or group.",
+    example=Example(("import dask",), "dask.compute(*{}, scheduler='sync')"),
 )
 
 
@@ -184,6 +186,7 @@ delete_dataset__delayed = facade(
     DeleteDataset,
     _delete,
     "A first task deletes the header, others the files. The Delayed is None.",
+    example=Example(value="{}.compute(scheduler='sync')"),
 )
 garbage_collect_dataset__delayed = facade(
     __name__,
@@ -191,6 +194,7 @@ garbage_collect_dataset__delayed = facade(
     _CollectDatasetGarbage,
     _collect_garbage,
     "Garbage is listed when the graph is built. There is one Delayed of None for each ``chunk_size`` files.",
+    example=Example(("import dask",), "dask.compute(*{}, scheduler='sync')"),
 )
 
 
@@ -265,5 +269,12 @@ _NOTE = (
     "One task writes each input, the last one commits the dataset; arguments are checked when the graph is "
     "built."
 )
-store_delayed_as_dataset = facade(__name__, "store_delayed_as_dataset", _StoreDataset, _write, _NOTE)
-update_dataset_from_delayed = facade(__name__, "update_dataset_from_delayed", _UpdateDataset, _write, _NOTE)
+_EXAMPLE = Example(
+    ("import dask", "data = [dask.delayed(df) for df in data]"), "{}.compute(scheduler='sync')"
+)
+store_delayed_as_dataset = facade(
+    __name__, "store_delayed_as_dataset", _StoreDataset, _write, _NOTE, example=_EXAMPLE
+)
+update_dataset_from_delayed = facade(
+    __name__, "update_dataset_from_delayed", _UpdateDataset, _write, _NOTE, example=_EXAMPLE
+)

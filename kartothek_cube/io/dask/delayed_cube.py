@@ -30,6 +30,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, results_as_delayed
 from kartothek_cube.io.dask.common_cube import (
+    SYNC,
     TYPES,
     CleanupCubeBlocks,
     CollectStatsBlocks,
@@ -38,7 +39,7 @@ from kartothek_cube.io.dask.common_cube import (
     delayed_facade,
     with_factories,
 )
-from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.facade import Example, facade
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
@@ -75,6 +76,9 @@ __all__ = (
 P = ParamSpec("P")
 
 
+_UPDATE = UpdateCube[Iterable[Delayed], StoreFactoryInput]
+
+
 def _write(name: str, write: Callable[P, CubeWrite[Iterable[Delayed]]]) -> Callable[P, Delayed]:
     """The façade of a write: one task per Delayed, then a commit."""
 
@@ -88,7 +92,10 @@ def _write(name: str, write: Callable[P, CubeWrite[Iterable[Delayed]]]) -> Calla
         "``data`` are Delayed objects. One task checks and writes each of them, the last one commits "
         "the cube. The Delayed that is returned gives the datasets."
     )
-    return facade(__name__, name, write, run, note, {**TYPES, "DataT": "Iterable[Delayed]"})
+    convert, datasets = "data = [dask.delayed(data)]", "datasets = list(data)"
+    setup = (convert,) if write is _UPDATE else (datasets, convert)
+    example = Example(("import dask", *setup), SYNC, ", datasets" if len(setup) > 1 else "")
+    return facade(__name__, name, write, run, note, {**TYPES, "DataT": "Iterable[Delayed]"}, example=example)
 
 
 def _query(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
@@ -103,9 +110,7 @@ extend_cube_from_delayed = _write(
 append_to_cube_from_delayed = _write(
     "append_to_cube_from_delayed", AppendParts[Iterable[Delayed], StoreFactoryInput]
 )
-update_cube_from_delayed = _write(
-    "update_cube_from_delayed", UpdateCube[Iterable[Delayed], StoreFactoryInput]
-)
+update_cube_from_delayed = _write("update_cube_from_delayed", _UPDATE)
 query_cube_delayed = facade(
     __name__,
     "query_cube_delayed",
@@ -115,6 +120,7 @@ query_cube_delayed = facade(
     "There is one Delayed per group in the order of ``partition_by``, or a single one, or none if no "
     "file can match; a group that proves empty is a DataFrame without rows.",
     TYPES,
+    example=Example(("import dask",), "dask.compute(*{}, scheduler='sync')"),
     returns="One Delayed per group in the order of ``partition_by``, or a single one, or none.",
 )
 remove_partitions_delayed = delayed_facade(

@@ -42,7 +42,7 @@ from kartothek_cube.io.spark._spark_executor import (
 )
 from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._write import SparkInput, frames_of, merge_frame, write_cube
-from kartothek_cube.io_components.facade import Operation, facade, plan_job, with_stores
+from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
@@ -106,10 +106,34 @@ def map_cube_spark(
     """
     Query a cube, and let a function transform each logical partition or group as a whole.
 
-    ``func`` runs on executors: it takes a :class:`pyarrow.Table` of a group, sorted by cell, and returns any
-    table that Arrow reads, or None for no rows. ``schema`` (a Spark schema, its DDL text or an Arrow schema)
-    describes its result; by default ``func`` is called here with an empty table to find out. ``partition_by``
-    are the columns of the groups, by default the partition columns of the cube.
+    Parameters
+    ----------
+    func
+        Runs on executors: takes a :class:`pyarrow.Table` of a group, sorted by cell, and returns any table
+        that Arrow reads, or None for no rows.
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    schema
+        Columns of what ``func`` returns: a Spark schema, its DDL text or an Arrow schema. By default
+        ``func`` is called here with an empty table to find out.
+    conditions, datasets, dimension_columns, payload_columns
+        As in :func:`query_cube_spark`.
+    partition_by
+        Columns of the groups, by default the partition columns of the cube.
+    spark
+        The session; by default the active one.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        The rows that ``func`` returns.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`query_cube_spark`; also if the schema cannot be found out.
 
     Examples
     --------
@@ -186,6 +210,7 @@ def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
 
 P = ParamSpec("P")
 
+_EXAMPLE = Example(("from kartothek_cube.io.spark import local_session", "_ = local_session(2)"))
 _TYPES = {"DataT": "SparkInput", "StoreT": "StoreInput"}
 
 
@@ -201,7 +226,13 @@ def _write(name: str, write: Callable[P, CubeWrite[SparkInput]]) -> Callable[P, 
         "``data`` is a Spark DataFrame (the seed) or a dict of dataset id to DataFrame; executors must "
         "be able to open ``store``. One job shuffles and writes the rows, the driver commits."
     )
-    return facade(__name__, name, write, run, note, _TYPES)
+    example = Example(
+        (
+            "from kartothek_cube.io.spark import local_session",
+            "data = {name: local_session(2).createDataFrame(df) for name, df in data.items()}",
+        )
+    )
+    return facade(__name__, name, write, run, note, _TYPES, example=example)
 
 
 def _spark(name: str, operation: Callable[P, Operation[Answer]], note: str) -> Callable[P, Answer]:
@@ -211,7 +242,7 @@ def _spark(name: str, operation: Callable[P, Operation[Answer]], note: str) -> C
         session = active_session(getattr(operation, "spark", None))
         return session_executor(session)(plan_job(with_stores(operation, picklable_store), _BLOCK))
 
-    return facade(__name__, name, operation, run, note, _TYPES)
+    return facade(__name__, name, operation, run, note, _TYPES, example=_EXAMPLE)
 
 
 @attrs.frozen
@@ -292,6 +323,7 @@ remove_partitions_spark = facade(
     _remove_partitions,
     "All of it is done on the driver.",
     _TYPES,
+    example=_EXAMPLE,
 )
 delete_cube_spark = _spark("delete_cube_spark", _DeleteCube, "Each task deletes 1,000 files.")
 cleanup_cube_spark = _spark("cleanup_cube_spark", _CleanupCube, "Each task deletes 1,000 files.")
@@ -307,6 +339,16 @@ compact_cube_spark = _spark(
 verify_cube_spark = _spark(
     "verify_cube_spark", _VerifyCube, "Headers are checked on the driver, files in tasks."
 )
+_QUERY_EXAMPLE = """>>> import tempfile
+>>> import pandas as pd
+>>> from kartothek_cube import Cube, build_cube
+>>> from kartothek_cube.io.spark import local_session
+>>> from kartothek_cube.io.spark.cube import query_cube_spark
+>>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+>>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+>>> _ = build_cube(cities, cube, store)
+>>> query_cube_spark(cube, store, "COUNTRY_CODE == IT", spark=local_session(2)).collect()
+[Row(CITY='Rom', COUNTRY_CODE='IT')]"""
 query_cube_spark = facade(
     __name__,
     "query_cube_spark",
@@ -316,6 +358,7 @@ query_cube_spark = facade(
     "nothing is shuffled. Naive timestamps are ``timestamp_ntz``, zoned ones ``timestamp``, and missing "
     "numbers null. Executors must be able to open ``store``.",
     _TYPES,
+    example=_QUERY_EXAMPLE,
     summary="Query a cube as a Spark DataFrame.",
     returns="Rows of a group of ``partition_by`` are consecutive, groups are sorted; to process them as "
     "a whole, use :func:`~kartothek_cube.io.spark.cube.map_cube_spark`.",
@@ -335,9 +378,43 @@ def merge_into_cube_from_spark(
     """
     Update, insert and delete rows of a dataset by cell, in one commit.
 
-    See :func:`kartothek_cube.io.eager_cube.merge_into_cube`. ``df`` is a Spark DataFrame. One job shuffles
-    the rows by partition and rewrites the partitions that occur in them, the driver commits. A partition and
-    its stored rows have to fit into the memory of a task.
+    See :func:`kartothek_cube.io.eager_cube.merge_into_cube`. One job shuffles the rows by partition and
+    rewrites the partitions that occur in them, the driver commits. A partition and its stored rows have to
+    fit into the memory of a task.
+
+    Parameters
+    ----------
+    df
+        A Spark DataFrame.
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    dataset, metadata, df_serializer, delete_column
+        As in :func:`kartothek_cube.io.eager_cube.merge_into_cube`.
+
+    Returns
+    -------
+    MergeResult
+        The new state, and numbers of rows.
+
+    Raises
+    ------
+    ValueError, DuplicateCellsError, ConcurrentWriteError
+        As :func:`kartothek_cube.io.eager_cube.merge_into_cube`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> from kartothek_cube.io.spark import local_session
+    >>> changes = local_session(2).createDataFrame(pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"]}))
+    >>> merge_into_cube_from_spark(changes, cube, store)
+    <merge: 1 rows inserted, 0 updated, 0 deleted in 1 partition>
     """
     cube = find_cube(cube, store)
     plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer)

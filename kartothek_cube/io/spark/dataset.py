@@ -36,7 +36,7 @@ from kartothek_cube.io.spark._spark_executor import read_block, results_as_spark
 from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._write import frames_of, write_dataset
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import facade, with_stores
+from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
 from kartothek_cube.io_components.read.dataset_arguments import ReadGroups
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, read_dataset_job
@@ -205,8 +205,14 @@ _NOTE = (
     "One job shuffles the rows by the partition columns and writes them, and the driver commits; after a "
     "failure, the files are deleted. Executors must be able to open ``store``."
 )
-store_dataset_from_spark = facade(__name__, "store_dataset_from_spark", _StoreDataset, _store, _NOTE)
-update_dataset_from_spark = facade(__name__, "update_dataset_from_spark", _UpdateDataset, _update, _NOTE)
+_SESSION = "from kartothek_cube.io.spark import local_session"
+_WRITE = Example((_SESSION, "data = local_session(2).createDataFrame(pd.concat(data))"))
+store_dataset_from_spark = facade(
+    __name__, "store_dataset_from_spark", _StoreDataset, _store, _NOTE, example=_WRITE
+)
+update_dataset_from_spark = facade(
+    __name__, "update_dataset_from_spark", _UpdateDataset, _update, _NOTE, example=_WRITE
+)
 read_dataset_as_spark = facade(
     __name__,
     "read_dataset_as_spark",
@@ -215,6 +221,7 @@ read_dataset_as_spark = facade(
     "The read is planned at once and sees the dataset as it is now. Executors must be able to open "
     "``store``.",
     summary="Read a dataset as a Spark DataFrame.",
+    example=Example((_SESSION, "_ = local_session(2)"), "{}.toArrow().to_reader()"),
     returns="Columns are those of the schema by default. Rows of each group of ``dispatch_by`` are "
     "consecutive, groups are sorted.",
 )
@@ -224,6 +231,7 @@ build_dataset_indices_spark = facade(
     _BuildDatasetIndices,
     _build_indices,
     "Each task reads 100 partitions; the driver commits.",
+    example=Example((_SESSION, "_ = local_session(2)")),
 )
 garbage_collect_dataset_spark = facade(
     __name__,
@@ -231,4 +239,5 @@ garbage_collect_dataset_spark = facade(
     _CollectDatasetGarbage,
     _collect_garbage,
     "Each task deletes 1,000 files.",
+    example=Example((_SESSION, "_ = local_session(2)")),
 )

@@ -209,6 +209,11 @@ def spark_table(
         Has the methods of a DataFrame. The conditions of ``where`` prune files as those of ``conditions`` do,
         if they compare columns with constants.
 
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`kartothek_cube.io.spark.cube.query_cube_spark`.
+
     Examples
     --------
     >>> import pyarrow as pa, tempfile

@@ -83,10 +83,6 @@ class CompactCube(Generic[StoreT]):
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     conditions
         Conditions on partition columns of the cube that select partitions; by default all.
     datasets, ktk_cube_dataset_ids
@@ -113,18 +109,17 @@ class CompactCube(Generic[StoreT]):
 
     Examples
     --------
+    >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube, compact_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [336, 126]})
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube
+    >>> from kartothek_cube.io.eager_cube import compact_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
     >>> _ = build_cube(cities, cube, store)
-    >>> _ = append_to_cube(cities.tail(1).assign(PEOPLE=127), cube, store)
+    >>> _ = append_to_cube(cities, cube, store)
     >>> counts = compact_cube(cube, store)["seed"]
     >>> counts["files_before"], counts["files_after"], counts["rows_before"], counts["rows_after"]
-    (2, 1, 3, 2)
+    (4, 2, 4, 2)
     """
 
     cube: Cube = attrs.field(converter=cube_or_name)

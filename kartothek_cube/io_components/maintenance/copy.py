@@ -381,8 +381,6 @@ class CopyCube(Generic[StoreT]):
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
     src_store, tgt_store
         Stores, factories or URLs; must not be the same store.
     overwrite
@@ -400,6 +398,20 @@ class CopyCube(Generic[StoreT]):
         If the stores are the same, or the target would not be a valid cube.
     RuntimeError
         If a dataset is missing in the source, or exists in the target and ``overwrite`` is not set.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, query_cube_df
+    >>> from kartothek_cube.io.eager_cube import copy_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> backup = f"hfs://{tempfile.mkdtemp()}"
+    >>> _ = copy_cube(cube, store, backup)
+    >>> query_cube_df(cube, backup)["CITY"].tolist()
+    ['Bonn', 'Rom']
     """
 
     cube: Cube = attrs.field(converter=cube_or_name)

@@ -446,15 +446,31 @@ class CleanupCube(Generic[StoreT]):
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     retention
         Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
         committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
         The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
         all older states; a write that still needs them gets a ConcurrentWriteError.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, remove_partitions
+    >>> from kartothek_cube.api.cube import list_cube_garbage
+    >>> from kartothek_cube.io.eager_cube import cleanup_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = remove_partitions(cube, store, "COUNTRY_CODE == DE")
+    >>> _ = cleanup_cube(cube, store)
+    >>> list_cube_garbage(cube, store)
+    []
     """
 
     cube: Cube = attrs.field(converter=cube_or_name)
@@ -515,16 +531,18 @@ class CollectDatasetGarbage:
 
     Examples
     --------
+    >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import garbage_collect_dataset, store_dataframes_as_dataset
+    >>> from kartothek_cube import ensure_store
+    >>> from kartothek_cube.io.eager import garbage_collect_dataset
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.io.eager import write_single_partition
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
     >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
-    >>> before = set(store.keys())
+    >>> before = set(ensure_store(store).keys())
     >>> _ = write_single_partition(store, "geodata", pd.DataFrame({"CITY": ["Ulm"]}))  # never committed
-    >>> garbage_collect_dataset("geodata", store)
-    >>> set(store.keys()) == before
+    >>> _ = garbage_collect_dataset("geodata", store)
+    >>> set(ensure_store(store).keys()) == before
     True
     """
 
@@ -733,12 +751,26 @@ class DeleteCube(Generic[StoreT]):
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     datasets
         Ids, or a dict of id to metadata; by default all datasets of the cube.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube or dataset.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> from kartothek_cube.io.eager_cube import delete_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = delete_cube(cube, store)
+    >>> list(ensure_store(store).keys())
+    []
     """
 
     cube: Cube = attrs.field(converter=cube_or_name)
@@ -803,10 +835,6 @@ class DeleteDataset:
 
     Parameters
     ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
     factory
         The dataset itself, instead of ``dataset_uuid`` and ``store``.
 
@@ -817,13 +845,15 @@ class DeleteDataset:
 
     Examples
     --------
+    >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import delete_dataset, store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store
+    >>> from kartothek_cube.io.eager import delete_dataset
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
     >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
-    >>> delete_dataset("geodata", store)
-    >>> list(store.keys())
+    >>> _ = delete_dataset("geodata", store)
+    >>> list(ensure_store(store).keys())
     []
     """
 

@@ -81,10 +81,6 @@ class CollectStats(Generic[StoreT]):
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     datasets
         Ids, or a dict of id to metadata; by default all datasets of the cube.
 
@@ -93,6 +89,23 @@ class CollectStats(Generic[StoreT]):
     dict
         Dataset id to ``blobsize`` (bytes of data files), ``files``, ``partitions`` (different values of the
         partition keys) and ``rows`` (in files, hidden ones included).
+
+    Raises
+    ------
+    ValueError
+        There is no such cube or dataset.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.io.eager_cube import collect_stats
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> collect_stats(cube, store)["seed"]["rows"]
+    2
     """
 
     cube: Cube = attrs.field(converter=cube_or_name)

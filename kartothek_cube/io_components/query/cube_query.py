@@ -24,10 +24,6 @@ class QueryCube(Generic[StoreT]):
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     conditions
         Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`, or their
         text: ``"TEMP > 10 & DAY >= 2024-01-05"``; see
@@ -60,6 +56,18 @@ class QueryCube(Generic[StoreT]):
         For unknown or unindexed columns, unknown datasets, and projections that would lose rows.
     TypeError
         If a condition has a value of the wrong type.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.io.eager_cube import query_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> [df["CITY"].tolist() for df in query_cube(cube, store, partition_by="COUNTRY_CODE")]
+    [['Bonn'], ['Rom']]
     """
 
     cube: Cube = attrs.field(converter=cube_or_name)

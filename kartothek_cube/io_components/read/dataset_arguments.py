@@ -38,10 +38,11 @@ class ReadTable(DatasetRead):
 
     Examples
     --------
+    >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube.io.eager import read_table
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
     >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
     >>> read_table("geodata", store, predicates=[[("CITY", ">", "C")]])
@@ -69,10 +70,6 @@ class ReadDataset(ReadTable):
 
     Parameters
     ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
     columns
         Columns to read, in this order. None: partition keys, then the columns in the order of the file.
         ``[]``: rows without columns.
@@ -118,10 +115,11 @@ class ReadDataset(ReadTable):
 
     Examples
     --------
+    >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import read_dataset_as_dataframes, store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube.io.eager import read_dataset_as_dataframes
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
     >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
     >>> [df["CITY"].tolist() for df in read_dataset_as_dataframes("geodata", store)]
@@ -158,6 +156,18 @@ class ReadTableArrow(DatasetRead):
     ------
     KeyError, ValueError, TypeError, RuntimeError
         As :func:`read_dataset_as_dataframes`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.arrow import read_table_arrow
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_table_arrow("geodata", store)["CITY"].to_pylist()
+    ['Bonn', 'Rom']
     """
 
     categoricals: list[str] | None = None
@@ -168,7 +178,21 @@ class ReadTableArrow(DatasetRead):
 
 @attrs.frozen
 class ReadTablesArrow(ReadTableArrow):
-    """A read whose result are several tables."""
+    """
+    Parameters of façades whose result are several tables.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.arrow import read_dataset_as_arrow
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> [table["CITY"].to_pylist() for table in read_dataset_as_arrow("geodata", store)]
+    [['Bonn'], ['Rom']]
+    """
 
     in_schema_order = False
 
@@ -197,6 +221,18 @@ class ReadBatches(DatasetRead):
     ------
     KeyError, ValueError, TypeError, RuntimeError
         As :func:`read_dataset_as_dataframes`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.arrow import read_dataset_as_record_batches
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_dataset_as_record_batches("geodata", store).read_all()["CITY"].to_pylist()
+    ['Bonn', 'Rom']
     """
 
     predicates: PredicatesType = None

@@ -190,10 +190,11 @@ class BuildDatasetIndices:
 
     Examples
     --------
+    >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import build_dataset_indices, store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube.io.eager import build_dataset_indices
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
     >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
     >>> sorted(build_dataset_indices(store, "geodata", ["CITY"]).indices)
     ['CITY']

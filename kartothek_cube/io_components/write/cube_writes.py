@@ -73,10 +73,6 @@ class BuildCube(Generic[DataT, StoreT]):
         A DataFrame (the seed), a dict of dataset id to DataFrame, or an iterable of these. Anything
         with the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
         stand for a DataFrame.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     metadata
         Metadata to keep with each dataset, by dataset id.
     overwrite
@@ -105,22 +101,15 @@ class BuildCube(Generic[DataT, StoreT]):
 
     Examples
     --------
+    >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager_cube import build_cube, query_cube
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(["CITY", "DAY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> weather = pd.DataFrame({
-    ...     "CITY": ["Hamburg", "Dresden", "London"],
-    ...     "DAY": pd.to_datetime(["2020-01-01"] * 3),
-    ...     "COUNTRY_CODE": ["DE", "DE", "UK"],
-    ...     "AVG_TEMP": [6, 5, 8],
-    ... })
-    >>> sorted(build_cube(weather, cube, store))
+    >>> from kartothek_cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> data = {"seed": cities}
+    >>> sorted(build_cube(data, cube, store))
     ['seed']
-    >>> query_cube(cube, store, payload_columns=["AVG_TEMP"])[0]["AVG_TEMP"].tolist()
-    [5, 6, 8]
     """
 
     data: DataT
@@ -180,6 +169,19 @@ class ExtendCube(BuildCube[DataT, StoreT]):
     MultiTableCommitAborted
         If a dataset has no rows; the store is as it was then, apart from files that :func:`cleanup_cube`
         removes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.io.eager_cube import extend_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> data = {"sizes": cities.assign(PEOPLE=[336, 2873])}
+    >>> sorted(extend_cube(data, cube, store))
+    ['sizes']
     """
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
@@ -215,10 +217,6 @@ class AppendToCube(Generic[DataT, StoreT]):
     ----------
     data, df_serializer
         As in :func:`build_cube`.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     metadata
         Metadata to set by dataset id; other entries stay.
     schema_mode
@@ -243,6 +241,20 @@ class AppendToCube(Generic[DataT, StoreT]):
         ``unique_cells`` if the seed has no index on a dimension.
     MultiTableCommitAborted
         As :func:`build_cube`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, query_cube_df
+    >>> from kartothek_cube.io.eager_cube import append_to_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> data = {"seed": pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"]})}
+    >>> _ = append_to_cube(data, cube, store)
+    >>> query_cube_df(cube, store)["CITY"].tolist()
+    ['Bonn', 'Rom', 'Ulm']
     """
 
     data: DataT
@@ -281,10 +293,6 @@ class UpdateCube(Generic[DataT, StoreT]):
     ----------
     data, df_serializer
         As in :func:`build_cube`.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     remove_conditions
         Partitions to remove, as in :func:`remove_partitions`; None removes nothing.
     datasets, ktk_cube_dataset_ids
@@ -310,6 +318,20 @@ class UpdateCube(Generic[DataT, StoreT]):
         If another writer added partitions in the range that is removed.
     MultiTableCommitAborted
         If a dataset would lose all its partitions.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, query_cube_df
+    >>> from kartothek_cube.io.eager_cube import update_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> data = {"seed": pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"]})}
+    >>> _ = update_cube(data, cube, store, "COUNTRY_CODE == DE", ["seed"])
+    >>> query_cube_df(cube, store)["CITY"].tolist()
+    ['Rom', 'Ulm']
     """
 
     data: DataT
@@ -336,10 +358,6 @@ class RemovePartitions(Generic[StoreT]):
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
     conditions
         Conditions on partition columns of the cube, or their text. A condition on a column is ignored in
         datasets that are not partitioned by it: they lose rows with all its values, which is a warning unless
@@ -360,6 +378,19 @@ class RemovePartitions(Generic[StoreT]):
     ------
     ValueError
         For conditions on other columns, and for unknown datasets.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, query_cube_df
+    >>> from kartothek_cube.io.eager_cube import remove_partitions
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = remove_partitions(cube, store, "COUNTRY_CODE == DE")
+    >>> query_cube_df(cube, store)["CITY"].tolist()
+    ['Rom']
     """
 
     cube: Cube = attrs.field(converter=cube_or_name)

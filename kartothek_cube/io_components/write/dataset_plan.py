@@ -64,8 +64,6 @@ class StoreDataset:
 
     Parameters
     ----------
-    store
-        Store, factory or URL.
     dataset_uuid
         Uuid of the dataset; None for a random one.
     metadata
@@ -102,6 +100,16 @@ class StoreDataset:
     ValueError
         There is no input, or it has several tables; inputs have different schemas, lack a partition column,
         or hold a null in one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.iter import store_dataframes_as_dataset__iter
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> data = [pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})]
+    >>> len(store_dataframes_as_dataset__iter(data, store, "geodata", partition_on="COUNTRY_CODE").partitions)
+    2
     """
 
     store: StoreInput
@@ -186,10 +194,6 @@ class UpdateDataset:
 
     Parameters
     ----------
-    store
-        Store, factory or URL.
-    dataset_uuid
-        Uuid of the dataset.
     delete_scope
         Partitions to remove: a list of dicts of indexed column to value. A partition matches if it has all
         values of a dict; the empty dict matches all partitions. The files stay until
@@ -231,6 +235,18 @@ class UpdateDataset:
         Inputs or arguments do not fit the dataset; there is no input and no dataset.
     ConcurrentWriteError
         A concurrent writer added partitions that would be removed; nothing is changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.api.dataset import read_dataset_as_dataframes
+    >>> from kartothek_cube.io.iter import update_dataset_from_dataframes__iter
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> data = [pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})]
+    >>> _ = update_dataset_from_dataframes__iter(data, store, "geodata", partition_on="COUNTRY_CODE")
+    >>> len(read_dataset_as_dataframes("geodata", store))
+    2
     """
 
     store: StoreInput | None = None
@@ -334,10 +350,6 @@ class WritePartition:
 
     Parameters
     ----------
-    store
-        Store, factory or URL.
-    dataset_uuid
-        Uuid of the dataset.
     data
         One input, or a list of them, as in :func:`store_dataframes_as_dataset`.
     df_serializer

@@ -116,8 +116,6 @@ class CreateHeader(StoreDataset):
 
     Parameters
     ----------
-    dataset_uuid
-        Uuid of the dataset.
     schema
         Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
         :class:`~kartothek_cube.core.schema.wrapper.SchemaWrapper`.

@@ -17,14 +17,7 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import PredicatesType, check_columns
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization._generic import (
-    DataFrameSerializer,
-    check_filters,
-    columns_to_read,
-    filter_df,
-    filter_df_from_predicates,
-    select_columns,
-)
+from kartothek_cube.serialization import _generic
 
 __all__ = ("CsvSerializer",)
 
@@ -40,7 +33,7 @@ _ERRORS = (
 
 
 @attrs.define(unsafe_hash=True, slots=False)
-class CsvSerializer(DataFrameSerializer):
+class CsvSerializer(_generic.DataFrameSerializer):
     """Frames as semicolon-separated UTF-8 text, without their index.
 
     Parameters
@@ -98,7 +91,7 @@ class CsvSerializer(DataFrameSerializer):
         CorruptDatasetError
             The file is no CSV file; a ValueError.
         """
-        check_filters(filter_query, predicates)
+        _generic.check_filters(filter_query, predicates)
         content = open_blobs(store).get(key)
         try:
             if key.endswith(".gz"):
@@ -108,10 +101,10 @@ class CsvSerializer(DataFrameSerializer):
             df = pd.read_csv(io.BytesIO(content), sep=";", encoding="utf-8", **kwargs)
         except _ERRORS as error:
             raise CorruptDatasetError(key, f"not a readable CSV file: {error}") from error
-        needed = columns_to_read(columns, predicates)
+        needed = _generic.columns_to_read(columns, predicates)
         check_columns(needed or (), list(df.columns), key)
-        df = filter_df(filter_df_from_predicates(df, predicates), filter_query)
-        df = select_columns(df, columns).reset_index(drop=True)
+        df = _generic.filter_df(_generic.filter_df_from_predicates(df, predicates), filter_query)
+        df = _generic.select_columns(df, columns).reset_index(drop=True)
         return df.astype(dict.fromkeys(set(categories or ()) & set(df.columns), "category"))
 
     def store(self, store: StoreInput | BlobStore, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
@@ -134,5 +127,5 @@ class CsvSerializer(DataFrameSerializer):
         return key
 
 
-DataFrameSerializer.register_serializer(".csv", CsvSerializer)
-DataFrameSerializer.register_serializer(".csv.gz", CsvSerializer)
+_generic.DataFrameSerializer.register_serializer(".csv", CsvSerializer)
+_generic.DataFrameSerializer.register_serializer(".csv.gz", CsvSerializer)

@@ -21,12 +21,7 @@ from kartothek_cube.core.arrow.types import Ints, is_nested, storage_type
 from kartothek_cube.core.expressions.predicate import PredicatesType, check_columns
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization._generic import (
-    DataFrameSerializer,
-    check_filters,
-    filter_df,
-    select_columns,
-)
+from kartothek_cube.serialization import _generic
 from kartothek_cube.serialization.parquet_reader import Source, read_parquet
 
 __all__ = (
@@ -138,7 +133,7 @@ class ParquetReadError(OSError):
 
 
 @attrs.define(init=False, unsafe_hash=True, slots=False)
-class ParquetSerializer(DataFrameSerializer):
+class ParquetSerializer(_generic.DataFrameSerializer):
     """Frames as Parquet files.
 
     Parameters
@@ -216,7 +211,7 @@ class ParquetSerializer(DataFrameSerializer):
         CorruptDatasetError
             The file is no Parquet file; a ValueError.
         """
-        check_filters(filter_query, predicates)
+        _generic.check_filters(filter_query, predicates)
         blobs = open_blobs(store)
         columns_to_load = None if filter_query else columns
 
@@ -232,7 +227,7 @@ class ParquetSerializer(DataFrameSerializer):
         df = to_pandas(table, dates_as_object=date_as_object, categories=categorical)
         if filter_query:
             check_columns(columns or (), table.column_names, key)
-            df = select_columns(filter_df(df, filter_query), columns).reset_index(drop=True)
+            df = _generic.select_columns(_generic.filter_df(df, filter_query), columns).reset_index(drop=True)
         return df
 
     def store(self, store: StoreInput | BlobStore, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
@@ -341,4 +336,4 @@ def _retry(read: Callable[[], pa.Table], key: str) -> pa.Table:
     ) from failure
 
 
-DataFrameSerializer.register_serializer(".parquet", ParquetSerializer)
+_generic.DataFrameSerializer.register_serializer(".parquet", ParquetSerializer)

@@ -10,12 +10,7 @@ from typing import BinaryIO, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.arrays import (
-    convert_layouts,
-    copy_to_arrow_memory,
-    replace_columns,
-    zero_column_table,
-)
+from kartothek_cube.core.arrow import arrays
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
     index_columns,
@@ -24,14 +19,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
 )
 from kartothek_cube.core.arrow.types import storage_type
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.expressions.predicate import (
-    PredicatesType,
-    Tree,
-    bind,
-    check_columns,
-    columns_of,
-    tree_mask,
-)
+from kartothek_cube.core.expressions import predicate
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore
 
@@ -45,7 +33,7 @@ def read_parquet(
     source: Source,
     name: str,
     columns: Sequence[str] | None = None,
-    predicates: PredicatesType | Tree = None,
+    predicates: predicate.PredicatesType | predicate.Tree = None,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
 ) -> pa.Table:
@@ -59,12 +47,12 @@ def read_parquet(
     with _convert_errors(source, name), _open(source) as file:
         stored = file.schema_arrow
         available = stored if mapping is None else mapping.schema_of(stored)
-        where = bind(predicates, available if schema is None else schema)
+        where = predicate.bind(predicates, available if schema is None else schema)
         if columns is None:
             names = (columns_of_file(stored) if mapping is None else available).names
         else:
-            names = list(dict.fromkeys([*columns, *sorted(columns_of(where))]))
-        check_columns([*names, *columns_of(where)], available.names, name)
+            names = list(dict.fromkeys([*columns, *sorted(predicate.columns_of(where))]))
+        predicate.check_columns([*names, *predicate.columns_of(where)], available.names, name)
         if len(set(stored.names)) < len(stored.names):
             repeated = next(column for column in stored.names if stored.names.count(column) > 1)
             raise CorruptDatasetError(name, f"it has a column more than once: {repeated}")
@@ -73,27 +61,29 @@ def read_parquet(
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
     table = type_null_columns(to_memory(_drop_foreign_metadata(table)), schema)
     if where is not None:
-        table = table.filter(tree_mask(table, where))
+        table = table.filter(predicate.tree_mask(table, where))
     if columns is None or names == list(columns):
         return table
-    return table.select(list(columns)) if columns else zero_column_table(len(table))
+    return table.select(list(columns)) if columns else arrays.zero_column_table(len(table))
 
 
 def _decode(file: pq.ParquetFile, columns: Sequence[str], mapping: ColumnMapping | None) -> pa.Table:
     length, in_file = file.metadata.num_rows, file.schema_arrow.names
     if mapping is None:
         if not columns:
-            return zero_column_table(length)
-        return convert_layouts(file.read(list(columns)))
+            return arrays.zero_column_table(length)
+        return arrays.convert_layouts(file.read(list(columns)))
     stored = [n for column in columns if (n := mapping.stored_name(column, in_file)) is not None]
-    table = convert_layouts(file.read(stored)) if stored else pa.table({})
+    table = arrays.convert_layouts(file.read(stored)) if stored else pa.table({})
     return mapping.adapt(table, columns, length)
 
 
 def _open(source: Source) -> pq.ParquetFile:
     if isinstance(source, _CONTENT):
         # a thread of Arrow that releases memory of Python while the process exits aborts it
-        source = pa.BufferReader(source if isinstance(source, pa.Buffer) else copy_to_arrow_memory(source))
+        source = pa.BufferReader(
+            source if isinstance(source, pa.Buffer) else arrays.copy_to_arrow_memory(source)
+        )
     return pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
 
 
@@ -137,7 +127,7 @@ def type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
         for position, field in enumerate(table.schema)
         if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0
     }
-    return replace_columns(table, columns)
+    return arrays.replace_columns(table, columns)
 
 
 def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:

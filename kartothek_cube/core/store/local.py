@@ -16,22 +16,7 @@ from urllib.parse import quote
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.naming import name_too_long
-from kartothek_cube.core.store import posix
-from kartothek_cube.core.store.blob_store import (
-    Blob,
-    Blobs,
-    BlobStore,
-    Data,
-    FlushError,
-    Keys,
-    PreconditionFailed,
-    Token,
-    check_key,
-    check_keys,
-    check_prefix,
-    is_key,
-    warn_no_swap,
-)
+from kartothek_cube.core.store import blob_store, posix
 
 # a FIFO must not block, and a symbolic link as last component is only followed after `_check_link`
 _READ = os.O_RDONLY | os.O_NONBLOCK
@@ -57,7 +42,7 @@ def _retry_if_removed(write: Callable[_P, _T]) -> Callable[_P, _T]:
     return attempt
 
 
-class LocalBlobStore(BlobStore):
+class LocalBlobStore(blob_store.BlobStore):
     """Blobs in a local directory.
 
     Symbolic links are followed within the directory only. A version is inode, time of change and size; a
@@ -112,7 +97,7 @@ class LocalBlobStore(BlobStore):
         finally:
             os.close(descriptor)
 
-    def get_with_token(self, key: str) -> tuple[bytes, Token]:
+    def get_with_token(self, key: str) -> tuple[bytes, blob_store.Token]:
         descriptor, info = self._open(key)
         try:
             # Content after token: a file changed in place meanwhile is newer than its token, so swaps fail.
@@ -150,7 +135,7 @@ class LocalBlobStore(BlobStore):
     # writing
 
     @_retry_if_removed
-    def put(self, key: str, data: Data, *, durable: bool = False) -> None:
+    def put(self, key: str, data: blob_store.Data, *, durable: bool = False) -> None:
         with self._stage_file(key) as (descriptor, temporary, path):
             posix.write_all(descriptor, data)
             self._replace_file(temporary, path, key, durable)
@@ -185,7 +170,7 @@ class LocalBlobStore(BlobStore):
         posix.sync_all(paths, [f"{self.root}/{folder}" for folder in folders])
 
     @_retry_if_removed
-    def put_if(self, key: str, data: Data, token: Token | None) -> Token:
+    def put_if(self, key: str, data: blob_store.Data, token: blob_store.Token | None) -> blob_store.Token:
         self._warn_unless_swap()
         with self._stage_file(key) as (descriptor, temporary, path):
             posix.write_all(descriptor, data)
@@ -201,27 +186,29 @@ class LocalBlobStore(BlobStore):
             self._sync_folders(key, created=token is None)
         except OSError as error:
             # no ordinary failure: the blob is visible, though not durable
-            raise FlushError(error.errno, f"{key!r} was written, but not flushed: {error}") from error
+            raise blob_store.FlushError(
+                error.errno, f"{key!r} was written, but not flushed: {error}"
+            ) from error
         return result
 
-    def delete_if(self, key: str, token: Token) -> None:
+    def delete_if(self, key: str, token: blob_store.Token) -> None:
         self._warn_unless_swap()
         path = self._path(key)
         try:
             with self._hold_lock():
                 current = self._stat(key)
                 if current is None:
-                    raise PreconditionFailed(key)
+                    raise blob_store.PreconditionFailed(key)
                 _compare(key, current, token)
                 os.unlink(path)
         except FileNotFoundError:
-            raise PreconditionFailed(key) from None
+            raise blob_store.PreconditionFailed(key) from None
         if "/" not in key:
             self._sync_root()
         posix.remove_empty(self.root, {key.rpartition("/")[0]})
 
     def delete(self, keys: Iterable[str]) -> None:
-        keys = check_keys(keys)
+        keys = blob_store.check_keys(keys)
         if not keys:
             return
         for key in keys:
@@ -242,7 +229,7 @@ class LocalBlobStore(BlobStore):
 
     # listing
 
-    def list_dir(self, prefix: str) -> Keys:
+    def list_dir(self, prefix: str) -> blob_store.Keys:
         folder, start = self._split_prefix(prefix)
         keys = []
         for key, entry in self._scan(folder, start):
@@ -252,7 +239,7 @@ class LocalBlobStore(BlobStore):
                 keys.append(key)
         return sorted(keys)
 
-    def list(self, prefix: str) -> Blobs:
+    def list(self, prefix: str) -> blob_store.Blobs:
         blobs = []
         pending = [self._split_prefix(prefix)]
         while pending:
@@ -263,11 +250,11 @@ class LocalBlobStore(BlobStore):
                 elif entry.is_file():
                     with suppress(FileNotFoundError):
                         info = entry.stat()
-                        blobs.append(Blob(key, info.st_size, info.st_mtime))
+                        blobs.append(blob_store.Blob(key, info.st_size, info.st_mtime))
         return sorted(blobs)
 
     def _split_prefix(self, prefix: str) -> tuple[str, str]:
-        folder, _, start = check_prefix(prefix).rpartition("/")
+        folder, _, start = blob_store.check_prefix(prefix).rpartition("/")
         self._check_folder(folder)
         return folder, start
 
@@ -275,13 +262,13 @@ class LocalBlobStore(BlobStore):
         """Yield the entries of a directory whose names start with ``start`` and are legal in keys."""
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self.root}/{folder}") as entries:
             for entry in entries:
-                if entry.name.startswith(start) and is_key(entry.name):
+                if entry.name.startswith(start) and blob_store.is_key(entry.name):
                     yield (f"{folder}/{entry.name}" if folder else entry.name), entry
 
     # helpers
 
     def _path(self, key: str) -> str:
-        folder = check_key(key).rpartition("/")[0]
+        folder = blob_store.check_key(key).rpartition("/")[0]
         if folder and folder not in self._checked_folders:  # not in `_check_folder`: each access comes here
             self._check_folder(folder)
         return f"{self.root}/{key}"
@@ -359,7 +346,7 @@ class LocalBlobStore(BlobStore):
     @contextmanager
     def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
-        folder, path = check_key(key).rpartition("/")[0], f"{self.root}/{key}"
+        folder, path = blob_store.check_key(key).rpartition("/")[0], f"{self.root}/{key}"
         try:
             self._make_folder(folder)
             descriptor, temporary = posix.create_temporary(path, self._perm)
@@ -416,13 +403,13 @@ class LocalBlobStore(BlobStore):
 
     def _warn_unless_swap(self) -> None:
         if not self.can_swap:
-            warn_no_swap(type(self._store))
+            blob_store.warn_no_swap(type(self._store))
 
 
-def _token(info: os.stat_result) -> Token:
+def _token(info: os.stat_result) -> blob_store.Token:
     return info.st_ino, info.st_mtime_ns, info.st_size
 
 
-def _compare(key: str, current: os.stat_result | None, token: Token | None) -> None:
+def _compare(key: str, current: os.stat_result | None, token: blob_store.Token | None) -> None:
     if token != (current and _token(current)):
-        raise PreconditionFailed(key)
+        raise blob_store.PreconditionFailed(key)

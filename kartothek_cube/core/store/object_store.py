@@ -21,20 +21,7 @@ from urllib.request import Request, urlopen
 
 from simplekv import KeyValueStore, UrlMixin
 
-from kartothek_cube.core.store.blob_store import (
-    Blob,
-    Blobs,
-    BlobStore,
-    Data,
-    Keys,
-    PreconditionFailed,
-    Token,
-    check_key,
-    check_keys,
-    check_prefix,
-    is_key,
-    warn_no_swap,
-)
+from kartothek_cube.core.store import blob_store
 from kartothek_cube.core.store.object_client import (
     Connection,
     Location,
@@ -77,7 +64,7 @@ _TAIL = 64 << 10
 _BUFFER = 1 << 20
 
 
-class ObjectBlobStore(BlobStore):
+class ObjectBlobStore(blob_store.BlobStore):
     """Blobs in a bucket of S3, Google Cloud Storage or Azure; nothing is opened before the first request.
 
     Versions are ETags (on Google Cloud Storage with the generation), compared by the server. Other servers
@@ -127,22 +114,22 @@ class ObjectBlobStore(BlobStore):
 
     # reading
 
-    def get_with_token(self, key: str) -> tuple[bytes, Token]:
-        result = self._call("get", check_key(key), key)
+    def get_with_token(self, key: str) -> tuple[bytes, blob_store.Token]:
+        result = self._call("get", blob_store.check_key(key), key)
         return self._read_body(key, result), self._get_version(result.meta)
 
     def size(self, key: str) -> int:
-        return int(self._call("head", check_key(key), key)["size"])
+        return int(self._call("head", blob_store.check_key(key), key)["size"])
 
     def open_read(self, key: str) -> BinaryIO:
         return cast(BinaryIO, io.BufferedReader(_RemoteFile(self, key), _BUFFER))
 
     def remote_url(self, key: str) -> tuple[str, dict[str, str | int]]:
-        return f"{self._location.url}/{check_key(key)}", client_options(self._location)
+        return f"{self._location.url}/{blob_store.check_key(key)}", client_options(self._location)
 
     def chunks(self, key: str) -> Iterator[bytes]:
         """Read a blob in chunks; KeyError if there is none."""
-        result = self._call("get", check_key(key), key)
+        result = self._call("get", blob_store.check_key(key), key)
         stream = iter(result.stream())
         while (chunk := call_translated(self._location, key, next, stream, None)) is not None:
             yield bytes(chunk)
@@ -174,7 +161,7 @@ class ObjectBlobStore(BlobStore):
     def _call_range(self, name: str, key: str, **kwargs: Any) -> Any | None:
         """Result of a request for a range; None if the blob is empty, or the server ignores ranges."""
         try:
-            return self._call(name, check_key(key), key, **kwargs)
+            return self._call(name, blob_store.check_key(key), key, **kwargs)
         except ObjectStoreError as error:
             if any(text in str(error) for text in _BEHIND_END):
                 return None
@@ -183,7 +170,7 @@ class ObjectBlobStore(BlobStore):
     def _read_attributes(self, key: str) -> tuple[Mapping[str, str], Version | None]:
         """Attributes that a blob was written with, and its version; None if there is none."""
         try:
-            result = self._call("get", check_key(key), key, options={"head": True})
+            result = self._call("get", blob_store.check_key(key), key, options={"head": True})
         except KeyError:
             return {}, None
         return result.attributes, self._get_version(result.meta)
@@ -197,7 +184,7 @@ class ObjectBlobStore(BlobStore):
 
     # writing
 
-    def put(self, key: str, data: Data, *, durable: bool = False) -> None:
+    def put(self, key: str, data: blob_store.Data, *, durable: bool = False) -> None:
         self.put_object(key, data)
 
     def put_object(
@@ -212,10 +199,10 @@ class ObjectBlobStore(BlobStore):
             options["mode"] = mode if isinstance(mode, str) else dict(mode)
         if attributes:
             options["attributes"] = dict(attributes)
-        return self._get_version(self._call("put", check_key(key), key, data, **options))
+        return self._get_version(self._call("put", blob_store.check_key(key), key, data, **options))
 
-    def put_if(self, key: str, data: Data, token: Token | None) -> Token:
-        check_key(key)
+    def put_if(self, key: str, data: blob_store.Data, token: blob_store.Token | None) -> blob_store.Token:
+        blob_store.check_key(key)
         if not self.can_swap:
             return self._compare_and_put(key, data, token)
         write_id = uuid.uuid4().hex
@@ -230,7 +217,7 @@ class ObjectBlobStore(BlobStore):
         except ObjectStoreError as error:
             version = self._resolve_failed_write(error, key, write_id)
         if version is None:
-            raise PreconditionFailed(key)
+            raise blob_store.PreconditionFailed(key)
         return version
 
     def _find_own_write(self, key: str, write_id: str) -> Version | None:
@@ -248,10 +235,12 @@ class ObjectBlobStore(BlobStore):
             raise error
         return version
 
-    def _compare_and_put(self, key: str, data: Data, token: Token | None) -> Token:
-        warn_no_swap(type(self._store))
+    def _compare_and_put(
+        self, key: str, data: blob_store.Data, token: blob_store.Token | None
+    ) -> blob_store.Token:
+        blob_store.warn_no_swap(type(self._store))
         if self._read_attributes(key)[1] != token:
-            raise PreconditionFailed(key)
+            raise blob_store.PreconditionFailed(key)
         return self.put_object(key, data)
 
     def _probe_swap(self) -> bool:
@@ -272,22 +261,22 @@ class ObjectBlobStore(BlobStore):
 
     # deleting
 
-    def delete_if(self, key: str, token: Token) -> None:
-        check_key(key)
+    def delete_if(self, key: str, token: blob_store.Token) -> None:
+        blob_store.check_key(key)
         if token is None:
-            raise PreconditionFailed(key)
+            raise blob_store.PreconditionFailed(key)
         if self._can_delete_if():
             try:
                 self._delete_version(key, token)
             except (FileExistsError, KeyError):
-                raise PreconditionFailed(key) from None
+                raise blob_store.PreconditionFailed(key) from None
             return
         if self._read_attributes(key)[1] != token:
-            raise PreconditionFailed(key)
+            raise blob_store.PreconditionFailed(key)
         self.delete([key])
 
     def delete(self, keys: Iterable[str]) -> None:
-        pending = [list(dict.fromkeys(check_keys(keys)))]
+        pending = [list(dict.fromkeys(blob_store.check_keys(keys)))]
         while pending:
             batch = pending.pop()
             try:
@@ -336,16 +325,16 @@ class ObjectBlobStore(BlobStore):
 
     def sign(self, key: str) -> str:
         """Make a URL that grants read access to a blob for some time."""
-        return str(self._call("sign", check_key(key), "GET", key, _SIGNED_FOR))
+        return str(self._call("sign", blob_store.check_key(key), "GET", key, _SIGNED_FOR))
 
     # listing
 
-    def list(self, prefix: str) -> Blobs:
+    def list(self, prefix: str) -> blob_store.Blobs:
         return sorted(self.scan(prefix))
 
-    def scan(self, prefix: str) -> Iterator[Blob]:
+    def scan(self, prefix: str) -> Iterator[blob_store.Blob]:
         """List blobs, in the order of the store."""
-        folder, _, start = check_prefix(prefix).rpartition("/")
+        folder, _, start = blob_store.check_prefix(prefix).rpartition("/")
         options = {"offset": offset} if (offset := self._listing_offset(prefix, start)) else {}
         stream = self._call("list", prefix, folder or None, chunk_size=_PAGE, **options)
         batches: Iterator[Any] = iter(stream)
@@ -353,17 +342,19 @@ class ObjectBlobStore(BlobStore):
             for entry in batch:
                 key = entry["path"]
                 if key.startswith(prefix):
-                    if is_key(key):
-                        yield Blob(key, entry["size"], entry["last_modified"].timestamp())
+                    if blob_store.is_key(key):
+                        yield blob_store.Blob(key, entry["size"], entry["last_modified"].timestamp())
                 elif options and key > prefix:
                     return
 
-    def list_dir(self, prefix: str) -> Keys:
-        folder = check_prefix(prefix).rpartition("/")[0]
+    def list_dir(self, prefix: str) -> blob_store.Keys:
+        folder = blob_store.check_prefix(prefix).rpartition("/")[0]
         level = self._call("list_with_delimiter", prefix, folder or None)
         names = [f"{path}/" for path in level["common_prefixes"]]
         names += [entry["path"] for entry in level["objects"]]
-        return sorted(name for name in names if name.startswith(prefix) and is_key(name.removesuffix("/")))
+        return sorted(
+            name for name in names if name.startswith(prefix) and blob_store.is_key(name.removesuffix("/"))
+        )
 
     def _listing_offset(self, prefix: str, start: str) -> str | None:
         """A key just before a prefix, as offset of a listing; None if listings are unsorted."""
@@ -483,7 +474,7 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
         return prefixes
 
     def _check_valid_key(self, key: str) -> None:
-        check_key(key)
+        blob_store.check_key(key)
 
     def _has_key(self, key: str) -> bool:
         return self.blobs.exists(key)

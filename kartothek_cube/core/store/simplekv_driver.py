@@ -12,20 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from simplekv import KeyValueStore
 
-from kartothek_cube.core.store.blob_store import (
-    Blob,
-    Blobs,
-    BlobStore,
-    Data,
-    Keys,
-    PreconditionFailed,
-    Token,
-    check_key,
-    check_keys,
-    check_prefix,
-    is_key,
-    warn_no_swap,
-)
+from kartothek_cube.core.store import blob_store
 
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
 _LOCKS = tuple(threading.RLock() for _ in range(64))
@@ -33,7 +20,7 @@ _LOCKS = tuple(threading.RLock() for _ in range(64))
 _ATTEMPTS = 1000
 
 
-class GenericBlobStore(BlobStore):
+class GenericBlobStore(blob_store.BlobStore):
     """Blobs in a simplekv store, or in any object with the same methods.
 
     In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, since no other
@@ -67,10 +54,10 @@ class GenericBlobStore(BlobStore):
 
     def get(self, key: str) -> bytes:
         with _missing_as_key_error(key):
-            data: bytes = self._get_method("get")(check_key(key))
+            data: bytes = self._get_method("get")(blob_store.check_key(key))
             return data
 
-    def get_with_token(self, key: str) -> tuple[bytes, Token]:
+    def get_with_token(self, key: str) -> tuple[bytes, blob_store.Token]:
         data = self.get(key)
         return data, data
 
@@ -79,11 +66,11 @@ class GenericBlobStore(BlobStore):
             return file.seek(0, io.SEEK_END)
 
     def exists(self, key: str) -> bool:
-        return bool(self._get_method("__contains__")(check_key(key)))
+        return bool(self._get_method("__contains__")(blob_store.check_key(key)))
 
     def open_read(self, key: str) -> BinaryIO:
         with _missing_as_key_error(key):
-            file = self._get_method("open")(check_key(key))
+            file = self._get_method("open")(blob_store.check_key(key))
         if _is_seekable(file):
             return cast(BinaryIO, file)
         file.close()
@@ -91,68 +78,72 @@ class GenericBlobStore(BlobStore):
 
     # writing
 
-    def put(self, key: str, data: Data, *, durable: bool = False) -> None:
+    def put(self, key: str, data: blob_store.Data, *, durable: bool = False) -> None:
         put = self._get_method("put")
         # durable: possibly a header, which must not be put between comparison and replacement of a swap
         with self._lock if durable else nullcontext():
-            put(check_key(key), bytes(data))
+            put(blob_store.check_key(key), bytes(data))
 
-    def put_if(self, key: str, data: Data, token: Token | None) -> Token:
+    def put_if(self, key: str, data: blob_store.Data, token: blob_store.Token | None) -> blob_store.Token:
         content = bytes(data)
         with self._hold_if_current(key, token):
             self._get_method("put")(key, content)
         return content
 
-    def delete_if(self, key: str, token: Token) -> None:
+    def delete_if(self, key: str, token: blob_store.Token) -> None:
         if token is None:
-            raise PreconditionFailed(check_key(key))
+            raise blob_store.PreconditionFailed(blob_store.check_key(key))
         delete = self._get_method("delete")
         with self._hold_if_current(key, token):
             try:
                 delete(key)
             except KeyError:
                 # a writer of another process deleted it after the comparison
-                raise PreconditionFailed(key) from None
+                raise blob_store.PreconditionFailed(key) from None
 
     def delete(self, keys: Iterable[str]) -> None:
         delete = self._get_method("delete")
-        for key in check_keys(keys):
+        for key in blob_store.check_keys(keys):
             # Headers have no "/" in their keys: their deletion must not happen within a swap.
             # simplekv does not define the deletion of a missing key: some stores ignore it, some raise.
             with nullcontext() if "/" in key else self._lock, suppress(KeyError):
                 delete(key)
 
     @contextmanager
-    def _hold_if_current(self, key: str, token: Token | None) -> Iterator[None]:
-        check_key(key)
+    def _hold_if_current(self, key: str, token: blob_store.Token | None) -> Iterator[None]:
+        blob_store.check_key(key)
         if not self.can_swap:
-            warn_no_swap(type(self._store))
+            blob_store.warn_no_swap(type(self._store))
         with self._lock:
             try:
                 current = self.get(key)
             except KeyError:
                 current = None
             if current != token:
-                raise PreconditionFailed(key)
+                raise blob_store.PreconditionFailed(key)
             yield
 
     # listing
 
-    def list_dir(self, prefix: str) -> Keys:
+    def list_dir(self, prefix: str) -> blob_store.Keys:
         if not hasattr(self._store, "iter_prefixes"):
             return super().list_dir(prefix)
-        check_prefix(prefix)
+        blob_store.check_prefix(prefix)
         prefixes = self._list_retrying(lambda: self._store.iter_prefixes("/", prefix))
-        return sorted({key for key in prefixes if key.startswith(prefix) and is_key(key.removesuffix("/"))})
+        return sorted(
+            {key for key in prefixes if key.startswith(prefix) and blob_store.is_key(key.removesuffix("/"))}
+        )
 
-    def list(self, prefix: str) -> Blobs:
-        check_prefix(prefix)
+    def list(self, prefix: str) -> blob_store.Blobs:
+        blob_store.check_prefix(prefix)
         has_iterator = getattr(self._store, "iter_keys", None) is not None
         listing = self._get_method("iter_keys" if has_iterator else "keys")
         keys = self._list_retrying(lambda: listing(prefix))
-        return [Blob(key) for key in sorted(keys) if key.startswith(prefix) and is_key(key)]
+        return [
+            blob_store.Blob(key) for key in sorted(keys) if key.startswith(prefix) and blob_store.is_key(key)
+        ]
 
-    def _list_retrying(self, listing: Callable[[], Iterable[str]]) -> Keys:
+    def _list_retrying(self, listing: Callable[[], Iterable[str]]) -> blob_store.Keys:
         for _ in range(_ATTEMPTS):
             try:
                 return list(listing())

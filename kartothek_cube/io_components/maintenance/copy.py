@@ -9,41 +9,18 @@ from typing import Generic, TypeAlias
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import errors, tuning
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit.header_store import (
-    CommitReceipt,
-    attempts,
-    header_format,
-    read_replaced_base,
-    read_versioned,
-    render,
-)
+from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
 from kartothek_cube.core.commit.optimistic import commit_copy
+from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import (
-    DatasetsInput,
-    cube_not_found,
-    discover_datasets_unchecked,
-    existing_dataset_ids,
-    select_datasets,
-)
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.dataset.metadata import file_keys
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    DatasetExistsError,
-    DatasetNotFoundError,
-    KartothekCubeError,
-    MissingFileError,
-    MultiTableCommitAborted,
-    UnknownOutcomeError,
-    unknown_names,
-)
 from kartothek_cube.core.header import (
     COMMIT_RECORD,
     Participation,
@@ -62,16 +39,9 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.runtime import (
-    batched,
-    is_same_store,
-    ordered_map,
-    progress_add_total,
-    progress_advance,
-    store_factory,
-)
 from kartothek_cube.io_components.write.write_commit import commit_cube
 
 
@@ -119,21 +89,23 @@ def plan_copy_dataset(
     # schemas first: one that is written for a later header still holds that of the header which is there
     dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)
     tables = dataset.tables or [SINGLE_TABLE]
-    contents = {table: read_versioned(source, schema_key(source_uuid, table))[0] for table in tables}
+    contents = {
+        table: header_store.read_versioned(source, schema_key(source_uuid, table))[0] for table in tables
+    }
     stored = read_header(source_uuid, source)
     dataset = DatasetMetadata.load_from_header(stored, source_uuid, source, load_schema=True)
     key, header = stored.key, stored.content
     if state is not None and state.extra.get(COMMIT_RECORD) != dataset.extra.get(COMMIT_RECORD):
         # another commit came in between, or the newest one is of an operation that is not committed
-        dataset, header = state, render(state, key)
+        dataset, header = state, header_store.render(state, key)
     copied = rename_operations(dataset, uuids or {})
     if copied is not dataset:
-        dataset, header = copied, render(copied, key)
+        dataset, header = copied, header_store.render(copied, key)
     target_key = _rename(key, source_uuid, target_uuid)
     if source_uuid != target_uuid:
         builder = DatasetMetadataBuilder.from_dataset(dataset)
         builder.modify_uuid(target_uuid)
-        _, header = builder.to_json() if header_format(key) == "json" else builder.to_msgpack()
+        _, header = builder.to_json() if header_store.header_format(key) == "json" else builder.to_msgpack()
     keys = sorted(set(file_keys(dataset)))
     return DatasetCopy(
         target_uuid,
@@ -155,7 +127,7 @@ def _target_state(
     """The state that the new header describes."""
     if not dataset.explicit_partitions:
         return dataset.copy(uuid=uuid)
-    content = parse_header(header, header_format(key), key)
+    content = parse_header(header, header_store.header_format(key), key)
     return DatasetMetadata.load_from_dict(
         content,
         source,
@@ -177,21 +149,21 @@ def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
 
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
     """Copy blobs as they are."""
-    progress_add_total(len(keys))
+    runtime.progress_add_total(len(keys))
     discard_results(
-        ordered_map(partial(_copy_one, source, target), list(keys.items()), tuning.REMOTE_REQUESTS)
+        runtime.ordered_map(partial(_copy_one, source, target), list(keys.items()), tuning.REMOTE_REQUESTS)
     )
 
 
 def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> None:
     data = source.get(item[0])
     target.put(item[1], data)
-    progress_advance(len(data))
+    runtime.progress_advance(len(data))
 
 
 def finish_copy(
     target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True, role: Role = None
-) -> tuple[DatasetMetadata, CommitReceipt]:
+) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
     """Put the header of a copy, with which the dataset exists; return its state and a receipt."""
     table = copy.state.table_name
     own = schema_key(copy.target_uuid, table)
@@ -199,14 +171,14 @@ def finish_copy(
         # further tables, which only kartothek 3 wrote
         if key != own:
             target.put(key, content, durable=True)
-    for _ in attempts():
+    for _ in header_store.attempts():
         base = settle(
             target,
-            lambda: read_replaced_base(target, copy.target_uuid, table, copy.header_key),
+            lambda: header_store.read_replaced_base(target, copy.target_uuid, table, copy.header_key),
             replaces=True,
         )
         if base.state is not None and not overwrite and base.header != copy.header:
-            raise DatasetExistsError(copy.target_uuid)
+            raise errors.DatasetExistsError(copy.target_uuid)
         try:
             state, receipt = commit_copy(
                 target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values()), role
@@ -217,7 +189,7 @@ def finish_copy(
         if not state.explicit_partitions:
             state = DatasetMetadata.load_from_store(copy.target_uuid, target)
         return state, receipt
-    raise ConcurrentWriteError(copy.target_uuid)
+    raise errors.ConcurrentWriteError(copy.target_uuid)
 
 
 def copy_dataset_job(
@@ -233,7 +205,7 @@ def copy_dataset_job(
     return Job(
         name="copy_dataset",
         description=f"copy dataset {source_uuid}",
-        context=(store_factory(source), store_factory(target)),
+        context=(runtime.store_factory(source), runtime.store_factory(target)),
         tasks=[copy.keys],
         run=_run_dataset_copy,
         finish=partial(_finish_dataset_copy, target, copy),
@@ -271,32 +243,33 @@ class CopyPlan:
 
 
 def _check_found(
-    cube: Cube, store: StoreInput, selected: Mapping[str, DatasetMetadata], datasets: DatasetsInput
+    cube: Cube, store: StoreInput, selected: Mapping[str, DatasetMetadata], datasets: discover.DatasetsInput
 ) -> None:
     if datasets is None and not selected:
-        raise cube_not_found(cube.uuid_prefix, open_blobs(store))
+        raise discover.cube_not_found(cube.uuid_prefix, open_blobs(store))
     if datasets is None or isinstance(datasets, Mapping):
         return
     missing = set(converter_str_set_optional(datasets) or ()) - set(selected)
     if missing:
-        existing = existing_dataset_ids(cube.uuid_prefix, store)
+        existing = discover.existing_dataset_ids(cube.uuid_prefix, store)
         raise RuntimeError(
-            f"Cube {cube.uuid_prefix} in the source store: " + unknown_names("dataset", missing, existing)
+            f"Cube {cube.uuid_prefix} in the source store: "
+            + errors.unknown_names("dataset", missing, existing)
         )
 
 
 def copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseException) -> BaseException:
     """The error for a copy that failed, and was undone."""
-    if isinstance(exc, UnknownOutcomeError):
+    if isinstance(exc, errors.UnknownOutcomeError):
         # not a failure for certain: the dataset may be there, with commits of others on top
         return exc
     # the text of a plain KeyError is the key alone
-    is_missing = isinstance(exc, KeyError) and not isinstance(exc, KartothekCubeError)
-    problem = str(MissingFileError(exc.args[0])) if is_missing and exc.args else str(exc)
+    is_missing = isinstance(exc, KeyError) and not isinstance(exc, errors.KartothekCubeError)
+    problem = str(errors.MissingFileError(exc.args[0])) if is_missing and exc.args else str(exc)
     if plan.overwrite:
         error: BaseException = RuntimeError(f"Failed to copy dataset {failed}: {problem}")
     else:
-        error = MultiTableCommitAborted(failed, rolled_back=undone, detail=problem)
+        error = errors.MultiTableCommitAborted(failed, rolled_back=undone, detail=problem)
     error.__cause__ = exc
     return error
 
@@ -320,7 +293,7 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
     source, target = open_blobs(plan.source), open_blobs(plan.target)
     prefix = plan.cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
     # one state of all datasets
-    states = discover_datasets_unchecked(
+    states = discover.discover_datasets_unchecked(
         plan.cube.uuid_prefix, source, [uuid.removeprefix(prefix) for uuid in plan.uuids]
     )
     copies = {}
@@ -328,7 +301,7 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
         try:
             state = states.get(source_uuid.removeprefix(prefix))
             if state is None:
-                raise DatasetNotFoundError(source_uuid)
+                raise errors.DatasetNotFoundError(source_uuid)
             copy = plan_copy_dataset(source, source_uuid, target_uuid, state, plan.uuids)
             run_copy(source, target, _missing(target, copy) if has_files else copy.keys)
             copies[target_uuid] = copy
@@ -341,7 +314,7 @@ def _commit_copies(plan: CopyPlan, target: BlobStore, copies: Mapping[str, Datas
     """Put the headers of all datasets, the seed last, as one operation."""
     started: list[str] = []
 
-    def put_header(copy: DatasetCopy, role: Role) -> tuple[None, CommitReceipt]:
+    def put_header(copy: DatasetCopy, role: Role) -> tuple[None, header_store.CommitReceipt]:
         started.append(copy.target_uuid)
         _, receipt = finish_copy(target, copy, overwrite=plan.overwrite, role=role)
         return None, receipt
@@ -418,7 +391,7 @@ class CopyCube(Generic[StoreT]):
     src_store: StoreT
     tgt_store: StoreT
     overwrite: bool = False
-    datasets: DatasetsInput = None
+    datasets: discover.DatasetsInput = None
     renamed_cube_prefix: str | None = None
     renamed_datasets: Mapping[str, str] | None = None
 
@@ -428,16 +401,16 @@ class CopyCube(Generic[StoreT]):
         check_reopens(target)
         renamed_cube = cube.copy(uuid_prefix=self.renamed_cube_prefix or cube.uuid_prefix)
         uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
-        if is_same_store(open_blobs(source), open_blobs(target), uuid):
+        if runtime.is_same_store(open_blobs(source), open_blobs(target), uuid):
             raise ValueError("Stores are identical but should not be: a copy needs two different stores")
-        selected = select_datasets(cube, source, self.datasets, must_exist=False)
+        selected = discover.select_datasets(cube, source, self.datasets, must_exist=False)
         _check_found(cube, source, selected, self.datasets)
         renamed = dict(self.renamed_datasets or {})
         unknown = set(renamed) - set(selected)
         if unknown:
             raise ValueError(
                 "renamed_datasets names datasets that are not copied: "
-                + unknown_names("dataset", unknown, selected)
+                + errors.unknown_names("dataset", unknown, selected)
             )
         names = {name: renamed.get(name, name) for name in selected}
         if len(set(names.values())) < len(names):
@@ -449,17 +422,19 @@ class CopyCube(Generic[StoreT]):
             uuid_prefix=self.renamed_cube_prefix or cube.uuid_prefix,
             seed_dataset=names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset)),
         )
-        existing = existing_dataset_ids(target_cube.uuid_prefix, target)
+        existing = discover.existing_dataset_ids(target_cube.uuid_prefix, target)
         for name in sorted(names.values()):
             if name in existing and not self.overwrite:
-                raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
-        kept = discover_datasets_unchecked(target_cube.uuid_prefix, target, existing - set(names.values()))
+                raise errors.DatasetExistsError(target_cube.ktk_dataset_uuid(name))
+        kept = discover.discover_datasets_unchecked(
+            target_cube.uuid_prefix, target, existing - set(names.values())
+        )
         check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
         order = cube.commit_order(selected)
         return CopyPlan(
             cube,
-            store_factory(source),
-            store_factory(target),
+            runtime.store_factory(source),
+            runtime.store_factory(target),
             {selected[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
             target_cube,
             self.overwrite,
@@ -472,7 +447,7 @@ class CopyCube(Generic[StoreT]):
         tasks = [
             (target_uuid, dict(block))
             for source_uuid, target_uuid in (plan.uuids.items() if blocksize is not None else ())
-            for block in batched(
+            for block in runtime.batched(
                 list(plan_copy_dataset(source, source_uuid, target_uuid).keys.items()), blocksize or 1
             )
         ]

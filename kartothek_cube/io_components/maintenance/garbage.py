@@ -14,15 +14,9 @@ from typing import Any, Generic
 
 import attrs
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, errors, history, naming
 from kartothek_cube.core.arguments import converter_str_set
-from kartothek_cube.core.commit.header_store import (
-    attempts,
-    delete_headers,
-    edit_header,
-    read_versioned,
-    retry_request,
-)
+from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.operation import (
     Status,
     forget_participants,
@@ -44,43 +38,14 @@ from kartothek_cube.core.commit.tombstones import (
     tombstone_name,
 )
 from kartothek_cube.core.commit.undo import finish_operation
+from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import (
-    DatasetsInput,
-    cube_not_found,
-    discover_ktk_cube_dataset_ids,
-    list_cubes,
-    select_datasets,
-)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.dataset.metadata import file_keys, schema_keys, table_names
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    CubeNotFoundError,
-    DatasetNotFoundError,
-    format_count,
-)
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import CommitRecord
-from kartothek_cube.core.history import (
-    history_folder,
-    is_before_key,
-    is_snapshot_key,
-    list_expired_snapshots,
-    load_snapshot,
-    snapshot_retention,
-)
-from kartothek_cube.core.naming import (
-    DELTA_LOG_DIRECTORY,
-    INDICES_DIRECTORY,
-    TABLE_METADATA_FILE,
-    TOMBSTONES_KEY,
-    header_keys,
-    is_header_key,
-)
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -111,20 +76,22 @@ def list_garbage(
     blobs, uuid = open_blobs(dataset.store_factory), dataset.dataset_uuid
     try:
         tables = table_names(dataset.dataset_metadata, blobs)
-    except DatasetNotFoundError:
+    except errors.DatasetNotFoundError:
         orphans = _list_orphans(blobs, uuid, retention)
         if not orphans:
             raise
         return orphans
     # younger files, and those of unknown age, stay: they may belong to a writer that has not committed yet
     limit = retention_cutoff(blobs, uuid, retention)
-    files = [blob for folder in (INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")]
+    files = [
+        blob for folder in (naming.INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")
+    ]
     # after the listing: files of later commits are not in it
     current = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     if not current.explicit_partitions:
         files = [blob for blob in files if _is_internal(blob.key, uuid)]
     files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
-    files += blobs.list(history_folder(uuid)) + blobs.list(_deletions_folder(uuid))
+    files += blobs.list(history.history_folder(uuid)) + blobs.list(_deletions_folder(uuid))
     files += blobs.list(log_folder(uuid))
     referenced = _newest_keys(blobs, current) if newest_only else _all_keys(blobs, current, files, limit)
     return _select_garbage(blobs, [uuid], files, referenced, limit)
@@ -145,7 +112,7 @@ def _select_garbage(
     garbage = [
         blob
         for blob in files
-        if not (blob.key in referenced or is_header_key(blob.key) or is_tombstone_file(blob.key))
+        if not (blob.key in referenced or naming.is_header_key(blob.key) or is_tombstone_file(blob.key))
         and is_older(blob, limit)
     ]
     for uuid in uuids:
@@ -183,7 +150,9 @@ def list_finished_tombstones(
     present = blobs.list(f"{uuid}/")
     remaining = {tombstone_name(blob.key) for blob in present}
     remaining -= {tombstone_name(blob.key) for blob in garbage}
-    names = {name: list_tombstoned_files({TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()}
+    names = {
+        name: list_tombstoned_files({naming.TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()
+    }
     finished = {name for name, files in names.items() if not files & remaining}
     return [
         blob
@@ -218,22 +187,22 @@ def history_keys(
     Of the superseded ones, it deletes those that are ``deletable``; None: all of them.
     """
     uuid = dataset.uuid
-    snapshots = [blob.key for blob in blobs.list(history_folder(uuid)) if not _is_temporary(blob.key)]
+    snapshots = [blob.key for blob in blobs.list(history.history_folder(uuid)) if not _is_temporary(blob.key)]
     # also one of the current state, which a writer has left that was killed before its commit
     superseded = set(snapshots)
-    if snapshot_retention(dataset.metadata) is not None:
-        superseded = set(list_expired_snapshots(uuid, blobs))
+    if history.snapshot_retention(dataset.metadata) is not None:
+        superseded = set(history.list_expired_snapshots(uuid, blobs))
     if deletable is not None:
         superseded.intersection_update(deletable)
     keys = set()
     for key in snapshots:
-        if key in superseded or is_before_key(key):
+        if key in superseded or history.is_before_key(key):
             continue
         keys.add(key)
-        if is_snapshot_key(key):
+        if history.is_snapshot_key(key):
             # a commit may expire it in the meantime
             with suppress(KeyError):
-                keys.update(file_keys(load_snapshot(uuid, blobs, key)))
+                keys.update(file_keys(history.load_snapshot(uuid, blobs, key)))
     return keys
 
 
@@ -248,7 +217,7 @@ def _table_keys(blobs: BlobStore, uuid: str, log: Sequence[str]) -> set[str]:
 
 def _is_internal(key: str, uuid: str) -> bool:
     """Whether a file cannot be a partition; any data file may be one if the header does not list them."""
-    return key.startswith(f"{uuid}/{INDICES_DIRECTORY}/") or _is_temporary(key)
+    return key.startswith(f"{uuid}/{naming.INDICES_DIRECTORY}/") or _is_temporary(key)
 
 
 def _is_temporary(key: str) -> bool:
@@ -261,7 +230,7 @@ def delete_garbage(store: StoreInput, keys: Iterable[str]) -> None:
     # A writer may be about to commit a file, however old it is. So tombstones name the files from before
     # their deletion until they are gone, and the commit of one of them is refused. They are in the header of
     # the dataset; where there is none, in a file (kartothek_cube.core.commit.tombstones).
-    blobs, keys = open_blobs(store), sorted(key for key in keys if not is_header_key(key))
+    blobs, keys = open_blobs(store), sorted(key for key in keys if not naming.is_header_key(key))
     for uuid, own in groupby(keys, key=_dataset_of):
         if uuid is None:
             # temporary files of local stores: their names are unique, so that no commit refers to them
@@ -269,7 +238,7 @@ def delete_garbage(store: StoreInput, keys: Iterable[str]) -> None:
         else:
             # a repetition deletes the remaining files under the same tombstones
             collection, files = gen_uuid(), list(own)
-            retry_request(partial(_delete_files, blobs, uuid, collection, files))
+            header_store.retry_request(partial(_delete_files, blobs, uuid, collection, files))
 
 
 def _dataset_of(key: str) -> str | None:
@@ -279,9 +248,9 @@ def _dataset_of(key: str) -> str | None:
 
 
 def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> None:
-    for _ in attempts():
+    for _ in header_store.attempts():
         state = None
-        with suppress(DatasetNotFoundError):
+        with suppress(errors.DatasetNotFoundError):
             state = _edit_tombstones(
                 blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _list_unused(s, keys, blobs))
             )
@@ -292,20 +261,20 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
             return None
-    raise ConcurrentWriteError(uuid)
+    raise errors.ConcurrentWriteError(uuid)
 
 
 def _delete_tombstoned(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> None:
     """Delete files that have tombstones in the header, then the tombstones."""
     # if this fails, a deletion may still be under way: the tombstones have to stay
-    snapshots = [key for key in keys if is_snapshot_key(key)]
+    snapshots = [key for key in keys if history.is_snapshot_key(key)]
     if snapshots:
         # first, and durably: a power failure must not leave an older state without its files
         blobs.delete(snapshots)
         blobs.flush(snapshots)
-    blobs.delete([key for key in keys if not is_snapshot_key(key)])
+    blobs.delete([key for key in keys if not history.is_snapshot_key(key)])
     names = {tombstone_name(key) for key in keys}
-    with suppress(DatasetNotFoundError):
+    with suppress(errors.DatasetNotFoundError):
         _edit_tombstones(blobs, uuid, lambda s: remove_tombstones(s.metadata, collection, names))
 
 
@@ -324,7 +293,7 @@ def _edit_tombstones(
         metadata = change(state)
         return None if metadata == state.metadata else state.copy(metadata=metadata)
 
-    return edit_header(blobs, uuid, edit)
+    return header_store.edit_header(blobs, uuid, edit)
 
 
 def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> bool:
@@ -333,10 +302,10 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     # If there is no header after the tombstones were put, that commit will see them, and put another version
     # of the schema, which is not the one that was read here before.
     tombstones = put_tombstone_file(blobs, uuid, collection, keys)
-    schemas = [key for key in keys if key.endswith(f"/{TABLE_METADATA_FILE}")]
-    versions = {key: read_versioned(blobs, key) for key in schemas}
-    if any(blobs.exists(key) for key in header_keys(uuid)):
-        retry_request(lambda: blobs.delete([tombstones]))
+    schemas = [key for key in keys if key.endswith(f"/{naming.TABLE_METADATA_FILE}")]
+    versions = {key: header_store.read_versioned(blobs, key) for key in schemas}
+    if any(blobs.exists(key) for key in naming.header_keys(uuid)):
+        header_store.retry_request(lambda: blobs.delete([tombstones]))
         return False
     # tombstone files of earlier collections last: their files may be among the others
     last = [key for key in keys if is_tombstone_file(key)]
@@ -348,13 +317,13 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
                 blobs.delete_if(key, token)
     _remove_from_header(blobs, uuid, collection)
     # alone: a repetition of all would use tombstones of its own, and leave these for a day
-    retry_request(lambda: blobs.delete([*last, tombstones]))
+    header_store.retry_request(lambda: blobs.delete([*last, tombstones]))
     return True
 
 
 def _remove_from_header(blobs: BlobStore, uuid: str, collection: str) -> None:
     """Remove tombstones that a commit has taken over from their file."""
-    with suppress(DatasetNotFoundError):
+    with suppress(errors.DatasetNotFoundError):
         state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
         if collection in tombstone_entries(state.metadata):
             _edit_tombstones(blobs, uuid, lambda s: remove_tombstones(s.metadata, collection, set()))
@@ -421,14 +390,14 @@ def list_cube_garbage(
     # before the headers: files of later commits are not in the listing
     files = blobs.list(prefix)
     # nothing to clean up in a store without cubes, and no other cube that the name can be mistaken for
-    if not files and list_cubes(blobs):
-        raise cube_not_found(cube.uuid_prefix, blobs)
+    if not files and discover.list_cubes(blobs):
+        raise discover.cube_not_found(cube.uuid_prefix, blobs)
     referenced: set[str] = set()
-    for name in discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs):
+    for name in discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs):
         try:
             # without schemas: a missing one must not make garbage of the other files
             dataset = DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs, load_schema=False)
-        except DatasetNotFoundError:
+        except errors.DatasetNotFoundError:
             continue
         own = [blob for blob in files if blob.key.startswith(f"{dataset.uuid}/")]
         referenced |= _all_keys(blobs, dataset, own, limit)
@@ -492,7 +461,7 @@ class CleanupCube(Generic[StoreT]):
 
 def count_states(keys: Iterable[str]) -> int:
     """Number of older states of datasets that are deleted with some files."""
-    return sum(map(is_snapshot_key, keys))
+    return sum(map(history.is_snapshot_key, keys))
 
 
 def _report_states(operation: str, keys: Sequence[str]) -> None:
@@ -501,8 +470,8 @@ def _report_states(operation: str, keys: Sequence[str]) -> None:
         _LOGGER.info(
             "%s deletes %s: %s of datasets can no longer be read",
             operation,
-            format_count(len(keys), "file"),
-            format_count(n_states, "older state"),
+            errors.format_count(len(keys), "file"),
+            errors.format_count(n_states, "older state"),
         )
 
 
@@ -576,7 +545,7 @@ def finish_operations(
 
 def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
     """The records of the datasets of a cube whose headers have one."""
-    names = sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+    names = sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
     records = {name: read_record(blobs, cube.ktk_dataset_uuid(name)) for name in names}
     return {name: record for name, record in records.items() if record is not None}
 
@@ -586,7 +555,7 @@ def _load_hidden(cube: Cube, blobs: BlobStore) -> dict[str, DatasetMetadata]:
     hidden = {}
     for name, record in _read_records(cube, blobs).items():
         # deleted since
-        with suppress(DatasetNotFoundError):
+        with suppress(errors.DatasetNotFoundError):
             if record.hidden:
                 hidden[name] = DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs)
     return hidden
@@ -600,12 +569,12 @@ def _delete_hidden(
         uuid = cube.ktk_dataset_uuid(name)
         limit = retention_cutoff(blobs, f"{uuid}/", retention)
         # refused: the dataset was created again
-        with suppress(DatasetNotFoundError, PreconditionFailed):
+        with suppress(errors.DatasetNotFoundError, PreconditionFailed):
             stored = read_header(uuid, blobs, with_token=True)
             state = DatasetMetadata.load_from_header(stored, uuid, blobs)
             if not is_hidden(state) or resolve_pending(blobs, state) is not state:
                 continue
-            snapshots = blobs.list(history_folder(uuid))
+            snapshots = blobs.list(history.history_folder(uuid))
             if history_keys(state, blobs, [blob.key for blob in snapshots if is_older(blob, limit)]):
                 continue
             blobs.delete_if(stored.key, stored.token)
@@ -644,7 +613,7 @@ def delete_files_job(
 def _list_dataset_files(dataset: DatasetFactory) -> list[str]:
     """All files of a dataset but headers, of which at least one must exist; its schema is not needed."""
     keys = {blob.key for blob in list_garbage(dataset, newest_only=True)}
-    with suppress(DatasetNotFoundError):
+    with suppress(errors.DatasetNotFoundError):
         current = dataset.dataset_metadata
         blobs = open_blobs(dataset.store_factory)
         keys |= {*file_keys(current), *schema_keys(current, blobs)}
@@ -653,11 +622,11 @@ def _list_dataset_files(dataset: DatasetFactory) -> list[str]:
 
 def _order_keys(keys: Iterable[str]) -> list[str]:
     """Published tables disappear as a whole, before their files do."""
-    return sorted(keys, key=lambda key: (DELTA_LOG_DIRECTORY not in key.split("/"), key))
+    return sorted(keys, key=lambda key: (naming.DELTA_LOG_DIRECTORY not in key.split("/"), key))
 
 
 def _delete_dataset_header(uuid: str, store: StoreInput) -> None:
-    retry_request(partial(delete_headers, open_blobs(store), uuid))
+    header_store.retry_request(partial(header_store.delete_headers, open_blobs(store), uuid))
 
 
 def _deletions_folder(uuid: str) -> str:
@@ -669,7 +638,7 @@ def _list_unfinished(cube: Cube, blobs: BlobStore) -> set[str]:
     """Ids of datasets without a header, of which files are left by a deletion that was killed."""
     start = cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
     names = {name.removeprefix(start)[:-1] for name in blobs.list_dir(start) if name.endswith("/")}
-    names -= discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+    names -= discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
     return {name for name in names if name and blobs.list(_deletions_folder(start + name))}
 
 
@@ -695,7 +664,7 @@ def _delete_listed(store: StoreInput, keys: Sequence[str]) -> None:
     """Delete files as garbage, then the lists that name them."""
     lists = [key for key in keys if key.startswith(_deletions_folder(key.partition("/")[0]))]
     delete_garbage(store, set(keys).difference(lists))
-    retry_request(partial(open_blobs(store).delete, lists))
+    header_store.retry_request(partial(open_blobs(store).delete, lists))
 
 
 def _delete_cube_headers(
@@ -711,18 +680,18 @@ def _delete_cube_headers(
     # what only the headers tell must not be lost with them, should this process be killed
     for key, files in lists.items():
         blobs.put(key, json.dumps(files).encode(), durable=True)
-    retry_request(partial(blobs.delete, replaced))
+    header_store.retry_request(partial(blobs.delete, replaced))
     if seed in uuids:
-        retry_request(partial(delete_headers, blobs, seed))
+        header_store.retry_request(partial(header_store.delete_headers, blobs, seed))
     others = [uuid for uuid in uuids if uuid != seed]
     for uuid in others:
         # a seed that is there again is that of a new cube, and so are its other datasets
-        unless = header_keys(seed) if seed in uuids else ()
-        retry_request(partial(delete_headers, blobs, uuid, unless))
+        unless = naming.header_keys(seed) if seed in uuids else ()
+        header_store.retry_request(partial(header_store.delete_headers, blobs, uuid, unless))
     if seed not in uuids:
         # else readers would look for them, should one be created at the moment
-        with suppress(DatasetNotFoundError):
-            retry_request(partial(forget_participants, blobs, seed, [*others, *deleted]))
+        with suppress(errors.DatasetNotFoundError):
+            header_store.retry_request(partial(forget_participants, blobs, seed, [*others, *deleted]))
 
 
 def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> list[str]:
@@ -731,11 +700,11 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
     for dataset in datasets:
         tracked.update(file_keys(dataset), schema_keys(dataset, blobs))
         tracked |= history_keys(dataset, blobs, ())
-        tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
+        tracked.update(blob.key for blob in blobs.list(history.history_folder(dataset.uuid)))
         log = [blob.key for blob in blobs.list(log_folder(dataset.uuid))]
         tracked.update(log)
         # a damaged log does not tell its files, which stay; it is no reason to keep the others
-        with suppress(CorruptDatasetError):
+        with suppress(errors.CorruptDatasetError):
             tracked |= published_keys(blobs, dataset.uuid) if log else set()
     return _order_keys(tracked)
 
@@ -775,7 +744,7 @@ class DeleteCube(Generic[StoreT]):
 
     cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
-    datasets: DatasetsInput = None
+    datasets: discover.DatasetsInput = None
 
     def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
         """Delete the headers of a cube, then all other files in any order."""
@@ -791,10 +760,10 @@ class DeleteCube(Generic[StoreT]):
             unfinished &= requested
             datasets = requested - unfinished
         try:
-            selected = select_datasets(cube, store, datasets)
-        except CubeNotFoundError:
+            selected = discover.select_datasets(cube, store, datasets)
+        except errors.CubeNotFoundError:
             # a repetition succeeds where the name cannot stand for that of another cube
-            if blobs.missing_directory is not None or list_cubes(blobs):
+            if blobs.missing_directory is not None or discover.list_cubes(blobs):
                 raise
             selected = {}
         if not isinstance(datasets, Mapping):

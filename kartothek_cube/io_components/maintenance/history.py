@@ -11,37 +11,17 @@ from typing import Any, TypeAlias, overload
 import attrs
 import pandas as pd
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import errors, tuning
+from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
-from kartothek_cube.core.commit.header_store import (
-    BaseState,
-    CommitReceipt,
-    attempts,
-    read_optional_base,
-)
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
 from kartothek_cube.core.commit.optimistic import commit, commit_state
 from kartothek_cube.core.commit.tombstones import missing_files
+from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import (
-    choose_datasets,
-    cube_not_found,
-    discover_datasets_unchecked,
-    discover_ktk_cube_dataset_ids,
-    existing_dataset_ids,
-    open_existing,
-)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import data_keys, file_keys
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetNotFoundError,
-    StateNotFoundError,
-    format_count,
-    unknown_names,
-)
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
@@ -87,7 +67,7 @@ class RollbackPlan:
     """A planned rollback to an older state."""
 
     #: the state that is replaced
-    base: BaseState
+    base: header_store.BaseState
     #: the new state
     state: DatasetMetadata
     #: whether the dataset did not exist then
@@ -113,20 +93,22 @@ def plan_hiding(uuid: str, blobs: BlobStore) -> RollbackPlan:
     """Plan to hide a dataset that did not exist at the time to which its cube goes back."""
     base = _read_base(blobs, uuid, DatasetMetadata.load_from_store(uuid, blobs, load_schema=False).table_name)
     if base.state is None:
-        raise ConcurrentWriteError(uuid, detail=_REPEAT)
+        raise errors.ConcurrentWriteError(uuid, detail=_REPEAT)
     # other software, which does not know that it is hidden, reads an empty dataset
     empty = base.state.copy(partitions=PartitionTable.empty((base.state.table_name,)), indices={})
     return RollbackPlan(base, empty, hides=True)
 
 
-def _read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
-    return settle(blobs, lambda: read_optional_base(blobs, uuid, table, metadata_key_from_uuid(uuid)))
+def _read_base(blobs: BlobStore, uuid: str, table: str) -> header_store.BaseState:
+    return settle(
+        blobs, lambda: header_store.read_optional_base(blobs, uuid, table, metadata_key_from_uuid(uuid))
+    )
 
 
 def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
     missing = missing_files(blobs, state.uuid, file_keys(state))
     if missing:
-        raise CorruptDatasetError(
+        raise errors.CorruptDatasetError(
             missing[0],
             f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
             "but these are gone; a cleanup that knows nothing of histories may have deleted them",
@@ -139,10 +121,10 @@ _REPEAT = "Look at the newest state, and go back again if that is still wanted."
 
 def finish_rollback(
     blobs: BlobStore, plan: RollbackPlan, role: Role = None
-) -> tuple[DatasetMetadata, CommitReceipt]:
+) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
     """Commit an older state as a new one; the state that it replaces is archived."""
     base = plan.base
-    for _ in attempts():
+    for _ in header_store.attempts():
         try:
             return commit_state(
                 blobs,
@@ -158,8 +140,8 @@ def finish_rollback(
             base = _read_base(blobs, plan.state.uuid, plan.state.table_name)
             # only notes of others in the header, such as tombstones or aborted operations, do not matter
             if not _is_same_state(base.state, plan.base.state):
-                raise ConcurrentWriteError(plan.state.uuid, detail=_REPEAT) from error
-    raise ConcurrentWriteError(plan.state.uuid, detail=_REPEAT)
+                raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT) from error
+    raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT)
 
 
 def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None) -> bool:
@@ -221,7 +203,7 @@ class CubeHistory(Sequence[CubeState]):
         return len(self._states)
 
     def __repr__(self) -> str:
-        return f"<CubeHistory of {format_count(len(self), 'state')}>"
+        return f"<CubeHistory of {errors.format_count(len(self), 'state')}>"
 
     def to_frame(self) -> pd.DataFrame:
         """The states as a table."""
@@ -266,15 +248,15 @@ class _Histories:
 
     def __init__(self, cube: Cube, blobs: BlobStore) -> None:
         ensure_cube(cube)
-        open_existing(cube.uuid_prefix, blobs)
+        discover.open_existing(cube.uuid_prefix, blobs)
         self.cube, self.blobs = cube, blobs
         self.states: dict[str, list[DatasetState]] = {}
-        for name in sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
+        for name in sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
             # deleted since it was listed
-            with suppress(DatasetNotFoundError):
+            with suppress(errors.DatasetNotFoundError):
                 self.states[name] = list_states(cube.ktk_dataset_uuid(name), blobs)
         if not self.states:
-            raise cube_not_found(cube.uuid_prefix, blobs)
+            raise discover.cube_not_found(cube.uuid_prefix, blobs)
         self._loaded: dict[tuple[str, int], DatasetMetadata | None] = {}
 
     def load(self, name: str, state: DatasetState) -> DatasetMetadata | None:
@@ -365,7 +347,7 @@ def list_cube_history(cube: Cube, store: StoreInput | BlobStore) -> CubeHistory:
     for moment in histories.moments():
         try:
             cut = histories.cut_with_hidden(moment, histories.states)
-        except StateNotFoundError:
+        except errors.StateNotFoundError:
             # older than the states that are kept of some dataset
             continue
         if cut and _versions(cut) != _versions(last):
@@ -426,7 +408,7 @@ def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
     try:
         footers = ordered_map(partial(read_footer, blobs), sorted(keys), tuning.REMOTE_REQUESTS)
         return sum(int(footer.num_rows) for footer, _ in footers)
-    except (KeyError, CorruptDatasetError):
+    except (KeyError, errors.CorruptDatasetError):
         # deleted by other software, or no Parquet file
         return None
 
@@ -439,11 +421,11 @@ def keep_cube_history(
 ) -> dict[str, DatasetMetadata]:
     """Set how many states of the datasets of a cube are kept."""
     ensure_cube(cube)
-    blobs = open_existing(cube.uuid_prefix, store)
-    existing = existing_dataset_ids(cube.uuid_prefix, blobs)
+    blobs = discover.open_existing(cube.uuid_prefix, store)
+    existing = discover.existing_dataset_ids(cube.uuid_prefix, blobs)
     if not existing:
-        raise cube_not_found(cube.uuid_prefix, blobs)
-    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
+        raise discover.cube_not_found(cube.uuid_prefix, blobs)
+    names = discover.choose_datasets(cube, ktk_cube_dataset_ids, existing)
     return {
         name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in cube.commit_order(names)
     }
@@ -455,13 +437,13 @@ def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str])
     if isinstance(as_of, Mapping):
         unknown = set(as_of) - set(names)
         if unknown:
-            raise ValueError("as_of: " + unknown_names("dataset", unknown, names))
+            raise ValueError("as_of: " + errors.unknown_names("dataset", unknown, names))
         states = {}
         for name, moment in as_of.items():
             uuid = cube.ktk_dataset_uuid(name)
             state = select_state(uuid, histories.states[name], moment)
             if state is None:
-                raise StateNotFoundError(uuid, str(moment), name_states(histories.states[name]))
+                raise errors.StateNotFoundError(uuid, str(moment), name_states(histories.states[name]))
             states[name] = state
         return states
     moment, seed = check_as_of(as_of), cube.seed_dataset
@@ -477,7 +459,7 @@ def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str])
             }
     if not cut or (seed in histories.states and seed not in cut):
         known = name_states(history or list_cube_history(cube, histories.blobs))
-        raise StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube")
+        raise errors.StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube")
     return {name: state for name, state in cut.items() if name in names}
 
 
@@ -487,11 +469,11 @@ def datasets_as_of(
     """The datasets of a cube as of one of its states."""
     blobs = open_blobs(store)
     histories = _Histories(cube, blobs)
-    chosen = sorted(choose_datasets(cube, names, histories.states))
+    chosen = sorted(discover.choose_datasets(cube, names, histories.states))
     states = _resolve_as_of(histories, as_of, chosen)
     datasets = {}
     if isinstance(as_of, Mapping):
-        datasets = discover_datasets_unchecked(cube.uuid_prefix, blobs, set(chosen) - set(states))
+        datasets = discover.discover_datasets_unchecked(cube.uuid_prefix, blobs, set(chosen) - set(states))
     for name, state in states.items():
         loaded = histories.load(name, state)
         if loaded is not None:
@@ -499,7 +481,7 @@ def datasets_as_of(
     if names is not None:
         for name in sorted(set(chosen) - set(datasets)):
             known = name_states(histories.states[name])
-            raise StateNotFoundError(cube.ktk_dataset_uuid(name), str(as_of), known)
+            raise errors.StateNotFoundError(cube.ktk_dataset_uuid(name), str(as_of), known)
     check_cube(datasets, cube)
     return {name: datasets[name] for name in chosen if name in datasets}
 
@@ -515,9 +497,9 @@ def return_cube(
     # an operation whose writer was killed is no state to return to, nor one to replace
     finish_operations(cube, blobs)
     histories = _Histories(cube, blobs)
-    names = cube.commit_order(choose_datasets(cube, ktk_cube_dataset_ids, histories.states))
+    names = cube.commit_order(discover.choose_datasets(cube, ktk_cube_dataset_ids, histories.states))
     states = _resolve_as_of(histories, as_of, names)
-    existing = discover_datasets_unchecked(cube.uuid_prefix, blobs)
+    existing = discover.discover_datasets_unchecked(cube.uuid_prefix, blobs)
     absent = () if isinstance(as_of, Mapping) else [n for n in names if n in existing and n not in states]
     if not absent and all(state.current for state in states.values()):
         raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, list_cube_history(cube, blobs))
@@ -548,5 +530,5 @@ def _already_current(name: str, as_of: CubeAsOf, states: Sequence[CubeState | Da
     """The error for a rollback that would change nothing."""
     return ValueError(
         f"{name} already has the state as of {as_of}, so that there is nothing to undo. It keeps "
-        f"{format_count(len(states), 'state')}: {name_states(states)}"
+        f"{errors.format_count(len(states), 'state')}: {name_states(states)}"
     )

@@ -22,11 +22,8 @@ import pyarrow.types as pat
 from kartothek_cube.core import clock, tuning
 from kartothek_cube.core.commit.header_store import attempts, retry_request
 from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.cube import constants
 from kartothek_cube.core.cube.consistency import read_specification
-from kartothek_cube.core.cube.constants import (
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
-)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, format_count
@@ -40,28 +37,7 @@ from kartothek_cube.core.uuid import gen_uuid_object
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
-from kartothek_cube.io_components.maintenance.delta_log import (
-    OPERATION,
-    Action,
-    LogState,
-    NoDeltaTypeError,
-    add_version,
-    data_key,
-    decode_schema,
-    encode_schema,
-    file_schema,
-    file_stats,
-    has_null_type,
-    newest_record,
-    partition_texts,
-    read_log,
-    schema_string,
-    stage_version,
-    table_path,
-    table_type,
-    unite_types,
-    value_ranges,
-)
+from kartothek_cube.io_components.maintenance import delta_log
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.runtime import batched, ordered_map, progress_advance, store_factory
 from kartothek_cube.io_components.scan import read_files
@@ -174,7 +150,7 @@ def _table_of(state: DatasetMetadata) -> _Table:
     others = [key for key in data_keys(state) if not key.endswith(PARQUET_FILE_SUFFIX)]
     if others:
         raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
-    dimensions = _names(state, KTK_CUBE_METADATA_DIMENSION_COLUMNS)
+    dimensions = _names(state, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     return _Table(
         uuid,
         schema,
@@ -201,12 +177,12 @@ def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
     if pat.is_timestamp(dtype) and dtype.unit == "ns":
         dtype = pa.timestamp("us", dtype.tz)
     try:
-        return table_type(dtype)
-    except NoDeltaTypeError as error:
+        return delta_log.table_type(dtype)
+    except delta_log.NoDeltaTypeError as error:
         raise ValueError(_no_type(f"{where}: column {column}", dtype, error)) from error
 
 
-def _no_type(where: str, dtype: pa.DataType, error: NoDeltaTypeError) -> str:
+def _no_type(where: str, dtype: pa.DataType, error: delta_log.NoDeltaTypeError) -> str:
     part = "" if error.dtype == dtype else f" with {error.dtype}"
     return f"{where} is {dtype}{part}, a type that Delta tables do not have"
 
@@ -245,7 +221,7 @@ class Publication(NamedTuple):
 
 def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | None:
     """The published table of a dataset, compared with a state; None if it is not published."""
-    newest = newest_record(blobs, state.uuid)
+    newest = delta_log.newest_record(blobs, state.uuid)
     if newest is None:
         return None
     key, version, record = newest
@@ -260,7 +236,7 @@ def _group_files(state: DatasetMetadata, table: _Table) -> list[tuple[str, ...]]
     """Files of each physical partition that has several, in the order of commit."""
     if table.cell is None or len(state.partition_table) < 2:
         return []
-    physical = _names(state, KTK_CUBE_METADATA_PARTITION_COLUMNS)
+    physical = _names(state, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS)
     known = set(table.cell) | set(state.partition_keys if physical is None else physical)
     values = [array for column, array in state.key_columns().items() if column in known]
     groups = group_positions(group_codes(values, len(state.partition_table)))
@@ -287,7 +263,7 @@ def _count_hidden_rows(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> 
     if not columns:
         # the partition is the cell
         return max(sum(footer.num_rows for footer in footers) - 1, 0), ""
-    ranges = [value_ranges(footer, file_schema(footer), columns) for footer in footers]
+    ranges = [delta_log.value_ranges(footer, delta_log.file_schema(footer), columns) for footer in footers]
     if any(_are_disjoint([bounds.get(column) for bounds in ranges]) for column in columns):
         return 0, ""
     tables = read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
@@ -328,7 +304,7 @@ def _run(context: PublishContext, task: PublishTask) -> PublishResult:
 
 def _read_facts(blobs: BlobStore, table: _Table, key: str) -> FileFacts:
     footer, size = read_footer(blobs, key)
-    stored = file_schema(footer)
+    stored = delta_log.file_schema(footer)
     where = f"Dataset {table.uuid!r} cannot be published: in {key}"
     fields, types = [], {field.name: field.type for field in stored}
     for field in table.schema:
@@ -339,12 +315,12 @@ def _read_facts(blobs: BlobStore, table: _Table, key: str) -> FileFacts:
         if field.name in types:
             dtype = types[field.name]
             try:
-                fields.append((field.name, table_type(dtype)))
-            except NoDeltaTypeError as error:
+                fields.append((field.name, delta_log.table_type(dtype)))
+            except delta_log.NoDeltaTypeError as error:
                 raise ValueError(_no_type(f"{where}, column {field.name}", dtype, error)) from error
     progress_advance(size)
     return FileFacts(
-        size, file_stats(footer, stored, (*(table.cell or ()), *table.indexed)), pa.schema(fields)
+        size, delta_log.file_stats(footer, stored, (*(table.cell or ()), *table.indexed)), pa.schema(fields)
     )
 
 
@@ -370,12 +346,12 @@ def _check_evolution(
 
 
 def _plan_tasks(
-    state: DatasetMetadata, table: _Table, log: LogState, known: Iterable[str]
+    state: DatasetMetadata, table: _Table, log: delta_log.LogState, known: Iterable[str]
 ) -> tuple[list[str], list[tuple[str, ...]]]:
     """Files whose footers are needed, and groups of files that may have cells in common."""
     # after a change of the schema those of all files: which of them it concerns is not known
     same = _schema_of_log(state, log) is not None
-    shown = {data_key(state.uuid, path) for path in log.files} if same else set()
+    shown = {delta_log.data_key(state.uuid, path) for path in log.files} if same else set()
     needed = [key for key in data_keys(state) if key not in shown]
     new = set(needed)
     groups = [group for group in _group_files(state, table) if not new.isdisjoint(group)]
@@ -383,13 +359,13 @@ def _plan_tasks(
     return [key for key in needed if key not in found], groups
 
 
-def _schema_of_log(state: DatasetMetadata, log: LogState) -> pa.Schema | None:
+def _schema_of_log(state: DatasetMetadata, log: delta_log.LogState) -> pa.Schema | None:
     """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
     if log.record is None or log.record.get("columns") != _columns_digest(state):
         return None
     text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
     try:
-        return None if text is None else decode_schema(text)
+        return None if text is None else delta_log.decode_schema(text)
     except (ValueError, OSError):
         return None
 
@@ -403,7 +379,7 @@ def _publish(store: StoreFactory, uuid: str, results: Sequence[PublishResult]) -
     facts = {key: found for result in results for key, found in result.files.items()}
     distinct = {result.distinct for result in results}
     for _ in attempts():
-        log = read_log(blobs, uuid)
+        log = delta_log.read_log(blobs, uuid)
         state = _load(blobs, uuid)
         table, digests = _table_of(state), _digests(state)
         if log.record is not None and log.record.get("state") == digests["state"]:
@@ -417,13 +393,13 @@ def _publish(store: StoreFactory, uuid: str, results: Sequence[PublishResult]) -
                 _check_cells(blobs, table, group)
                 distinct.add(group)
         actions = _actions(state, table, log, facts, digests)
-        stage = stage_version(blobs, uuid, log.version + 1, actions)
+        stage = delta_log.stage_version(blobs, uuid, log.version + 1, actions)
         try:
             # Since then, collections spare the files. One that began before has changed the header: files
             # that it deletes are not part of the state.
             if _digests(_load(blobs, uuid))["state"] != digests["state"]:
                 continue
-            new = add_version(blobs, uuid, log, actions)
+            new = delta_log.add_version(blobs, uuid, log, actions)
         except PreconditionFailed:
             # another publisher was faster, or this request was repeated after its answer was lost
             continue
@@ -433,21 +409,21 @@ def _publish(store: StoreFactory, uuid: str, results: Sequence[PublishResult]) -
     raise ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
 
 
-def _count(log: LogState, added: int, removed: int) -> dict[str, int]:
+def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
     return {"version": log.version, "files": len(log.files), "added": added, "removed": removed}
 
 
 def _actions(
     state: DatasetMetadata,
     table: _Table,
-    log: LogState,
+    log: delta_log.LogState,
     facts: Mapping[str, FileFacts],
     digests: Mapping[str, str],
-) -> list[Action]:
+) -> list[delta_log.Action]:
     """Actions from the newest log version to a state."""
     now = int(clock.datetime_utcnow().replace(tzinfo=UTC).timestamp() * 1000)
     keys = data_keys(state)
-    paths = [table_path(state.uuid, key) for key in keys]
+    paths = [delta_log.table_path(state.uuid, key) for key in keys]
     wanted = set(paths)
     values = _partition_values(state)
     adds = [
@@ -476,7 +452,7 @@ def _actions(
     ]
     metadata = _metadata(state, table, log, [facts[key] for key in keys if key in facts], now)
     protocol = _protocol(metadata["schemaString"], log)
-    actions: list[Action] = [{"commitInfo": _commit_info(state, digests, now)}]
+    actions: list[delta_log.Action] = [{"commitInfo": _commit_info(state, digests, now)}]
     if protocol != _drop_none(log.protocol):
         actions.append({"protocol": protocol})
     if metadata != _drop_none(log.metadata):
@@ -484,22 +460,22 @@ def _actions(
     return [*actions, *({"remove": remove} for remove in removes), *({"add": add} for add in adds)]
 
 
-def _drop_none(action: Action | None) -> Action:
+def _drop_none(action: delta_log.Action | None) -> delta_log.Action:
     """An action without the fields that a checkpoint has as null."""
     return {name: value for name, value in (action or {}).items() if value is not None}
 
 
 def _partition_values(state: DatasetMetadata) -> list[dict[str, str | None]]:
     columns = state.key_columns()
-    texts = [partition_texts(values) for values in columns.values()]
+    texts = [delta_log.partition_texts(values) for values in columns.values()]
     if not texts:
         return [{} for _ in range(len(state.partition_table))]
     return [dict(zip(columns, row, strict=True)) for row in zip(*texts, strict=True)]
 
 
 def _metadata(
-    state: DatasetMetadata, table: _Table, log: LogState, facts: Sequence[FileFacts], now: int
-) -> Action:
+    state: DatasetMetadata, table: _Table, log: delta_log.LogState, facts: Sequence[FileFacts], now: int
+) -> delta_log.Action:
     """The ``metaData`` action of the table; that of the log if nothing has changed."""
     shown = _schema_of_log(state, log)
     where = f"Dataset {state.uuid!r} cannot be published"
@@ -514,8 +490,8 @@ def _metadata(
             types = stored.get(field.name, [])
             try:
                 # the types of files are narrower than that of the schema, which is also that of other files
-                united = unite_types(types or [dtype])
-                dtype = unite_types([united, dtype]) if has_null_type(united) else united
+                united = delta_log.unite_types(types or [dtype])
+                dtype = delta_log.unite_types([united, dtype]) if delta_log.has_null_type(united) else united
             except pa.ArrowException as error:
                 names = ", ".join(sorted({str(dtype) for dtype in types}))
                 raise ValueError(f"{where}: files have column {field.name} as {names}") from error
@@ -523,7 +499,7 @@ def _metadata(
         elif pat.is_uint64(field.type):
             dtype = pa.int64()
         # a column without any value so far has no type
-        if not has_null_type(dtype):
+        if not delta_log.has_null_type(dtype):
             columns.append((field.name, dtype))
     if len(columns) == len(table.partition_keys):
         raise ValueError(
@@ -534,17 +510,17 @@ def _metadata(
         "id": old.get("id") or str(gen_uuid_object()),
         "name": state.uuid,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": schema_string(pa.schema(columns)),
+        "schemaString": delta_log.schema_string(pa.schema(columns)),
         "partitionColumns": list(table.partition_keys),
         "configuration": {
             "delta.deletedFileRetentionDuration": _RETENTION,
-            _FILE_SCHEMA: encode_schema(pa.schema(files)),
+            _FILE_SCHEMA: delta_log.encode_schema(pa.schema(files)),
         },
         "createdTime": old.get("createdTime") or now,
     }
 
 
-def _protocol(schema: str, log: LogState) -> Action:
+def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:
     features = [WRITER_FEATURE]
     # once needed, a feature stays: older versions have it
     if '"timestamp_ntz"' not in schema and not (log.protocol or {}).get("readerFeatures"):
@@ -557,12 +533,12 @@ def _protocol(schema: str, log: LogState) -> Action:
     }
 
 
-def _commit_info(state: DatasetMetadata, digests: Mapping[str, str], now: int) -> Action:
+def _commit_info(state: DatasetMetadata, digests: Mapping[str, str], now: int) -> delta_log.Action:
     record = parse_record(state.extra)
     commit = {} if record is None else {"commit": record.commit}
     return {
         "timestamp": now,
-        "operation": OPERATION,
+        "operation": delta_log.OPERATION,
         "operationParameters": {"dataset": state.uuid, **commit, **digests},
         "engineInfo": "kartothek_cube",
     }
@@ -579,7 +555,7 @@ def publish_job(
     blobs = open_blobs(store)
     tables, tasks = {}, []
     for uuid in uuids.values():
-        log = read_log(blobs, uuid)
+        log = delta_log.read_log(blobs, uuid)
         state = _load(blobs, uuid)
         tables[uuid] = _table_of(state)
         if log.record is None or log.record.get("state") != _digests(state)["state"]:

@@ -10,27 +10,8 @@ from typing import Generic
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.cube.consistency import (
-    Rule,
-    Violation,
-    arrow_schema,
-    cube_metadata,
-    find_violations,
-    get_dataset_columns,
-    read_specification,
-)
-from kartothek_cube.core.cube.constants import (
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
-)
+from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import (
-    choose_datasets,
-    cube_not_found,
-    discover_ktk_cube_dataset_ids,
-    open_existing,
-)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
@@ -101,13 +82,13 @@ class VerifyCube(Generic[StoreT]):
         """Check the headers, then files of the datasets, then their indices."""
         cube, store = self.cube, store_factory(self.store)
         ensure_cube(cube)
-        blobs = open_existing(cube.uuid_prefix, self.store)
-        existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+        blobs = discover.open_existing(cube.uuid_prefix, self.store)
+        existing = discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
         if not existing:
-            raise cube_not_found(cube.uuid_prefix, blobs)
+            raise discover.cube_not_found(cube.uuid_prefix, blobs)
         keys = tuple(dict.fromkeys([*cube.dimension_columns, *cube.index_columns]))
         plans: dict[str, VerifyPlan] = {}
-        for name in sorted(choose_datasets(cube, self.ktk_cube_dataset_ids, existing)):
+        for name in sorted(discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)):
             # deleted since the listing
             with suppress(DatasetNotFoundError):
                 plans[name] = plan_verify(
@@ -174,69 +155,69 @@ def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -
         text = f"the seed is missing; there are: {', '.join(sorted(ids))}"
         uuid = cube.ktk_dataset_uuid(cube.seed_dataset)
         yield Problem(uuid, "seed", metadata_key_from_uuid(uuid), text)
-    violations: dict[tuple[Rule, str], list[Violation]] = {}
-    for violation in find_violations(datasets, cube):
+    violations: dict[tuple[consistency.Rule, str], list[consistency.Violation]] = {}
+    for violation in consistency.find_violations(datasets, cube):
         violations.setdefault((violation.rule, violation.dataset), []).append(violation)
 
-    def problems(rule: Rule, name: str) -> Iterator[Problem]:
+    def problems(rule: consistency.Rule, name: str) -> Iterator[Problem]:
         for violation in violations.get((rule, name), ()):
             yield _problem_of(violation, datasets)
 
     for name, dataset in datasets.items():
-        for rule in (Rule.TABLE, Rule.DIMENSIONS, Rule.PARTITION_KEYS):
+        for rule in (consistency.Rule.TABLE, consistency.Rule.DIMENSIONS, consistency.Rule.PARTITION_KEYS):
             yield from problems(rule, name)
         yield from _metadata(cube, name, dataset)
-        for problem in problems(Rule.INDICES, name):
+        for problem in problems(consistency.Rule.INDICES, name):
             # an index of a column that is missing is no problem of its own
-            if problem.column in get_dataset_columns(dataset):
+            if problem.column in consistency.get_dataset_columns(dataset):
                 yield problem
     for name in cube.join_order(datasets):
-        yield from problems(Rule.OVERLAP, name)
+        yield from problems(consistency.Rule.OVERLAP, name)
     for name in sorted(datasets):
-        yield from problems(Rule.TYPES, name)
+        yield from problems(consistency.Rule.TYPES, name)
 
 
 #: kinds of problems, and whether they concern the schema file or the header
 _KINDS = {
-    Rule.TABLE: ("cube-table", False),
-    Rule.DIMENSIONS: ("cube-columns", True),
-    Rule.PARTITION_KEYS: ("cube-columns", True),
-    Rule.INDICES: ("index-absent", False),
-    Rule.OVERLAP: ("payload-overlap", True),
-    Rule.TYPES: ("type-conflict", True),
+    consistency.Rule.TABLE: ("cube-table", False),
+    consistency.Rule.DIMENSIONS: ("cube-columns", True),
+    consistency.Rule.PARTITION_KEYS: ("cube-columns", True),
+    consistency.Rule.INDICES: ("index-absent", False),
+    consistency.Rule.OVERLAP: ("payload-overlap", True),
+    consistency.Rule.TYPES: ("type-conflict", True),
 }
 
 
-def _problem_of(violation: Violation, datasets: Mapping[str, DatasetMetadata]) -> Problem:
+def _problem_of(violation: consistency.Violation, datasets: Mapping[str, DatasetMetadata]) -> Problem:
     dataset, other = datasets[violation.dataset], datasets.get(violation.other)
     kind, in_schema = _KINDS[violation.rule]
     key = schema_key(dataset.uuid, dataset.table_name) if in_schema else metadata_key_from_uuid(dataset.uuid)
     columns = ", ".join(violation.columns)
-    if violation.rule is Rule.TABLE:
+    if violation.rule is consistency.Rule.TABLE:
         text = f"a dataset of a cube has one table, {SINGLE_TABLE!r}; there are: {', '.join(dataset.tables)}"
-    elif violation.rule is Rule.DIMENSIONS:
+    elif violation.rule is consistency.Rule.DIMENSIONS:
         text = f"dimension columns are missing: {columns}"
-    elif violation.rule is Rule.PARTITION_KEYS:
+    elif violation.rule is consistency.Rule.PARTITION_KEYS:
         text = f"columns are no partition keys, but have to be: {columns}"
-    elif violation.rule is Rule.INDICES:
+    elif violation.rule is consistency.Rule.INDICES:
         text = f"there is no index of {columns}"
-    elif violation.rule is Rule.OVERLAP or other is None:
+    elif violation.rule is consistency.Rule.OVERLAP or other is None:
         text = f"column {columns} is payload of dataset {violation.other} already"
     else:
-        dtype, other_dtype = (arrow_schema(ds).field(columns).type for ds in (dataset, other))
+        dtype, other_dtype = (consistency.arrow_schema(ds).field(columns).type for ds in (dataset, other))
         text = f"column {columns} has type {dtype}, but {other_dtype} in dataset {violation.other}"
     return Problem(dataset.uuid, kind, key, text, min(violation.columns, default=None))
 
 
 def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
     """Metadata of a dataset that contradict the specification of the cube."""
-    expected = cube_metadata(cube, name)
+    expected = consistency.cube_metadata(cube, name)
     for key in (
-        KTK_CUBE_METADATA_KEY_IS_SEED,
-        KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-        KTK_CUBE_METADATA_PARTITION_COLUMNS,
+        constants.KTK_CUBE_METADATA_KEY_IS_SEED,
+        constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+        constants.KTK_CUBE_METADATA_PARTITION_COLUMNS,
     ):
-        value, stored = expected[key], read_specification(dataset.metadata, key)
+        value, stored = expected[key], consistency.read_specification(dataset.metadata, key)
         if stored is not None and stored != value:
             text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
             yield Problem(dataset.uuid, "cube-metadata", metadata_key_from_uuid(dataset.uuid), text)

@@ -20,11 +20,7 @@ from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io_components.kernels.sort import (
-    last_rows_mask,
-    sort_order,
-    strictly_increasing,
-)
+from kartothek_cube.io_components.kernels import sort
 from kartothek_cube.io_components.scan import read_file
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.write.table_writer import index_entries_of
@@ -216,12 +212,12 @@ def _order_problems(
     context: VerifyContext, key: str, table: pa.Table, cell: Sequence[str]
 ) -> Iterator[Problem]:
     columns = [table.column(column) for column in cell]
-    if strictly_increasing(columns, len(table)):
+    if sort.strictly_increasing(columns, len(table)):
         return
     names = ", ".join(cell)
-    if sort_order(columns, len(table)) is not None:
+    if sort.sort_order(columns, len(table)) is not None:
         yield _problem(context, "unsorted", key, f"rows are not sorted by {names}")
-    last = last_rows_mask(columns, len(table))
+    last = sort.last_rows_mask(columns, len(table))
     if last is not None and not last.all():
         row = table.select(list(cell)).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
         n_rows = int((~last).sum())

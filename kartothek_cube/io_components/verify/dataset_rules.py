@@ -12,38 +12,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core import errors, naming
 from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.commit.header_store import read_versioned
-from kartothek_cube.core.commit.operation import (
-    Status,
-    committed_state,
-    operation_status,
-    pending_participation,
-    read_record,
-)
 from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import data_keys, file_keys
-from kartothek_cube.core.errors import (
-    CorruptDatasetError,
-    DatasetNotFoundError,
-    MissingFileError,
-    format_count,
-)
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import (
-    PARQUET_FILE_SUFFIX,
-    header_keys,
-    metadata_key_from_uuid,
-    schema_key,
-    unquote_indices,
-)
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import (
     VersionedSchema,
@@ -66,11 +48,7 @@ from kartothek_cube.io_components.verify.data_file_rules import (
     run_verify,
 )
 from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
-from kartothek_cube.io_components.write.build_index import (
-    finish_index_build,
-    plan_index_build,
-    run_index_build,
-)
+from kartothek_cube.io_components.write import build_index
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 _PARTITIONS_PER_TASK = 16
@@ -100,25 +78,25 @@ def plan_verify(
 ) -> VerifyPlan:
     """Check a dataset without opening data files, and plan the check of these."""
     blobs = open_blobs(store)
-    headers = [key for key in header_keys(uuid) if blobs.exists(key)]
+    headers = [key for key in naming.header_keys(uuid) if blobs.exists(key)]
     problems = []
     if len(headers) > 1:
         text = f"there is another header, {headers[1]}, and it is unknown which one holds the state"
         problems.append(Problem(uuid, "two-headers", headers[0], text))
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    except DatasetNotFoundError:
+    except errors.DatasetNotFoundError:
         raise
-    except (CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (errors.CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))))
     problems += _history_problems(dataset, blobs)
     problems += _operation_problems(dataset, blobs)
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
-    except (CorruptDatasetError, KeyError) as error:
+    except (errors.CorruptDatasetError, KeyError) as error:
         schema = recover_schema(dataset, blobs) if isinstance(error, KeyError) else None
         if schema is None:
-            key = schema_key(uuid, dataset.table_name)
+            key = naming.schema_key(uuid, dataset.table_name)
             problems.append(Problem(uuid, "schema", key, f"the schema cannot be read: {error}"))
             return VerifyPlan(uuid, (*problems, *_missing(dataset, blobs)[0]), dataset)
         dataset = dataset.copy(schema=schema)
@@ -132,7 +110,7 @@ def plan_verify(
         return VerifyPlan(uuid, tuple(problems), dataset)
     try:
         mapping = dataset.column_mapping
-    except CorruptDatasetError as error:
+    except errors.CorruptDatasetError as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))), dataset)
     context = VerifyContext(
         store_factory(store),
@@ -193,8 +171,8 @@ def _place_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
         return
     try:
         dataset.key_columns()
-    except (CorruptDatasetError, ValueError) as error:
-        key = error.key if isinstance(error, CorruptDatasetError) else dataset.uuid
+    except (errors.CorruptDatasetError, ValueError) as error:
+        key = error.key if isinstance(error, errors.CorruptDatasetError) else dataset.uuid
         yield Problem(dataset.uuid, "label", key, str(error))
         return
     for name, keys in table.files.items():
@@ -209,11 +187,11 @@ def _place_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
 
 def _values(path: str) -> list[tuple[str, str]]:
     """Columns and values of a label or path; labels of early versions have none."""
-    return unquote_indices(path.split("/")[:-1])
+    return naming.unquote_indices(path.split("/")[:-1])
 
 
 def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
-    key = schema_key(dataset.uuid, dataset.table_name)
+    key = naming.schema_key(dataset.uuid, dataset.table_name)
     if dataset.schema is None:
         return
     try:
@@ -235,21 +213,21 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
 
 def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
     """Operations on several datasets that have not committed, or whose status other software has removed."""
-    participation = pending_participation(dataset)
+    participation = operation.pending_participation(dataset)
     if participation is None:
         return
-    uuid, key = dataset.uuid, metadata_key_from_uuid(dataset.uuid)
+    uuid, key = dataset.uuid, naming.metadata_key_from_uuid(dataset.uuid)
     try:
-        status = operation_status(blobs, uuid, participation)
-        coordinator = read_record(blobs, participation.coordinator)
-    except (CorruptDatasetError, NotImplementedError) as error:
+        status = operation.operation_status(blobs, uuid, participation)
+        coordinator = operation.read_record(blobs, participation.coordinator)
+    except (errors.CorruptDatasetError, NotImplementedError) as error:
         text = (
             f"whether an operation on this dataset and {participation.coordinator} was committed cannot be "
             f"read: {error}"
         )
         yield Problem(uuid, "unknown-operation", key, text)
         return
-    if status is not Status.COMMITTED:
+    if status is not operation.Status.COMMITTED:
         text = (
             "an operation on several datasets has not committed: its writer has died, or is at work; readers "
             "see the state before it"
@@ -267,8 +245,8 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
 def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
     """A published table that shows another state, or files that do not exist any more."""
     try:
-        state = committed_state(blobs, dataset)
-    except (DatasetNotFoundError, CorruptDatasetError, NotImplementedError):
+        state = operation.committed_state(blobs, dataset)
+    except (errors.DatasetNotFoundError, errors.CorruptDatasetError, NotImplementedError):
         # created by an operation that has not committed, or of a coordinator that cannot be read: problems of
         # their own
         return
@@ -281,7 +259,7 @@ def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
             for missing in sorted(published_keys(blobs, dataset.uuid) - stored):
                 text = "the published table shows this file, but it does not exist"
                 yield Problem(dataset.uuid, "publication", missing, text)
-    except (CorruptDatasetError, MissingFileError) as error:
+    except (errors.CorruptDatasetError, errors.MissingFileError) as error:
         yield Problem(dataset.uuid, "publication-log", error.key, str(error))
 
 
@@ -299,7 +277,7 @@ def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pr
         except KeyError:
             # a commit has expired it since
             continue
-        except (CorruptDatasetError, NotImplementedError) as error:
+        except (errors.CorruptDatasetError, NotImplementedError) as error:
             yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
             continue
         missing = [key for key in file_keys(state) if key not in stored and key not in current]
@@ -313,7 +291,7 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
     """The schema of a dataset from its header, or from its data files; None if a type is unknown."""
     # Footers do not have the types of partition keys, which other datasets of the cube have. A guess will not
     # do: a partition key "1" may be a text or a number.
-    key = schema_key(dataset.uuid, dataset.table_name)
+    key = naming.schema_key(dataset.uuid, dataset.table_name)
     record = parse_record(dataset.extra)
     embedded = None if record is None else record.embedded_schema(key)
     if embedded is not None:
@@ -323,7 +301,7 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
         if types is None:
             return None
         merged = validate_compatible([make_meta(schema, key) for schema in _file_schemas(dataset, blobs)])
-    except (CorruptDatasetError, KeyError, ValueError):
+    except (errors.CorruptDatasetError, KeyError, ValueError):
         # damaged or missing data files, and other datasets, are problems of their own
         return None
     if merged is None:
@@ -338,7 +316,7 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
 def _file_schemas(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[pa.Schema]:
     files = dataset.partition_table.files.get(dataset.table_name, pa.array([], pa.string()))
     for key in files.to_pylist():
-        if key.endswith(PARQUET_FILE_SUFFIX):
+        if key.endswith(naming.PARQUET_FILE_SUFFIX):
             yield read_footer(blobs, key)[0].schema.to_arrow_schema()
 
 
@@ -385,7 +363,7 @@ def _index_problems(
     except KeyError:
         yield Problem(plan.uuid, "missing-index", key, f"the index of {column} does not exist", column)
         return
-    except (CorruptDatasetError, ValueError, NotImplementedError) as error:
+    except (errors.CorruptDatasetError, ValueError, NotImplementedError) as error:
         text = f"the index of {column} cannot be read: {error}"
         yield Problem(plan.uuid, "unreadable-index", key, text, column)
         return
@@ -410,10 +388,8 @@ def _unknown_partitions(plan: VerifyPlan, column: str, key: str, data: IndexColu
     used = data.labels.take(pa.array(np.unique(data.codes)))
     unknown = used.filter(pa.array(plan.dataset.partition_table.positions(used) < 0)).to_pylist()
     if unknown:
-        text = (
-            f"the index of {column} knows {format_count(len(unknown), 'partition')} that the dataset does "
-            f"not have, such as {unknown[0]}"
-        )
+        n_unknown = errors.format_count(len(unknown), "partition")
+        text = f"the index of {column} knows {n_unknown} that the dataset does not have, such as {unknown[0]}"
         yield Problem(plan.uuid, "index-unknown-partition", key, text, column)
 
 
@@ -436,7 +412,7 @@ def _differences(
     for kind, (pairs, text) in texts.items():
         if len(pairs):
             examples = "; ".join(describe(pairs[:_EXAMPLES]))
-            n_values = format_count(len(pairs), "value")
+            n_values = errors.format_count(len(pairs), "value")
             message = f"the index of {column} {text} {n_values} in partitions, as {examples}"
             yield Problem(plan.uuid, kind, key, message, column)
 
@@ -538,16 +514,16 @@ def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
 
 def _build_indices(uuid: str, store: StoreInput, columns: Sequence[str]) -> None:
     dataset = DatasetFactory(uuid, store_factory(store))
-    context, tasks = plan_index_build(dataset, columns, _PARTITIONS_PER_TASK)
-    results = ordered_map(partial(run_index_build, context), tasks, available_cores())
-    finish_index_build(context, list(results))
+    context, tasks = build_index.plan_index_build(dataset, columns, _PARTITIONS_PER_TASK)
+    results = ordered_map(partial(build_index.run_index_build, context), tasks, available_cores())
+    build_index.finish_index_build(context, list(results))
 
 
 def _put_schema(uuid: str, store: StoreInput) -> None:
     """Put the schema of the stored header, unless a concurrent write puts one."""
     blobs = open_blobs(store)
     dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    key = schema_key(uuid, dataset.table_name)
+    key = naming.schema_key(uuid, dataset.table_name)
     _, token = read_versioned(blobs, key)
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)

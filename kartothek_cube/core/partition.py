@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn, Self
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
@@ -57,8 +57,6 @@ def needs_escapes(texts: pa.StringArray) -> bool:
 # Fast path for the escapes of timestamps, blanks and large floats: as no decoded character can be part of an
 # escape, replacing them one after the other equals decoding from left to right.
 _COMMON_ESCAPES = (("%20", " "), ("%3A", ":"), ("%2B", "+"))
-#: texts from which to decide whether dictionary encoding pays
-_SAMPLE = 1 << 10
 
 
 def decode_labels(
@@ -80,33 +78,12 @@ def decode_labels(
     components = _split_labels(labels, partition_keys)
     values: dict[str, pa.Array] = {}
     for position in range(len(column_types)):
-        encoded = _dictionary_encode(pc.list_element(components, position))
+        encoded = pc.list_element(components, position).dictionary_encode()
         column, texts = _split_component(encoded, labels, partition_keys)
         if column in values:
             _raise_for(labels[0].as_py(), partition_keys)
-        distinct = _DictionaryTexts(texts, encoded.codes)
-        values[column] = _parse_values(distinct, column_types[column], column, labels)
+        values[column] = _parse_values(texts, encoded.indices, column_types[column], column, labels)
     return {column: values[column] for column in column_types}
-
-
-class _DictionaryTexts(NamedTuple):
-    """Dictionary-encoded texts; plain ones without codes."""
-
-    texts: pa.StringArray
-    codes: pa.Array | None
-
-    def decode(self, values: pa.Array) -> pa.Array:
-        """Decode: one value per text out of one per distinct text."""
-        return values if self.codes is None else values.take(self.codes)
-
-
-def _dictionary_encode(texts: pa.StringArray) -> _DictionaryTexts:
-    """Dictionary-encode texts unless most of a sample are distinct."""
-    sample = texts.slice(0, _SAMPLE)
-    if 2 * len(sample.unique()) > _SAMPLE:
-        return _DictionaryTexts(texts, None)
-    encoded = texts.dictionary_encode()
-    return _DictionaryTexts(encoded.dictionary, encoded.indices)
 
 
 def _split_labels(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.ListArray:
@@ -205,12 +182,12 @@ def _has_percent(texts: pa.Array) -> bool:
 
 
 def _split_component(
-    encoded: _DictionaryTexts, labels: pa.StringArray, partition_keys: Sequence[str]
+    encoded: pa.DictionaryArray, labels: pa.StringArray, partition_keys: Sequence[str]
 ) -> tuple[str, pa.Array]:
     """Column named in a component of the labels, and the distinct encoded texts of its values."""
-    pairs = pc.split_pattern(encoded.texts, "=")
+    pairs = pc.split_pattern(encoded.dictionary, "=")
     well_formed = pc.equal(pc.list_value_length(pairs), 2)
-    _check_all(encoded.decode(well_formed), labels, partition_keys)
+    _check_all(well_formed.take(encoded.indices), labels, partition_keys)
     names = pc.list_element(pairs, 0).dictionary_encode()
     columns = [_column(name) for name in names.dictionary.to_pylist()]
     column = next((c for c in columns if c in partition_keys), None)
@@ -218,7 +195,7 @@ def _split_component(
         _raise_for(labels[0].as_py(), partition_keys)
     if any(c != column for c in columns):
         right = pa.array([c == column for c in columns]).take(names.indices)
-        _check_all(encoded.decode(right), labels, partition_keys)
+        _check_all(right.take(encoded.indices), labels, partition_keys)
     return column, pc.list_element(pairs, 1)
 
 
@@ -230,15 +207,14 @@ def _column(name: str) -> str | None:
 
 
 def _parse_values(
-    encoded: _DictionaryTexts, dtype: pa.DataType, column: str, labels: pa.StringArray
+    texts: pa.StringArray, codes: pa.Array, dtype: pa.DataType, column: str, labels: pa.StringArray
 ) -> pa.Array:
     """Parse the distinct texts and spread the values over the labels."""
     try:
-        return encoded.decode(_parse_quoted(encoded.texts, dtype))
+        return _parse_quoted(texts, dtype).take(codes)
     except ValueError as error:
-        code = first_failure(encoded.texts, lambda part: _parse_quoted(part, dtype))
-        codes = encoded.codes
-        row = code if codes is None else pc.index(codes, pa.scalar(code, codes.type)).as_py()
+        code = first_failure(texts, lambda part: _parse_quoted(part, dtype))
+        row = pc.index(codes, pa.scalar(code, codes.type)).as_py()
         label = labels[row].as_py()
         raise CorruptDatasetError(
             label, f"the partition label has no value of type {dtype} for column {column!r}"

@@ -84,6 +84,17 @@ class _Operand(Incomparable):
 T = TypeVar("T")
 
 
+def _check_value(condition: Condition, attribute: object, value: Any) -> None:
+    check_value(condition.column, value)
+
+
+def _check_values(condition: Condition, attribute: object, values: tuple[Any, ...]) -> None:
+    check_values(condition.column, values)
+
+
+_check_limit = attrs.validators.optional(_check_value)
+
+
 @attrs.frozen
 class Condition(_Operand, ABC):
     """Condition on one column; immutable, comparable and hashable.
@@ -205,7 +216,7 @@ class SimpleCondition(Condition):
         The value, neither null nor a collection.
     """
 
-    value: Any = attrs.field(converter=to_python_scalar_keep_int)
+    value: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_value)
 
     active = True
 
@@ -213,10 +224,6 @@ class SimpleCondition(Condition):
     @abstractmethod
     def OP(self) -> str:
         """The operator."""
-
-    @value.validator
-    def _check(self, attribute: object, value: Any) -> None:
-        check_value(self.column, value)
 
     @property
     def predicate_part(self) -> list[LiteralType]:
@@ -284,13 +291,9 @@ class IsInCondition(SimpleCondition):
         The values, or a single one; their order is kept.
     """
 
-    value: tuple[Any, ...] = attrs.field(converter=to_value_tuple)
+    value: tuple[Any, ...] = attrs.field(converter=to_value_tuple, validator=_check_values)
 
     OP = "in"
-
-    @value.validator
-    def _check(self, attribute: object, value: tuple[Any, ...]) -> None:
-        check_values(self.column, value)
 
     def __str__(self) -> str:
         return f"{self.column} {self.OP} {tuple(map(to_python_scalar, self.value))}"
@@ -325,14 +328,8 @@ class InIntervalCondition(Condition):
         First value that is too large; None: no limit.
     """
 
-    start: Any = attrs.field(converter=to_python_scalar_keep_int, default=None)
-    stop: Any = attrs.field(converter=to_python_scalar_keep_int, default=None)
-
-    @start.validator
-    @stop.validator
-    def _check(self, attribute: object, value: Any) -> None:
-        if value is not None:
-            check_value(self.column, value)
+    start: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_limit, default=None)
+    stop: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_limit, default=None)
 
     @property
     def active(self) -> bool:
@@ -369,15 +366,10 @@ class BetweenCondition(Condition):
         The values.
     """
 
-    first: Any = attrs.field(converter=to_python_scalar_keep_int)
-    last: Any = attrs.field(converter=to_python_scalar_keep_int)
+    first: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_value)
+    last: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_value)
 
     active = True
-
-    @first.validator
-    @last.validator
-    def _check(self, attribute: object, value: Any) -> None:
-        check_value(self.column, value)
 
     @property
     def predicate_part(self) -> list[LiteralType]:

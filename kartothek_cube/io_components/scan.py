@@ -25,7 +25,7 @@ from kartothek_cube.core.arrow.types import Ints, number_bits, widen, with_numbe
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
-from kartothek_cube.core.expressions.predicate import AllOf, Node, Tree, columns_of, tree_mask
+from kartothek_cube.core.expressions.predicate import AllOf, Node, Tree, columns_of, identify, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.store import BlobStore
@@ -89,9 +89,9 @@ class Scan(NamedTuple):
 
     def split_by_filter(self) -> list[list[int]]:
         """Numbers of the files with the same filter."""
-        members: dict[int, list[int]] = {}
+        members: dict[object, list[int]] = {}
         for number, where in enumerate(self.filters or [None] * len(self.keys)):
-            members.setdefault(id(where), []).append(number)
+            members.setdefault(identify(where), []).append(number)
         return list(members.values())
 
 

@@ -138,6 +138,13 @@ def test_files_of_different_types(local, narrow, wide, first):
     assert found.table["x"].to_pylist() == tables[0]["x"].to_pylist() + tables[1]["x"].to_pylist()
 
 
+def test_files_with_equal_filters_are_one_scan():
+    literal = ("x", "in", [1])
+    filters = [AllOf((literal,)), AllOf((literal, ("y", "==", 1))), AllOf((literal,)), None, None]
+    scan = Scan([f"d/{number}.parquet" for number in range(5)], ["x"], pa.schema([]), filters)
+    assert scan.split_by_filter() == [[0, 2], [1], [3, 4]]
+
+
 def test_each_file_has_its_own_filter(local):
     keys = [f"d/{number}.parquet" for number in range(5)]
     for number, key in enumerate(keys):

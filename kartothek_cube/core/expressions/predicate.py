@@ -258,6 +258,13 @@ def columns_of(node: Node | None) -> set[str]:
     return {column for column, _, _ in literals_of(node)}
 
 
+def identify(node: Node | None) -> object:
+    """A key that is equal for trees of the same literals; their values may have no hash."""
+    if node is None or isinstance(node, tuple):
+        return id(node)
+    return type(node), tuple(map(identify, node.operands))
+
+
 def rejects_nulls(node: Node, columns: Collection[str]) -> bool:
     """Whether a row cannot match in which all of the columns are null.
 

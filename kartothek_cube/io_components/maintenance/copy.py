@@ -72,19 +72,7 @@ def plan_copy_dataset(
     state: DatasetMetadata | None = None,
     uuids: Mapping[str, str] | None = None,
 ) -> DatasetCopy:
-    """Plan the copy of a dataset.
-
-    Parameters
-    ----------
-    source
-        The store.
-    source_uuid, target_uuid
-        Uuid of the dataset there, and of the copy.
-    state
-        The state to copy; None for the newest one. Later commits are not part of the copy.
-    uuids
-        Source uuid to target uuid of all datasets that are copied.
-    """
+    """Plan the copy of a state (None: the newest one); `uuids` are those of all copied datasets."""
     check_uuid(target_uuid)
     # schemas first: one that is written for a later header still holds that of the header which is there
     dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)

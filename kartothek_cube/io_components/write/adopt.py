@@ -25,13 +25,18 @@ from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.runtime import progress_advance
-from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.cube_writes import BuildCube, ExtendCube
 from kartothek_cube.io_components.write.foreign_tables import (
     ForeignFile,
     ForeignTable,
     TableSource,
     open_table,
+)
+from kartothek_cube.io_components.write.table_writer import (
+    delete_on_failure,
+    delete_uncommitted_attempts,
+    index_entries,
+    split_by_partition,
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
@@ -248,14 +253,12 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     if sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
     rows = prepare_table(write, [rows])
-    starts, prefixes, rows = table_writer.split_by_partition(rows, keys)
+    starts, prefixes, rows = split_by_partition(rows, keys)
     if len(starts) > 1:
         return None
     labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{gen_uuid()[len(write.write_id) :]}"])
     schema = make_meta(context.table.schema.empty_table(), context.table.description, partition_keys=keys)
-    entries = {
-        c: table_writer.index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices
-    }
+    entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
     widths = column_widths(parquet.schema_arrow)
     return WriteResult(write.uuid, write.table, schema, labels, entries, len(rows), widths=widths)
 
@@ -309,7 +312,7 @@ def _finish_adoption(
     """Link files, look for cells in several files, and commit; delete all files if that fails."""
     blobs, write = open_blobs(plan.store), plan.spec
     # files that a commit refers to stay
-    with table_writer.delete_on_failure(partial(table_writer.delete_uncommitted_attempts, write)):
+    with delete_on_failure(partial(delete_uncommitted_attempts, write)):
         parts = list(results)
         links = [link for part in parts for link in part.links]
         # as late as possible: a link has the age of the file, and garbage collections spare young files only

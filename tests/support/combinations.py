@@ -1,4 +1,4 @@
-"""Which façades and stores a test case runs with: a table of pairs.
+"""Which façades and stores a test case of cubes runs with: a table of pairs.
 
 Every case runs with the pairs of `EVERY_CASE` and with the pair of its turn in `TURNS`. So every façade
 meets every kind of store in each suite (Spark: directories only), and a case costs three runs, not nineteen.
@@ -70,7 +70,7 @@ def is_selected(
 def turn_of(item: pytest.Function) -> int:
     """Turn of a case: the position of its test in the module plus the positions of its own parameters."""
     indices = item.callspec.indices
-    own = sum(index for name, index in indices.items() if name not in ("facade", "store_kind"))
+    own = sum(index for name, index in indices.items() if name not in ("facade", "store_kind", "io"))
     return _positions(item.module).get(item.originalname, 0) + own
 
 

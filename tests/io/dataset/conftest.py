@@ -6,8 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import combinations
 from tests.support.dataset_facades import FACADES, Eager
 from tests.support.factories import STORES, StoreFactory
+
+OTHERS = [name for name in FACADES if name != Eager.name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests as slow but those with the eager façade, and with another one in turn."""
+    for item in items:
+        name = item.callspec.params.get("io") if hasattr(item, "callspec") else None
+        if name in OTHERS and combinations.turn_of(item) % len(OTHERS) != OTHERS.index(name):
+            item.add_marker(pytest.mark.slow("façades have no logic: a case is tested with two of them"))
 
 
 @pytest.fixture(params=list(FACADES))

@@ -70,6 +70,10 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
             "core.arguments": "ensure_string_type",
         },
     ),
+    "io.dask.common_cube": (
+        "Checks of cubes that dask writes.",
+        {"core.cube.consistency": "ensure_valid_cube_indices"},
+    ),
     "io_components.cube": ("Operations on cubes.", {}),
     "io_components.cube.write": ("Errors of writes of cubes.", {"core.errors": "MultiTableCommitAborted"}),
     "io_components.metapartition": ("Tables of datasets.", {"core.naming": "SINGLE_TABLE"}),

@@ -318,3 +318,22 @@ def _index_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterat
                 f"expected {expected} but got {type(index).__name__}"
             )
         yield Violation(rule, name, ValueError(problem), (column,))
+
+
+def ensure_valid_cube_indices(existing_datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Cube:
+    """Extend a cube by the indices of its datasets; ValueError if a dataset lacks one of the cube."""
+    indexed: set[str] = set()
+    for name, dataset in sorted(existing_datasets.items()):
+        required = set(cube.index_columns) & get_dataset_columns(dataset)
+        missing = required - set(dataset.secondary_indices)
+        if missing:
+            raise ValueError(
+                f"Dataset {name!r} has no index on {', '.join(sorted(missing))}, which is an index column of "
+                f"{cube}; indexed are: {', '.join(sorted(dataset.secondary_indices)) or 'none'}"
+            )
+        indexed |= set(dataset.secondary_indices)
+    key_columns = {*cube.dimension_columns, *cube.partition_columns}
+    return cube.copy(
+        index_columns=set(cube.index_columns) | (indexed - key_columns),
+        suppress_index_on=set(cube.suppress_index_on) - indexed,
+    )

@@ -27,12 +27,14 @@ from dask.bag import Bag
 
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
-from kartothek_cube.io.dask._dask_executor import answer_as_bag, bag_partitions, results_as_bag
-from kartothek_cube.io.dask.common_cube import (
+from kartothek_cube.io.dask._dask_executor import (
     SYNC,
     TYPES,
     CleanupCubeBlocks,
     CollectStatsBlocks,
+    answer_as_bag,
+    bag_partitions,
+    results_as_bag,
     tasks_note,
     with_factories,
 )

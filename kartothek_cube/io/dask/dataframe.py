@@ -41,7 +41,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
-from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, plan_write, write_as_delayed
+from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.job import Job
@@ -296,7 +296,7 @@ class _HashDataset(DatasetRead):
     predicate_pushdown_to_io: bool = attrs.field(default=True, init=False)
     categoricals: list[str] | None = attrs.field(default=None, init=False)
     dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
-    table_name: str | None = attrs.field(init=False)
+    table_name: str | None = attrs.field(default=TABLE, init=False)
     as_of: AsOf | None = attrs.field(default=None, init=False)
 
     @property
@@ -307,10 +307,6 @@ class _HashDataset(DatasetRead):
     @columns.default
     def _columns_to_read(self) -> list[str] | None:
         return None if self.subset is None else list(dict.fromkeys([*self.subset, *self.keys]))
-
-    @table_name.default
-    def _name_of_table(self) -> str:
-        return check_table(self.table)
 
 
 def _hash_dataset(read: _HashDataset) -> dd.Series:
@@ -449,12 +445,8 @@ class _StoreDataset(StoreDataset):
     partition_on: Names = None
     bucket_by: str | Sequence[str] | None = None
     overwrite: bool = False
-    table_name: str = attrs.field(init=False)
+    table_name: str = attrs.field(default=TABLE, init=False)
     metadata_storage_format: str = attrs.field(default=DEFAULT_METADATA_STORAGE_FORMAT, init=False)
-
-    @table_name.default
-    def _name_of_table(self) -> str:
-        return check_table(self.table)
 
 
 @attrs.frozen
@@ -478,11 +470,7 @@ class _UpdateDataset(UpdateDataset):
     partition_on: Names = None
     factory: DatasetFactory | None = None
     bucket_by: str | Sequence[str] | None = None
-    table_name: str = attrs.field(init=False)
-
-    @table_name.default
-    def _name_of_table(self) -> str:
-        return check_table(self.table)
+    table_name: str = attrs.field(default=TABLE, init=False)
 
 
 def _update(update: _UpdateDataset) -> Delayed:
@@ -546,11 +534,7 @@ class _ReadTable(ReadTable):
     factory: DatasetFactory | None = None
     dask_index_on: str | None = None
     dispatch_by: str | Sequence[str] | None = None
-    table_name: str | None = attrs.field(init=False)
-
-    @table_name.default
-    def _name_of_table(self) -> str:
-        return check_table(self.table)
+    table_name: str | None = attrs.field(default=TABLE, init=False)
 
 
 def _read_frames(read: _ReadTable) -> dd.DataFrame:

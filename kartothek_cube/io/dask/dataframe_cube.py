@@ -31,14 +31,14 @@ from dask.task_spec import List, TaskRef
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactoryInput
-from kartothek_cube.io.dask._dask_executor import answer_as_delayed
-from kartothek_cube.io.dask.common_cube import (
+from kartothek_cube.io.dask._dask_executor import (
     SYNC,
     TYPES,
     CleanupCubeBlocks,
     CollectStatsBlocks,
     CopyCubeBlocks,
     DeleteCubeBlocks,
+    answer_as_delayed,
     delayed_facade,
     with_factories,
 )

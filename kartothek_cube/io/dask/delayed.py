@@ -104,6 +104,10 @@ def check_table(table: object) -> str:
     return table
 
 
+#: default of the field for the name of a table, which some façades call ``table``
+TABLE = attrs.Factory(lambda arguments: check_table(arguments.table), takes_self=True)
+
+
 # -- reads ---------------------------------------------------------------------------------------------------
 
 
@@ -144,11 +148,7 @@ class _ReadTable(ReadDataset):
     factory: DatasetFactory | None = None
     dispatch_by: str | Sequence[str] | None = None
     as_of: AsOf | None = attrs.field(default=None, init=False)
-    table_name: str | None = attrs.field(init=False)
-
-    @table_name.default
-    def _name_of_table(self) -> str:
-        return check_table(self.table)
+    table_name: str | None = attrs.field(default=TABLE, init=False)
 
 
 read_table_as_delayed = facade(

@@ -28,15 +28,16 @@ from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.typing import StoreFactoryInput
-from kartothek_cube.io.dask._dask_executor import answer_as_delayed, results_as_delayed
-from kartothek_cube.io.dask.common_cube import (
+from kartothek_cube.io.dask._dask_executor import (
     SYNC,
     TYPES,
     CleanupCubeBlocks,
     CollectStatsBlocks,
     CopyCubeBlocks,
     DeleteCubeBlocks,
+    answer_as_delayed,
     delayed_facade,
+    results_as_delayed,
     with_factories,
 )
 from kartothek_cube.io_components.facade import Example, facade

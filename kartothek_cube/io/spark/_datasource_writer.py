@@ -19,9 +19,8 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
-from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpickle
+from kartothek_cube.io.spark._spark_executor import attempt, delete_attempts, raise_first, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io.spark._write import delete_attempts
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.write.cube_plan import plan_overwrite_partitions
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube

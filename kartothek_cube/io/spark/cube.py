@@ -36,12 +36,15 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
 from kartothek_cube.io.spark._spark_executor import (
     MapFunction,
+    SparkInput,
+    frames_of,
     map_group,
+    merge_frame,
     results_as_spark_dataframe,
     session_executor,
+    write_cube,
 )
 from kartothek_cube.io.spark._types import spark_schema
-from kartothek_cube.io.spark._write import SparkInput, frames_of, merge_frame, write_cube
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance.compact import CompactCube

@@ -32,9 +32,14 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
-from kartothek_cube.io.spark._spark_executor import read_block, results_as_spark_dataframe, session_executor
+from kartothek_cube.io.spark._spark_executor import (
+    frames_of,
+    read_block,
+    results_as_spark_dataframe,
+    session_executor,
+    write_dataset,
+)
 from kartothek_cube.io.spark._types import spark_schema
-from kartothek_cube.io.spark._write import frames_of, write_dataset
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage

@@ -31,7 +31,7 @@ from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query import explain
 from kartothek_cube.io_components.query.cube_query import QueryFrame, QueryFrames
 from kartothek_cube.io_components.query.executor import (
-    frames_of_result,
+    frame_of_result,
     query_job,
     query_table_job,
     run_frames,
@@ -433,7 +433,7 @@ def _query_frame(query: _QueryFrame) -> pd.DataFrame:
     with progress_bar("query", query.progress):
         plan = plan_table(query)
         if query.limit is not None:
-            return frames_of_result(plan.context, [execute(query_table_job(plan, query.limit))])[0]
+            return frame_of_result(plan.context, [execute(query_table_job(plan, query.limit))])
         (frame,) = execute(query_job(plan, [plan.single_task()], run_single_frame))
         return frame
 

@@ -19,8 +19,8 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.query.frame_conversion import (
     FrameBuilder,
+    frame_of_table,
     frames_of_slices,
-    frames_of_tables,
 )
 from kartothek_cube.io_components.query.group_output import (
     BlockRows,
@@ -77,9 +77,10 @@ def _build_frame(context: ScanContext, n_blocks: int, blocks: Iterator[BlockRows
         if not are_sorted([*last, ends]) or not builder.accepts(table):
             first = [BlockRows(builder.to_table(), np.empty(0, np.int64))] if len(builder) else []
             return _convert_blocks(context, None, [*first, block, *blocks])
-        builder.append(table, expected=(len(builder) + len(table)) * n_blocks // number)
+        expected, tables = (len(builder) + len(table)) * n_blocks // number, [table]
+        del block, table
+        builder.append(tables, expected)
         last = [ends]
-        del block, table  # before the next one is taken
     return _align_dates(context, [builder.finish()]) if len(builder) else []
 
 
@@ -95,17 +96,17 @@ def _convert_blocks(
         del rows
         tables = [table]
         del table
-        return frames_of_result(context, tables)
+        return [frame_of_result(context, tables)]
     if context.dtype_backend is not None:
         table = cast_to_schema(table, context.output)
     return _align_dates(context, frames_of_slices(table, bounds, context.dtype_backend))
 
 
-def frames_of_result(context: ScanContext, tables: list[pa.Table]) -> list[pd.DataFrame]:
-    """DataFrames of the tables of a query, with the same types in all of them; ``tables`` is emptied."""
+def frame_of_result(context: ScanContext, tables: list[pa.Table]) -> pd.DataFrame:
+    """DataFrame of the only table in a list, which is emptied, with the types of the plan."""
     if context.dtype_backend is not None:
-        tables[:] = [cast_to_schema(table, context.output) for table in tables]
-    return _align_dates(context, list(frames_of_tables(tables, context.dtype_backend)))
+        tables = [cast_to_schema(tables.pop(), context.output)]
+    return _align_dates(context, [frame_of_table(tables, context.dtype_backend)])[0]
 
 
 def _align_dates(context: ScanContext, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
@@ -138,7 +139,7 @@ def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd
 def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
     """Frame of a task with at most one group; without task or rows, the planned columns and types."""
     frames = [] if task is None else run_frames(context, task)
-    return frames[0] if frames else frames_of_result(context, [context.output.empty_table()])[0]
+    return frames[0] if frames else frame_of_result(context, [context.output.empty_table()])
 
 
 def query_table_job(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,8 +18,8 @@ from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
 from kartothek_cube.io_components.kernels.take import Column, allocate_array
 
 Array: TypeAlias = npt.NDArray[Any]
-#: values of some columns of a frame, and the positions of these columns
-_Block: TypeAlias = tuple[Any, npt.NDArray[np.integer[Any]]]
+#: values of some columns of a frame, and the names of these columns
+_Block: TypeAlias = tuple[Any, list[str]]
 #: pandas warns of frames of more than 100 blocks; each column from here is one, and users add some
 MAX_COLUMNS = 50
 #: small frames of a concatenation: a limit to the memory that is held twice
@@ -70,130 +70,19 @@ def _is_text(column: pa.ChunkedArray) -> bool:
     return column.type.id in _TEXT_IDS and isinstance(_text_dtype(), pd.StringDtype)
 
 
-def _blocks(table: pa.Table) -> list[_Block] | None:
-    """Blocks of a DataFrame with these rows; None unless all columns are numbers, times or text."""
-    # metadata may name extension types
-    if _FROM_BLOCKS is None or not table.num_columns or table.schema.metadata:
-        return None
-    columns = table.columns
-    if not all(_is_text(column) or _numpy_dtype(column) is not None for column in columns):
-        return None
-    del table
-    return _copy_columns(columns)
-
-
-def _copy_columns(columns: list[pa.ChunkedArray]) -> list[_Block]:
-    """One block per type of numbers, and one per column of text; entries of ``columns`` become None."""
-    # Each column is released once it is copied: both copies of all would take twice the memory of the result.
-    by_dtype: dict[np.dtype[Any], list[int]] = {}
-    blocks: list[_Block] = []
-    for position, column in enumerate(columns):
-        dtype = _numpy_dtype(column)
-        if dtype is None:
-            blocks.append((_text_dtype().__from_arrow__(column), np.array([position])))
-        else:
-            by_dtype.setdefault(dtype, []).append(position)
-    for dtype, positions in by_dtype.items():
-        length = len(columns[positions[0]])
-        values = allocate_array(len(positions) * length, dtype).reshape(len(positions), length)
-        for row, position in enumerate(positions):
-            column, columns[position] = columns[position], None
-            stop = 0
-            for chunk in column.chunks:
-                start, stop = stop, stop + len(chunk)
-                values[row, start:stop] = chunk.to_numpy(zero_copy_only=False)
-        blocks.append((_wrap_times(values), np.array(positions)))
-    return blocks
-
-
-def _wrap_times(values: npt.NDArray[Any]) -> Any:
-    """An array of times as pandas has them, which would wrap each slice otherwise; others as they are."""
-    if values.dtype.kind != "M":
-        return values
-    return pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]
-
-
-def _frame_of_blocks(blocks: list[_Block], length: int, names: tuple[str, ...]) -> pd.DataFrame:
-    # The general way calls 600 Python functions, for 1 ms; this one 60.
-    if _FROM_BLOCKS is None:
-        raise NotImplementedError("pandas before 3 makes no frames of blocks")
-    # views of its own, as users may name index and columns
-    return _FROM_BLOCKS(blocks, _row_index(length).view(), _column_index(names).view())
-
-
-def _frame(tables: list[pa.Table], backend: DtypeBackend | None) -> pd.DataFrame:
-    """DataFrame of the only table in a list, which is emptied: columns are released as they are copied."""
-    table = tables.pop()
-    names, length = tuple(table.column_names), len(table)
-    plain = None if backend or _FROM_BLOCKS is None or table.schema.metadata else _split_plain(table)
-    if plain is None:
-        return to_pandas(table, dtype_backend=backend)
-    columns, others = plain
-    del table, plain
-    return _assemble(_copy_columns(columns), others, names, length)
-
-
-def _assemble(blocks: list[_Block], others: pa.Table, names: tuple[str, ...], length: int) -> pd.DataFrame:
-    """DataFrame of blocks, whose columns are numbered without the other ones, and a table of these."""
-    if not others.num_columns:
-        return _frame_of_blocks(blocks, length, names)
-    converted = to_pandas(others)
-    known = [name for name in names if name not in converted]
-    arrays = {known[p]: values for block, positions in blocks for values, p in _rows(block, positions)}
-    both = {name: arrays[name] if name in arrays else converted[name] for name in names}
-    return pd.DataFrame(both, index=pd.RangeIndex(length), copy=False)
-
-
-def _rows(block: Any, positions: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[Any, int]]:
-    """Columns of a block with their positions."""
-    if isinstance(block, pd.api.extensions.ExtensionArray) and block.ndim == 1:
-        yield block, int(positions[0])
-    else:
-        yield from zip(block, positions.tolist(), strict=True)
-
-
-def _split_plain(table: pa.Table) -> tuple[list[pa.ChunkedArray], pa.Table] | None:
-    """Columns of numbers, times and text, and a table of the others; None if pandas converts all of them."""
-    columns = table.columns
-    is_plain = [_is_text(column) or _numpy_dtype(column) is not None for column in columns]
-    if not any(is_plain) or (not all(is_plain) and len(columns) > MAX_COLUMNS):
-        return None
-    others = table.select([number for number, plain in enumerate(is_plain) if not plain])
-    return [column for column, plain in zip(columns, is_plain, strict=True) if plain], others
-
-
-def frames_of_tables(tables: list[pa.Table], backend: DtypeBackend | None = None) -> Iterator[pd.DataFrame]:
-    """
-    One independent DataFrame per table of the same columns; ``tables`` is emptied: frames take its memory.
-
-    >>> tables = [pa.table({"CITY": ["Rom"]}), pa.table({"CITY": ["Ulm", "Bonn"]})]
-    >>> [frame["CITY"].tolist() for frame in frames_of_tables(tables)], tables
-    ([['Rom'], ['Ulm', 'Bonn']], [])
-    """
-    tables.reverse()
-    if len(tables) == 1:
-        yield _frame(tables, backend)
-    while tables:
-        batch = _next_batch(tables)
-        if len(batch) == 1:
-            yield _frame(batch, backend)
-        else:
-            yield from _cut_table(pa.concat_tables(batch), [0, *accumulate(map(len, batch))], backend)
-
-
 class FrameBuilder:
-    """A DataFrame of tables that follow each other, each of which is released once it is appended.
+    """A DataFrame of tables that follow each other, whose columns are released once they are copied.
 
     >>> builder = FrameBuilder(pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())]))
-    >>> builder.append(pa.table({"CITY": ["Rom"], "TEMP": [6.0]}), expected=2)
-    >>> builder.append(pa.table({"CITY": ["Ulm"], "TEMP": [8.0]}), expected=2)
+    >>> builder.append([pa.table({"CITY": ["Rom"], "TEMP": [6.0]})], expected=2)
+    >>> builder.append([pa.table({"CITY": ["Ulm"], "TEMP": [8.0]})], expected=2)
     >>> builder.finish()["TEMP"].tolist()
     [6.0, 8.0]
     """
 
-    # Numbers and times are copied into one array per type, whose length is an estimate: memory that is not
-    # used is never touched. The decoded blocks take the same memory in turn, where a result of its own
-    # would have each page of it cleared by the system.
+    # Numbers and times are copied into one array per type. Its length is an estimate, as memory that is not
+    # used is never touched. So the decoded blocks of a query take the same memory in turn, where the system
+    # would clear each page of a table of all of them.
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -208,20 +97,31 @@ class FrameBuilder:
     def __len__(self) -> int:
         return self._length
 
-    def append(self, table: pa.Table, expected: int) -> None:
-        """Add rows of the schema; ``expected`` is the likely number of rows of all tables."""
-        if not self._length:
-            self._start(table)
-        stop = self._length + len(table)
+    def append(self, tables: list[pa.Table], expected: int) -> None:
+        """Add the rows of the only table in a list, which is emptied, with the columns of the schema.
+
+        ``expected`` is the likely number of rows of all tables.
+        """
+        table = tables.pop()
+        if not self._names and not self._chunks:
+            for name, column in zip(table.column_names, table.columns, strict=True):
+                dtype = _numpy_dtype(column)
+                if dtype is None:
+                    self._chunks[name] = []
+                else:
+                    self._names.setdefault(dtype, []).append(name)
+        start, stop = self._length, self._length + len(table)
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        del table
+        for name, chunks in self._chunks.items():
+            chunks += columns.pop(name).chunks
         for dtype, names in self._names.items():
             values = self._reserve(dtype, stop, expected)
             for row, name in enumerate(names):
-                start = self._length
-                for chunk in table.column(name).chunks:
-                    values[row, start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
-                    start += len(chunk)
-        for name, chunks in self._chunks.items():
-            chunks += table.column(name).chunks
+                position = start
+                for chunk in columns.pop(name).chunks:
+                    values[row, position : position + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+                    position += len(chunk)
         self._length = stop
 
     def accepts(self, table: pa.Table) -> bool:
@@ -229,19 +129,11 @@ class FrameBuilder:
         kept = ((name, dtype) for dtype, names in self._names.items() for name in names)
         return all(_numpy_dtype(table.column(name)) == dtype for name, dtype in kept)
 
-    def _start(self, table: pa.Table) -> None:
-        for name in self._schema.names:
-            dtype = _numpy_dtype(table.column(name))
-            if dtype is None:
-                self._chunks[name] = []
-            else:
-                self._names.setdefault(dtype, []).append(name)
-
     def _reserve(self, dtype: np.dtype[Any], length: int, expected: int) -> npt.NDArray[Any]:
         values = self._values.get(dtype)
         if values is None or values.shape[1] < length:
             # a tenth more: an estimate that is too small costs a copy
-            capacity = max(length, expected + expected // 10)
+            capacity = length if expected <= length else expected + expected // 10
             n_columns = len(self._names[dtype])
             larger = allocate_array(n_columns * capacity, dtype).reshape(n_columns, capacity)
             if values is not None:
@@ -263,72 +155,103 @@ class FrameBuilder:
 
     def finish(self) -> pd.DataFrame:
         """The DataFrame of all rows."""
-        others = self._other_columns()
+        (frame,) = self.cut([0, self._length])
+        return frame
+
+    def cut(self, bounds: Sequence[int]) -> Iterator[pd.DataFrame]:
+        """DataFrames of consecutive rows; they share no row, so writing to one needs no copy."""
+        names, others = self._schema.names, self._other_columns()
         self._chunks.clear()
         texts = [name for name, column in others.items() if _is_text(column)]
         blocks: list[_Block] = []
-        names = [name for name in self._schema.names if name in texts or name not in others]
-        positions = {name: number for number, name in enumerate(names)}
         for name in texts:
-            blocks.append((_text_dtype().__from_arrow__(others.pop(name)), np.array([positions[name]])))
+            blocks.append((_text_dtype().__from_arrow__(others.pop(name)), [name]))
         for dtype, columns in self._names.items():
-            values = _wrap_times(self._values.pop(dtype))[:, : self._length]
-            blocks.append((values, np.array([positions[name] for name in columns])))
-        return _assemble(blocks, pa.table(others), tuple(self._schema.names), self._length)
+            values: Any = self._values.pop(dtype)
+            if dtype.kind == "M":  # pandas would wrap each slice of it
+                values = pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]
+            blocks.append((values, columns))
+        if others or _FROM_BLOCKS is None:
+            rows: dict[str, Any] = {}
+            for values, columns in blocks:
+                each = [values] if values.ndim == 1 else values
+                rows |= {name: row[: self._length] for name, row in zip(columns, each, strict=True)}
+            arrays = {**rows, **to_pandas(pa.table(others))} if others else rows
+            index = pd.RangeIndex(self._length)
+            frame = pd.DataFrame({name: arrays[name] for name in names}, index, copy=False)
+            yield from _cut(frame, bounds)
+            return
+        # The general way calls 600 Python functions, for 1 ms; this one 60.
+        positions = {name: number for number, name in enumerate(names)}
+        numbers = [np.array([positions[name] for name in columns]) for _, columns in blocks]
+        for start, stop in pairwise(bounds):
+            part = [(values[..., start:stop], n) for (values, _), n in zip(blocks, numbers, strict=True)]
+            # views of its own, as users may name index and columns
+            yield _FROM_BLOCKS(part, _row_index(stop - start).view(), _column_index(tuple(names)).view())
+
+
+def _builder(tables: list[pa.Table], backend: DtypeBackend | None, *, is_whole: bool) -> FrameBuilder | None:
+    """The frame of the only table in a list; None, and the table stays, if pandas converts all of it."""
+    (table,) = tables
+    # metadata may name extension types
+    if backend or _FROM_BLOCKS is None or table.schema.metadata:
+        return None
+    plain = [_is_text(column) or _numpy_dtype(column) is not None for column in table.columns]
+    if not any(plain) or (not all(plain) and not (is_whole and len(plain) <= MAX_COLUMNS)):
+        return None
+    builder, length = FrameBuilder(table.schema), len(table)
+    del table
+    builder.append(tables, length)
+    return builder
+
+
+def frame_of_table(tables: list[pa.Table], backend: DtypeBackend | None = None) -> pd.DataFrame:
+    """
+    DataFrame of the only table in a list, which is emptied: the frame takes its memory.
+
+    >>> tables = [pa.table({"CITY": ["Ulm", "Bonn"]})]
+    >>> frame_of_table(tables)["CITY"].tolist(), tables
+    (['Ulm', 'Bonn'], [])
+    """
+    (frame,) = _cut_table(tables, [0, len(tables[0])], backend)
+    return frame
 
 
 def frames_of_slices(
     table: pa.Table, bounds: npt.NDArray[np.int64], backend: DtypeBackend | None = None
 ) -> list[pd.DataFrame]:
     """
-    One independent DataFrame per slice of a table, as `frames_of_tables` makes of the slices.
+    One independent DataFrame per slice of a table, each as `frame_of_table` makes it.
 
     >>> table = pa.table({"CITY": ["Rom", "Ulm", "Bonn"]})
     >>> [frame["CITY"].tolist() for frame in frames_of_slices(table, np.array([0, 1, 3]))]
     [['Rom'], ['Ulm', 'Bonn']]
     """
+    alone = np.diff(bounds) >= tuning.SMALL_FRAME_ROWS
+    for column in table.columns:
+        if column.null_count and _depends_on_nulls(column.type):
+            nulls = np.append(0, np.cumsum(column.is_null().to_numpy(zero_copy_only=False)))
+            alone |= nulls[bounds[1:]] > nulls[bounds[:-1]]
+    # columns get the same types in all slices between two that are converted alone
+    batches = (bounds[:-1] - bounds[0]) // max(_BATCH * tuning.SMALL_FRAME_ROWS, 1)
+    begins = alone.copy()
+    begins[1:] |= alone[:-1] | (np.diff(batches) > 0)
+    begins[:1] = True
     frames: list[pd.DataFrame] = []
-    null_sensitive = [number for number, dtype in enumerate(table.schema.types) if _depends_on_nulls(dtype)]
-    is_cut = bool(table.column_names) and not any(
-        table.column(number).null_count for number in null_sensitive
-    )
-    is_cut = is_cut and int(np.diff(bounds).max(initial=0)) < tuning.SMALL_FRAME_ROWS
-    start = 0
-    while start < len(bounds) - 1:
-        stop = int(bounds.searchsorted(bounds[start] + _BATCH * tuning.SMALL_FRAME_ROWS, "right")) - 1
-        stop = min(max(stop, start + 1), len(bounds) - 1)
-        part = (bounds[start : stop + 1] - bounds[start]).tolist()
-        rows = table.slice(int(bounds[start]), part[-1])
-        if is_cut:
-            frames.extend(_cut_table(rows, part, backend))
-        else:
-            frames.extend(frames_of_tables([rows.slice(a, b - a) for a, b in pairwise(part)], backend))
-        start = stop
+    for start, stop in pairwise([*np.flatnonzero(begins).tolist(), len(alone)]):
+        part = [table.slice(int(bounds[start]), int(bounds[stop] - bounds[start]))]
+        frames += _cut_table(part, (bounds[start : stop + 1] - bounds[start]).tolist(), backend)
     return frames
 
 
-def _next_batch(tables: list[pa.Table]) -> list[pa.Table]:
-    """Pop tables from the end of a list whose columns get the same types in pandas alone and together."""
-    batch = [tables.pop()]
-    schema, rows = batch[0].schema, len(batch[0])
-    null_sensitive = [number for number, dtype in enumerate(schema.types) if _depends_on_nulls(dtype)]
-
-    def fits(table: pa.Table) -> bool:
-        return len(table) < tuning.SMALL_FRAME_ROWS and not any(
-            table.column(number).null_count for number in null_sensitive
-        )
-
-    if not schema.names or not fits(batch[0]):
-        return batch
-    while (
-        tables
-        and rows < _BATCH * tuning.SMALL_FRAME_ROWS
-        and tables[-1].schema.equals(schema, check_metadata=True)
-        and fits(tables[-1])
-    ):
-        batch.append(tables.pop())
-        rows += len(batch[-1])
-    return batch
+def _cut_table(
+    tables: list[pa.Table], bounds: Sequence[int], backend: DtypeBackend | None
+) -> Iterator[pd.DataFrame]:
+    """Frames of consecutive rows of the only table in a list, whose columns get the same types in each."""
+    builder = _builder(tables, backend, is_whole=len(bounds) == 2)
+    if builder is not None:
+        return builder.cut(bounds)
+    return _cut(to_pandas(tables.pop(), dtype_backend=backend), bounds)
 
 
 def _depends_on_nulls(dtype: pa.DataType) -> bool:
@@ -337,22 +260,10 @@ def _depends_on_nulls(dtype: pa.DataType) -> bool:
     return not any(is_kind(dtype) for is_kind in kinds)
 
 
-def _cut_table(table: pa.Table, bounds: list[int], backend: DtypeBackend | None) -> Iterator[pd.DataFrame]:
-    """Frames of consecutive rows of a table, whose columns get the same types in each of them."""
-    blocks = None if backend else _blocks(table)
-    if blocks is None:
-        return _cut(to_pandas(table, dtype_backend=backend), bounds)
-    return _cut_blocks(blocks, bounds, tuple(table.column_names))
-
-
-def _cut_blocks(blocks: list[_Block], bounds: list[int], names: tuple[str, ...]) -> Iterator[pd.DataFrame]:
-    """Frames of consecutive rows; they share no row, and so need no copies when they are written to."""
-    for start, stop in pairwise(bounds):
-        rows = [(values[..., start:stop], positions) for values, positions in blocks]
-        yield _frame_of_blocks(rows, stop - start, names)
-
-
-def _cut(frame: pd.DataFrame, bounds: list[int]) -> Iterator[pd.DataFrame]:
+def _cut(frame: pd.DataFrame, bounds: Sequence[int]) -> Iterator[pd.DataFrame]:
+    if len(bounds) == 2:
+        yield frame
+        return
     for start, stop in pairwise(bounds):
         rows = frame.iloc[start:stop]
         if not _COPIES_ON_WRITE:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import gc
 from unittest import mock
 
 import numpy as np
@@ -19,8 +18,8 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.io_components.query import frame_conversion
 from kartothek_cube.io_components.query.frame_conversion import (
     FrameBuilder,
+    frame_of_table,
     frames_of_slices,
-    frames_of_tables,
 )
 
 VALUES = {
@@ -49,11 +48,10 @@ def test_frames_of_many_tables(data):
         columns = [data.draw(st.lists(value, min_size=length, max_size=length)) for value in values]
         arrays = [pa.array(c, VALUES[kind][0]) for kind, c in zip(kinds, columns, strict=True)]
         tables.append(pa.table(arrays, [f"v{i}" for i in range(len(kinds))]))
-    expected, drawn, lengths = [to_pandas(table) for table in tables], tables.copy(), [*map(len, tables)]
+    expected, lengths = [to_pandas(table) for table in tables], [*map(len, tables)]
     with mock.patch.object(tuning, "SMALL_FRAME_ROWS", data.draw(st.sampled_from([0, 2, 1000]))):
-        found = list(frames_of_tables(tables))
-        sliced = [*frames_of_slices(pa.concat_tables(drawn), np.cumsum([0, *lengths]))] if drawn else []
-    for frames in (found, sliced):
+        sliced = [*frames_of_slices(pa.concat_tables(tables), np.cumsum([0, *lengths]))] if tables else []
+    for frames in ([frame_of_table([table]) for table in tables], sliced):
         for a, b in zip(frames, expected, strict=True):
             pd.testing.assert_frame_equal(a, b, check_index_type="exact", check_freq=True)
             assert type(a.index) is pd.RangeIndex
@@ -76,26 +74,22 @@ def test_a_frame_built_of_many_tables_is_that_of_the_whole(data):
             pd.testing.assert_frame_equal(to_pandas(builder.to_table()), to_pandas(pa.concat_tables(tables)))
             return
         tables.append(table)
-        builder.append(table, expected=data.draw(st.integers(0, 30)))
+        builder.append([table], expected=data.draw(st.integers(0, 30)))
     expected = to_pandas(pa.concat_tables(tables))
-    pd.testing.assert_frame_equal(builder.finish(), expected, check_index_type="exact")
-
-
-@pytest.mark.parametrize("other", [{"v": [1.5]}, {"w": [1]}])
-def test_tables_that_differ(other):
-    tables = [pa.table({"v": [1]}), pa.table({"v": [2]}), pa.table(other)]
-    expected = [table.to_pandas() for table in tables]
-    for found, frame in zip(frames_of_tables(tables), expected, strict=True):
-        pd.testing.assert_frame_equal(found, frame)
+    blocks = data.draw(st.sampled_from([frame_conversion._FROM_BLOCKS, None]), label="None: as in pandas 2")
+    with mock.patch.object(frame_conversion, "_FROM_BLOCKS", blocks):
+        found = builder.finish()
+    pd.testing.assert_frame_equal(found, expected, check_index_type="exact")
 
 
 def test_extension_types_and_no_columns():
     frame = pd.DataFrame({"v": pd.array([1, None], "Int64"), "s": pd.array(["a", None], "string")})
     table = as_table(frame)
-    for found in frames_of_tables([table, table]):
+    pd.testing.assert_frame_equal(frame_of_table([table]), to_pandas(table))
+    for found in frames_of_slices(pa.concat_tables([table, table]), np.array([0, 2, 4])):
         pd.testing.assert_frame_equal(found, to_pandas(table))
     empty = pa.table({"v": [1, 2]}).select([])
-    assert [len(found) for found in frames_of_tables([empty, empty])] == [2, 2]
+    assert len(frame_of_table([empty])) == 2
 
 
 @pytest.mark.parametrize("copies_on_write", [frame_conversion._COPIES_ON_WRITE, False])
@@ -103,7 +97,7 @@ def test_frames_are_independent(copies_on_write, monkeypatch):
     monkeypatch.setattr(frame_conversion, "_COPIES_ON_WRITE", copies_on_write)
     table = pa.table({"v": [1, 2, 3, 4]})
     for first, second in (
-        frames_of_tables([table.slice(0, 2), table.slice(2)]),
+        [frame_of_table([table.slice(0, 2)]), frame_of_table([table.slice(2)])],
         frames_of_slices(table, np.array([0, 2, 4])),
     ):
         first.loc[0, "v"] = 7
@@ -112,18 +106,3 @@ def test_frames_are_independent(copies_on_write, monkeypatch):
         assert second["v"].tolist() == [3, 4]
         assert (second.index.name, second.columns.name) == (None, None)
     assert table["v"].to_pylist() == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_collector_is_as_it_was(enabled, monkeypatch):
-    was_enabled = gc.isenabled()
-    (gc.enable if enabled else gc.disable)()
-    try:
-        frames_of_slices(pa.table({"v": [1, 2]}), np.array([0, 1, 2]))
-        assert gc.isenabled() == enabled
-        monkeypatch.setattr(frame_conversion, "_cut_table", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            frames_of_slices(pa.table({"v": [1, 2]}), np.array([0, 1, 2]))
-        assert gc.isenabled() == enabled
-    finally:
-        (gc.enable if was_enabled else gc.disable)()

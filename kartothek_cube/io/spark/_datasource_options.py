@@ -7,13 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import attrs
 from pyspark.sql.types import StructField, StructType
 
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
-from kartothek_cube.core.history import AsOf
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
 
@@ -41,39 +40,25 @@ Names = tuple[str, ...]
 
 @attrs.frozen
 class ReadOptions:
-    """
-    Options of a read; users pass them as text.
+    """Options of a read; users pass them as text."""
 
-    Attributes
-    ----------
-    store
-        URL of the store, or the path of ``load(path)``.
-    cube
-        Prefix of the cube.
-    columns
-        Payload columns of the result; None for all.
-    dimension_columns
-        Dimensions of the result; None for all.
-    datasets
-        Datasets to join; None for all.
-    as_of
-        Point in time of the states to read; None for the current ones.
-    dataset
-        The dataset whose columns the result has, and that a stream reads; None for all and for the seed.
-    conditions
-        Text of the conditions, such as ``DAY >= 2020-01-31 & CITY == Ulm``; None for all rows.
-    push_filters
-        Evaluate Spark's filters while files are read, also where Spark mixes up those of several scans.
-    """
-
+    #: URL of the store, or the path of ``load(path)``
     store: str
+    #: prefix of the cube
     cube: str
+    #: payload columns of the result; None for all
     columns: Names | None = None
+    #: dimensions of the result; None for all
     dimension_columns: Names | None = None
+    #: datasets to join; None for all
     datasets: Names | None = None
+    #: point in time of the states to read; None for the current ones
     as_of: CubeAsOf | None = None
+    #: the dataset whose columns the result has, and that a stream reads; None for all and for the seed
     dataset: str | None = None
+    #: text of the conditions, such as ``DAY >= 2020-01-31 & CITY == Ulm``; None for all rows
     conditions: str | None = None
+    #: evaluate Spark's filters while files are read, also where Spark mixes up those of several scans
     push_filters: bool = False
 
     @classmethod
@@ -87,7 +72,7 @@ class ReadOptions:
         3
         """
         parsed = _parse(cls, options)
-        texts = {str(name).lower(): value for name, value in options.items()}
+        texts = _by_lower_name(options)
         given = [name for name in ("as_of", _VERSION, _TIMESTAMP) if name.lower() in texts]
         if len(given) > 1:
             raise ValueError(f"Format {FORMAT}: give one of the options {', '.join(given)}, not several")
@@ -100,28 +85,18 @@ class ReadOptions:
 
 @attrs.frozen
 class StreamOptions:
-    """
-    Options of a stream that reads what is appended to a dataset; names and meaning are those of Delta Lake.
+    """Options of a stream that reads what is appended to a dataset, named as those of Delta Lake."""
 
-    Attributes
-    ----------
-    read
-        Options that reads have as well.
-    starting_version
-        The first version whose rows are read, or ``latest``: what is appended from now on. None: the stream
-        begins with all rows that are there.
-    starting_timestamp
-        The same as a point in time.
-    max_files
-        How many files a batch reads at most.
-    skip_changes
-        Leave out commits that remove or replace rows; otherwise they are an error.
-    """
-
+    #: options that reads have as well
     read: ReadOptions
+    #: the first version whose rows are read, or ``latest``: what is appended from now on. None: the stream
+    #: begins with all rows that are there
     starting_version: int | Literal["latest"] | None = None
+    #: the same as a point in time
     starting_timestamp: str | None = None
+    #: how many files a batch reads at most
     max_files: int | None = None
+    #: leave out commits that remove or replace rows; otherwise they are an error
     skip_changes: bool = False
 
     @classmethod
@@ -134,7 +109,7 @@ class StreamOptions:
         7
         """
         read = ReadOptions.of(options)
-        texts = {str(name).lower(): value for name, value in options.items()}
+        texts = _by_lower_name(options)
         for name in ("as_of", _VERSION, _TIMESTAMP, "conditions", "datasets"):
             if name.lower() in texts:
                 raise ValueError(
@@ -164,43 +139,29 @@ def _version(text: str | None) -> int | Literal["latest"] | None:
 
 @attrs.frozen
 class WriteOptions:
-    """
-    Options of a write, to a table or as a stream.
+    """Options of a write, to a table or as a stream."""
 
-    Attributes
-    ----------
-    store, cube
-        As in :class:`ReadOptions`.
-    dataset
-        Id of the dataset to write; None for the seed.
-    dimension_columns, partition_columns
-        Of a cube that does not exist yet; those of one that exists need not be given.
-    index_columns
-        More columns to index.
-    seed_dataset
-        Id of the seed of a cube that does not exist yet.
-    partition_on
-        Partition columns of a new dataset; by default those of the cube.
-    if_exists
-        What to do if the dataset exists: ``append``, ``error`` or ``ignore``.
-    schema_mode
-        Whether appended rows have the columns of the dataset (``strict``), or may add some and leave out
-        some (``merge``).
-    overwrites_partitions
-        Whether mode ``overwrite`` replaces only the partitions that are written, as Spark's
-        ``partitionOverwriteMode=dynamic`` says.
-    """
-
+    #: as in `ReadOptions`
     store: str
     cube: str
+    #: id of the dataset to write; None for the seed
     dataset: str | None = None
+    #: of a cube that does not exist yet; those of one that exists need not be given
     dimension_columns: Names | None = None
     partition_columns: Names | None = None
+    #: more columns to index
     index_columns: Names | None = None
+    #: id of the seed of a cube that does not exist yet
     seed_dataset: str = "seed"
+    #: partition columns of a new dataset; by default those of the cube
     partition_on: Names | None = None
+    #: what to do if the dataset exists: ``append``, ``error`` or ``ignore``
     if_exists: str = "append"
+    #: whether appended rows have the columns of the dataset (``strict``), or may add some and leave out some
+    #: (``merge``)
     schema_mode: SchemaMode = "strict"
+    #: whether mode ``overwrite`` replaces only the partitions that are written, as Spark's
+    #: ``partitionOverwriteMode=dynamic`` says
     overwrites_partitions: bool = False
 
     @classmethod
@@ -213,16 +174,20 @@ class WriteOptions:
         ...
         ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: ...
         """
-        texts = {str(name).lower(): value for name, value in options.items()}
+        texts = _by_lower_name(options)
         mode = texts.get(_OVERWRITE.lower(), texts.get(SESSION_OVERWRITE.lower(), "static")).lower()
         if mode not in ("static", "dynamic"):
             raise ValueError(f"Format {FORMAT}: option {_OVERWRITE!r} is static or dynamic, got {mode!r}")
         return attrs.evolve(_parse(cls, options), overwrites_partitions=mode == "dynamic")
 
 
+def _by_lower_name(options: Mapping[str, str]) -> dict[str, str]:
+    return {str(name).lower(): value for name, value in options.items()}
+
+
 def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
     """Options as a record; those that are not given have their default."""
-    texts = {str(name).lower(): value for name, value in options.items()}
+    texts = _by_lower_name(options)
     names = [field.name for field in attrs.fields(cls)]
     # a table has options for reads and for writes
     known = sorted(
@@ -244,13 +209,17 @@ def _names(option: str, text: str) -> Names:
     """Names in text: separated by commas, or a JSON list for names with commas in them."""
     if not text.strip().startswith("["):
         return tuple(name.strip() for name in text.split(",") if name.strip())
-    try:
-        names = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"Format {FORMAT}: option {option!r} is no JSON list: {error}") from error
+    names = _load_json(option, text, "list")
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"Format {FORMAT}: option {option!r} has to be a list of names, got {text}")
     return tuple(names)
+
+
+def _load_json(option: str, text: str, kind: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"Format {FORMAT}: option {option!r} is no JSON {kind}: {error}") from error
 
 
 def _whole_number(option: str, text: str) -> int:
@@ -267,25 +236,20 @@ def _flag(option: str, text: str) -> bool:
 
 def _moment(option: str, text: str) -> CubeAsOf:
     """A time as text, or a JSON object of dataset id to version or time."""
-    if not text.strip().startswith("{"):
-        return text
-    try:
-        moments: dict[str, AsOf] = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"Format {FORMAT}: option {option!r} is no JSON object: {error}") from error
+    moments: CubeAsOf = _load_json(option, text, "object") if text.strip().startswith("{") else text
     return moments
 
 
-def _write_mode(option: str, text: str) -> str:
-    if text not in ("append", "error", "ignore"):
-        raise ValueError(f"Format {FORMAT}: option {option!r} is append, error or ignore, got {text!r}")
-    return text
+def _one_of(*choices: str) -> Callable[[str, str], str]:
+    """The parser of an option that is one of some texts."""
 
+    def parse(option: str, text: str) -> str:
+        if text not in choices:
+            known = f"{', '.join(choices[:-1])} or {choices[-1]}"
+            raise ValueError(f"Format {FORMAT}: option {option!r} is {known}, got {text!r}")
+        return text
 
-def _schema_mode(option: str, text: str) -> str:
-    if text not in ("strict", "merge"):
-        raise ValueError(f"Format {FORMAT}: option {option!r} is strict or merge, got {text!r}")
-    return text
+    return parse
 
 
 #: required options, and examples
@@ -302,9 +266,9 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     **dict.fromkeys(("columns", "datasets", "dimension_columns", "index_columns"), _names),
     **dict.fromkeys(("partition_columns", "partition_on"), _names),
     "as_of": _moment,
-    "if_exists": _write_mode,
+    "if_exists": _one_of("append", "error", "ignore"),
     "push_filters": _flag,
-    "schema_mode": _schema_mode,
+    "schema_mode": _one_of("strict", "merge"),
 }
 
 

@@ -112,6 +112,8 @@ def copy_content(path: str, descriptor: int) -> None:
             write_all(descriptor, content)
 
 
+# For the space, not the time: to adopt 1.08 GB in ten files takes 5.5 to 7.7 s of processor time with and
+# without links, but these need no second 1.08 GB on the disk.
 def replace_by_link(path: str, temporary: str) -> bool:
     """Replace a temporary file by a hard link to another file; False where this is impossible."""
     folder, _, name = temporary.rpartition("/")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial, reduce
-from operator import and_, eq, ge, gt, le, lt, ne, or_, xor
+from operator import eq, ge, gt, le, lt, ne, xor
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -436,11 +436,15 @@ def _survives_polars(dtype: pa.DataType) -> bool:
 
 def _translate(types: pa.Schema, node: Node) -> polars.Expr:
     """A filter as an expression of Polars."""
+    import polars
+
     if isinstance(node, tuple):
         return _translate_literal(types, node)
     operands = [_translate(types, operand) for operand in node.operands]
-    is_all = isinstance(node, AllOf)
-    return reduce(and_ if is_all else or_, operands) if operands else _import_polars().lit(is_all)
+    if not operands:
+        return polars.lit(isinstance(node, AllOf))
+    # operators would be a chain, for which Polars needs time by the square of its length
+    return polars.all_horizontal(operands) if isinstance(node, AllOf) else polars.any_horizontal(operands)
 
 
 def _translate_literal(types: pa.Schema, literal: LiteralType) -> polars.Expr:

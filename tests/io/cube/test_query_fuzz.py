@@ -9,8 +9,10 @@ import pytest
 from kartothek_cube.core import tuning
 from tests.support.query_fuzz import run_case
 
+MORE = pytest.mark.slow("random cubes, queried with all façades")
 
-@pytest.mark.parametrize("first", range(0, 12, 4))
+
+@pytest.mark.parametrize("first", [0, pytest.param(4, marks=MORE), pytest.param(8, marks=MORE)])
 def test_queries_of_random_cubes(first, tmp_path, monkeypatch):
     # blocks of one partition
     monkeypatch.setattr(tuning, "BLOCK_BYTES", 0.1)

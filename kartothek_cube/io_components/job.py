@@ -8,11 +8,13 @@ The last step is the only one that changes state, by one atomic commit per datas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import attrs
 
+from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.io_components.runtime import ordered_map, progress_add_total
 
 Context = TypeVar("Context")
@@ -40,6 +42,8 @@ class Job(Generic[Context, Task, Result, Answer]):
     merge: Callable[[Iterable[Result]], Result] | None = None
     #: step before all tasks, in jobs whose tasks have no results
     prepare: Callable[[], None] | None = None
+    #: deletes what tasks have written, if one of them fails or the last step does
+    discard: Callable[[], None] | None = None
     #: names of the steps prepare, run and finish in graphs
     steps: tuple[str, str, str] = ("prepare", "run", "finish")
     #: whether the tasks take the time, so that a process runs several at once if it may
@@ -61,15 +65,29 @@ def discard_results(results: Iterable[None]) -> None:
         pass
 
 
+@contextmanager
+def delete_on_failure(delete: Callable[[], None] | None) -> Iterator[None]:
+    """Delete what was written if the commit in the block fails, unless it may have been done all the same."""
+    try:
+        yield
+    except UnknownOutcomeError:
+        raise
+    except BaseException:
+        if delete is not None:
+            delete()
+        raise
+
+
 # -- the executor of this process ---------------------------------------------------------------------------
 
 
 def execute(job: Job[Context, Task, Result, Answer], threads: int = 1) -> Answer:
-    """Run a job; with one thread, a task is taken when the one before it is done."""
+    """Run the tasks of a job, then its last step; one thread takes a task when the one before it is done."""
     progress_add_total(job.files)
     if job.prepare is not None:
         job.prepare()
-    return job.finish(iter_results(job, threads))
+    with delete_on_failure(job.discard):
+        return job.finish(list(iter_results(job, threads)))
 
 
 def iter_results(job: Job[Context, Task, Result, Answer], threads: int = 1) -> Iterator[Result]:

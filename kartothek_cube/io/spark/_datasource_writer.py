@@ -19,12 +19,13 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
-from kartothek_cube.io.spark._spark_executor import attempt, delete_attempts, raise_first, unpickle
+from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
+from kartothek_cube.io_components.job import delete_on_failure
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.write.cube_plan import plan_overwrite_partitions
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
-from kartothek_cube.io_components.write.table_writer import delete_on_failure, delete_uncommitted
+from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, merge_writes
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream

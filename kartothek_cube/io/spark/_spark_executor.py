@@ -29,7 +29,7 @@ from kartothek_cube.io.spark._session import (
     remedy,
 )
 from kartothek_cube.io.spark._types import arrow_schema, check_types, spark_schema, to_spark, to_storage_types
-from kartothek_cube.io_components.job import Answer, Context, Executor, Job, Result, Task
+from kartothek_cube.io_components.job import Answer, Context, Executor, Job, Result, Task, delete_on_failure
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
@@ -41,10 +41,6 @@ from kartothek_cube.io_components.write.merge import (
     check_merge_input,
     merge_job,
     run_merge,
-)
-from kartothek_cube.io_components.write.table_writer import (
-    delete_on_failure,
-    delete_uncommitted_attempts,
 )
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WritePlan, Written
@@ -105,7 +101,8 @@ def execute_on_frames(
         for name, df in frames
     ]
     df = reduce(lambda a, b: a.unionAll(b), outcomes)
-    return job.finish([*first, *_results(df, job.description)])
+    with delete_on_failure(job.discard):
+        return job.finish([*first, *_results(df, job.description)])
 
 
 def results_as_spark_dataframe(
@@ -417,8 +414,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
     nothing = {name: plan.specs[name].merge(()) for name in frames}
-    with delete_on_failure(partial(delete_attempts, plan)):
-        return execute_on_frames(job, [nothing])
+    return execute_on_frames(job, [nothing])
 
 
 def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
@@ -431,8 +427,7 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
     rows = _shuffle_by_partition(df, spec.partition_on, cells, file_rows)
     run = partial(write_rows, file_rows=file_rows)
     job = attrs.evolve(write_dataset_job(plan, [(spec.uuid, rows)], run), name="write")
-    with delete_on_failure(partial(delete_attempts, plan)):
-        return execute_on_frames(job, [{spec.uuid: nothing}])
+    return execute_on_frames(job, [{spec.uuid: nothing}])
 
 
 def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
@@ -447,14 +442,7 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     # what executors have of a frame are batches
     run: Callable[[MergeContext, Any], MergedPartitions] = merge_rows
     job = merge_job(context, [(context.name, rows)], run)
-    with delete_on_failure(partial(delete_attempts, context.plan)):
-        return execute_on_frames(job)
-
-
-def delete_attempts(plan: WritePlan) -> None:
-    """Delete the files of a write that no commit refers to, also those of tasks whose results got lost."""
-    for spec in plan.specs.values():
-        delete_uncommitted_attempts(spec)
+    return execute_on_frames(job)
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, group_positions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.write.cube_plan import partition_scope, plan_existing, removal_conditions
 from kartothek_cube.io_components.write.merge import StoredRows
-from kartothek_cube.io_components.write.table_writer import delete_on_failure, delete_uncommitted, write_table
+from kartothek_cube.io_components.write.table_writer import delete_uncommitted, write_table
 from kartothek_cube.io_components.write.write_commit import commit_datasets
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WriteResult, merge_results
 from kartothek_cube.serialization import DataFrameSerializer

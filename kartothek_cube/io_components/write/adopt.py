@@ -32,12 +32,7 @@ from kartothek_cube.io_components.write.foreign_tables import (
     TableSource,
     open_table,
 )
-from kartothek_cube.io_components.write.table_writer import (
-    delete_on_failure,
-    delete_uncommitted_attempts,
-    index_entries,
-    split_by_partition,
-)
+from kartothek_cube.io_components.write.table_writer import delete_attempts, index_entries, split_by_partition
 from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WriteResult
@@ -146,6 +141,7 @@ def adopt_job(
         tasks=list(_tasks(files)),
         run=_run_adoption,
         finish=partial(_finish_adoption, plan, dataset_id, table.description),
+        discard=partial(delete_attempts, plan),
         steps=("prepare", "copy", "commit"),
         files=len(files),
     )
@@ -309,20 +305,17 @@ def _is_stored_type(dtype: pa.DataType) -> bool:
 def _finish_adoption(
     plan: CubeWritePlan, dataset_id: str, description: str, results: Iterable[_Adopted]
 ) -> Adoption:
-    """Link files, look for cells in several files, and commit; delete all files if that fails."""
-    blobs, write = open_blobs(plan.store), plan.spec
-    # files that a commit refers to stay
-    with delete_on_failure(partial(delete_uncommitted_attempts, write)):
-        parts = list(results)
-        links = [link for part in parts for link in part.links]
-        # as late as possible: a link has the age of the file, and garbage collections spare young files only
-        n_linked = sum(_put_link(blobs, link) for link in links)
-        written = write.merge(part.written for part in parts)
-        if not len(written.labels):
-            problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
-            raise plan.abort_error(dataset_id, problem) from problem
-        check_duplicate_cells(plan, {dataset_id: written})
-        dataset = finish_write(plan, [{dataset_id: written}])[dataset_id]
+    """Link files, look for cells in several files, and commit."""
+    blobs, parts = open_blobs(plan.store), list(results)
+    links = [link for part in parts for link in part.links]
+    # as late as possible: a link has the age of the file, and garbage collections spare young files only
+    n_linked = sum(_put_link(blobs, link) for link in links)
+    written = plan.spec.merge(part.written for part in parts)
+    if not len(written.labels):
+        problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
+        raise plan.abort_error(dataset_id, problem) from problem
+    check_duplicate_cells(plan, {dataset_id: written})
+    dataset = finish_write(plan, [{dataset_id: written}])[dataset_id]
     return Adoption(
         dataset=dataset,
         n_rows=written.rows,

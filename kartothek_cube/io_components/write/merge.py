@@ -21,7 +21,7 @@ from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable, group_positions, join_components, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import (
     last_rows_mask,
@@ -31,7 +31,7 @@ from kartothek_cube.io_components.kernels.sort import (
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.scan import concat_tables, read_files
-from kartothek_cube.io_components.write.table_writer import delete_on_failure, delete_uncommitted
+from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
 from kartothek_cube.io_components.write.validation import prepare_table
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
@@ -406,6 +406,7 @@ def merge_job(
         run=run,
         finish=partial(finish_merge, context),
         merge=_merge_parts,
+        discard=partial(delete_attempts, context.plan),
         steps=("prepare", "write", "commit"),
     )
 

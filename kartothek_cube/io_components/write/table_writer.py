@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
 from typing import BinaryIO, NamedTuple
@@ -23,7 +23,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import data_keys
 from kartothek_cube.core.errors import (
     DatasetNotFoundError,
-    UnknownOutcomeError,
     format_count,
     unknown_names,
 )
@@ -52,7 +51,7 @@ from kartothek_cube.io_components.runtime import (
     progress_add_total,
     progress_advance,
 )
-from kartothek_cube.io_components.write.write_plan import WriteResult, WriteSpec
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 #: limits of the task of a thread
@@ -386,18 +385,6 @@ def check_same_store(store: StoreFactory, uuid: str) -> None:
             )
 
 
-@contextmanager
-def delete_on_failure(delete: Callable[[], None]) -> Iterator[None]:
-    """Delete what was written if the commit in the block fails, unless it may have been done all the same."""
-    try:
-        yield
-    except UnknownOutcomeError:
-        raise
-    except BaseException:
-        delete()
-        raise
-
-
 def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> None:
     """Delete written data files, except for those that did reach a dataset by a commit."""
     blobs = open_blobs(store)
@@ -408,14 +395,18 @@ def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> Non
             blobs.delete([key for key in keys if key not in tracked])
 
 
-def delete_uncommitted_attempts(spec: WriteSpec) -> None:
-    """Delete the files of all attempts of a write, except for those that did reach the dataset."""
-    blobs = open_blobs(spec.store)
-    folder = f"{spec.uuid}/{spec.table}/"
-    keys = [blob.key for blob in blobs.list(folder) if blob.key.rpartition("/")[2].startswith(spec.write_id)]
-    if keys and spec.write_id:
-        tracked = _list_tracked(blobs, spec.uuid)
-        blobs.delete([key for key in keys if key not in tracked])
+def delete_attempts(plan: WritePlan) -> None:
+    """Delete the files of all attempts of a write that no commit refers to, with or without a result."""
+    blobs = open_blobs(plan.store)
+    for spec in plan.specs.values():
+        if not spec.write_id:
+            # tasks run once, and the files of a failed one are not known by their names
+            continue
+        names = {blob.key: blob.key.rpartition("/")[2] for blob in blobs.list(f"{spec.uuid}/{spec.table}/")}
+        keys = [key for key, name in names.items() if name.startswith(spec.write_id)]
+        if keys:
+            tracked = _list_tracked(blobs, spec.uuid)
+            blobs.delete([key for key in keys if key not in tracked])
 
 
 def _list_tracked(blobs: BlobStore, uuid: str) -> set[str]:

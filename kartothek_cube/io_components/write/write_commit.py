@@ -46,6 +46,7 @@ from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset
 from kartothek_cube.io_components.write.kept_values import ValuesKept
 from kartothek_cube.io_components.write.table_writer import (
     check_same_store,
+    delete_attempts,
     delete_uncommitted,
     index_entries_of,
 )
@@ -80,6 +81,7 @@ def write_job(
         run=run,
         finish=partial(finish_write, plan),
         merge=merge_writes,
+        discard=partial(delete_attempts, plan),
         steps=("prepare", "write", "commit"),
     )
 

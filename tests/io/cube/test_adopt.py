@@ -315,7 +315,7 @@ def test_a_killed_process_leaves_garbage_only(write, store_factory, monkeypatch)
     build_cube(SALES, CUBE, store_factory)
     names = pa.table({"SHOP": [1], "COUNTRY": ["DE"], "NAME": ["A"]})
     source = write(names)
-    monkeypatch.setattr(adopt, "delete_uncommitted_attempts", lambda context: None)
+    monkeypatch.setattr(adopt, "delete_attempts", lambda plan: None)
     with monkeypatch.context() as patch:
         patch.setattr(adopt, "finish_write", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):

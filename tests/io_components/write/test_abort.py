@@ -8,12 +8,8 @@ import pyarrow as pa
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.write.table_writer import (
-    delete_uncommitted,
-    delete_uncommitted_attempts,
-    write_table,
-)
-from kartothek_cube.io_components.write.write_plan import WriteResult, WriteSpec
+from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted, write_table
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 
 
 def test_files_that_no_dataset_refers_to_go(store_factory):
@@ -43,8 +39,9 @@ def test_files_of_all_attempts_go(store_factory):
     before = {blob.key for blob in blobs.list("")}
     for _ in range(2):
         write_table(context, rows)
-    delete_uncommitted_attempts(context)
+    delete_attempts(WritePlan(store=store_factory, specs={"uuid": context}))
     assert {blob.key for blob in blobs.list("")} == before
-    delete_uncommitted_attempts(attrs.evolve(context, write_id=""))
+    other_plan = WritePlan(store=store_factory, specs={"uuid": attrs.evolve(context, write_id="")})
+    delete_attempts(other_plan)
     assert {blob.key for blob in blobs.list("")} == before
     assert len(other.labels) == 2

@@ -366,11 +366,13 @@ def split_header(content: bytes) -> tuple[dict[str, Any], pa.StringArray, Files]
     entries = pc.split_pattern(text, _NEXT).flatten()
     name = table.group(1).decode()
     pairs = pc.split_pattern(entries, f'": {{"files": {{"{name}": "')
+    del entries, text  # each holds all of the text
     lengths = pc.min_max(pc.list_value_length(pairs)).as_py()
     # neither a label nor a key has a quotation mark
-    if lengths != {"min": 2, "max": 2} or content.count(b'"', start, stop) != _QUOTES * len(entries) - 2:
+    if lengths != {"min": 2, "max": 2} or content.count(b'"', start, stop) != _QUOTES * len(pairs) - 2:
         return None
     labels, keys = (pc.list_element(pairs, position) for position in (0, 1))
+    del pairs
     if len(labels.unique()) < len(labels):
         return None
     header = _parse_other_fields(content[: start - len('{"')], content[stop + len(_END) :])

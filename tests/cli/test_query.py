@@ -123,7 +123,7 @@ def test_limit_stops_reading(ok, monkeypatch):
     n_files, run_task = [], executor.run_task
 
     def spy(context, task, *args):
-        n_files.append(len(task.files[0].labels))
+        n_files.append(len(task.names[0][0]))
         return run_task(context, task, *args)
 
     monkeypatch.setattr(executor, "run_task", spy)

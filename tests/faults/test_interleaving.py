@@ -150,7 +150,7 @@ def test_an_unknown_outcome_is_reported_as_such():
 
 def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
     """The oracle can fail: without staged versions, a cleanup deletes files of the next one."""
-    module = importlib.import_module("kartothek_cube.io_components.maintenance.publish")
+    module = importlib.import_module("kartothek_cube.io_components.maintenance.delta_log")
     monkeypatch.setattr(module, "stage_version", lambda *args: "c++seed/_delta_log/none")
     with pytest.raises(AssertionError, match="publish and remove"):
         for _ in explore(Pair("s3", "published", ("publish", "remove and clean")).play, bound=1):

@@ -444,7 +444,7 @@ def verify_dataset(
     >>> repair_dataset("geodata", store).ok
     True
     """
-    # imported when needed, as in other rare operations: importing this module stays quick
+    # imported when needed: importing this module stays quick
     from kartothek_cube.io_components.verify.dataset_rules import verify_dataset_job
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
@@ -551,7 +551,7 @@ def publish_dataset(
     >>> publish_dataset("geodata", store)
     {'version': 0, 'files': 2, 'added': 0, 'removed': 0}
     """
-    # imported when needed, as in other rare operations: importing this module stays quick
+    # imported when needed: importing this module stays quick
     from kartothek_cube.io_components.maintenance.publish import publish_job
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)

@@ -736,7 +736,7 @@ def publish_cube(
     {'seed': {'version': 1, 'files': 1, 'added': 1, 'removed': 1}}
     """
     cube = find_cube(cube, store)
-    # imported when needed, as in other rare operations: importing this module stays quick
+    # imported when needed: importing this module stays quick
     from kartothek_cube.io_components.maintenance.publish import check_format, publish_job
 
     check_format(format)

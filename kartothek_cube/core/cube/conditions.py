@@ -504,9 +504,11 @@ def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
         elif isinstance(element, Condition | Disjunction):
             elements.append(element)
         else:
+            # of a mask or column of another library, its elements say nothing
+            other = element if isinstance(conditions, list) else conditions
             raise TypeError(
-                f"A conjunction is made of conditions, not {type(element).__name__}: "
-                f"{abbreviate_text(repr(element))}"
+                "Conditions are made with C, as C('TEMP') > 10, or are a text, as 'TEMP > 10'; "
+                f"got {type(other).__name__}: {abbreviate_text(' '.join(repr(other).split()))}"
             )
     return tuple(elements)
 

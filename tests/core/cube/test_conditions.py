@@ -10,7 +10,9 @@ import pickle
 import attrs
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -255,9 +257,23 @@ def test_only_conditions_are_joined(other):
             join()
 
 
-@pytest.mark.parametrize("other", ["x", 1, [[A]], C("x")], ids=repr)
-def test_conjunction_of_something_else(other):
-    with pytest.raises(TypeError, match="is made of conditions"):
+@pytest.mark.parametrize(
+    "other, kind",
+    [
+        ("x", "str"),
+        (1, "int"),
+        ([[A]], "list"),
+        (C("x"), "C"),
+        (("TEMP", ">", 10), "tuple"),
+        ([("TEMP", ">", 10)], "tuple"),
+        (pd.Series([1]) > 0, "Series"),
+        (pc.field("TEMP") > 10, "Expression"),
+        (pl.col("TEMP") > 10, "Expr"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_conditions_of_other_libraries_are_refused_with_advice(other, kind):
+    with pytest.raises(TypeError, match=rf"C\('TEMP'\) > 10, or are a text, as 'TEMP > 10'; got {kind}: "):
         Conjunction(other)
 
 

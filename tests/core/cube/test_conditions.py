@@ -263,7 +263,7 @@ def test_only_conditions_are_joined(other):
         ("x", "str"),
         (1, "int"),
         ([[A]], "list"),
-        (C("x"), "C"),
+        (C("x"), "VirtualColumn"),
         (("TEMP", ">", 10), "tuple"),
         ([("TEMP", ">", 10)], "tuple"),
         (pd.Series([1]) > 0, "Series"),

@@ -88,7 +88,8 @@ def test_reading(stored, read, uuid):
         consume(read(uuid, stored), FRAMES)
     # what the caller still holds, and the next one: as file, as table, as frame
     assert all_.total < 5 * SIZE
-    assert all_.total < 2 * few.total  # holding all would be more than three times as much
+    # holding all would be more than three times as much; Polars holds what is not seen here
+    assert all_.total < 2 * max(few.total, SIZE)
 
 
 @pytest.mark.parametrize("write", [store_dataframes_as_dataset__iter, update_dataset_from_dataframes__iter])

@@ -32,6 +32,8 @@ from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec
 from tests.support.factories import STORES
 
+pytestmark = pytest.mark.slow("cubes of up to 40,000 partitions, each call of which is counted")
+
 CUBE = Cube(["x", "y"], ["p"], "cube")
 #: pools have to live as long as the arrays in them, which caches keep
 POOLS: list[pa.MemoryPool] = []

@@ -966,6 +966,7 @@ def _iceberg_with(spelling: str, target: str, table) -> str:
     return source
 
 
+@pytest.mark.slow("tables that pyiceberg writes")
 @pytest.mark.parametrize("target", ["list", "manifest", "data"])
 def test_locations_in_iceberg_metadata_do_not_lead_out_of_the_table(tmp_path, target):
     table = create_iceberg(SALES.schema, tmp_path / "source", [])

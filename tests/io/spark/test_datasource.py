@@ -143,6 +143,7 @@ def test_nothing_to_read_has_a_schema(spark, cube_url):
     assert df.collect() == [] and df.columns == sorted({*SEED.column_names, *ENRICH.column_names, "v"})
 
 
+@pytest.mark.slow("several jobs of Spark per case")
 @pytest.mark.parametrize(
     "options, fragment",
     [
@@ -310,6 +311,7 @@ def files(url: str) -> set[Path]:
     return {path for path in Path(url.removeprefix("hfs://")).rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow("several jobs of Spark per case")
 @pytest.mark.parametrize("mode", ["append", "overwrite", "error", "errorifexists", "ignore", None])
 def test_every_mode_builds_what_is_not_there(spark, url, mode):
     writer = frame(spark, range(6)).write.format(FORMAT).options(store=url, cube="cube", **NEW)
@@ -387,6 +389,7 @@ def test_bad_rows_change_nothing_and_leave_nothing(spark, url, make, fragment):
     assert files(url) == before and stored(url) == list(range(10))
 
 
+@pytest.mark.slow("several jobs of Spark per case")
 @pytest.mark.parametrize(
     "options, change, fragment",
     [
@@ -455,6 +458,7 @@ def test_a_dynamic_overwrite_replaces_the_written_partitions_only(
     assert stored(url) == expected
 
 
+@pytest.mark.slow("several jobs of Spark per case")
 @pytest.mark.parametrize(
     "cell, keys, expected", [(0, "p", [9, 6, None]), (0, "", [9, None, None]), (None, "p", [5, 6, None])]
 )
@@ -486,6 +490,7 @@ def test_partitions_of_a_view_are_overwritten_if_the_view_says_so(spark, url, se
         spark.sql("INSERT OVERWRITE cells BY NAME SELECT * FROM new_rows")
 
 
+@pytest.mark.slow("several jobs of Spark per case")
 @pytest.mark.parametrize(
     "options, fragment",
     [

@@ -30,6 +30,7 @@ def install(folder: Path) -> None:
             [package / "bin/node", npm, "install", *options, f"--prefix={folder}", f"azurite@{VERSION}"],
             check=True,
             stdout=sys.stderr,
+            timeout=600,  # behind a proxy whose certificate Node.js does not know, npm waits for ever
         )
         done.touch()
 

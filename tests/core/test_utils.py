@@ -27,6 +27,11 @@ def test_ensure_string_type_of_other_bytes():
 
 
 def test_stores():
-    assert {"ensure_store", "lazy_store"} < set(utils.__all__)
+    assert set(utils.__all__) == {
+        "ensure_store",
+        "ensure_string_type",
+        "lazy_store",
+        "verify_metadata_version",
+    }
     assert utils.ensure_store is resolve.ensure_store
     assert utils.lazy_store is resolve.lazy_store

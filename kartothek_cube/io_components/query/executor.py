@@ -57,19 +57,21 @@ Result = TypeVar("Result")
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    n_blocks, blocks = _run_blocks(context, task)
+    bounds, blocks = _run_blocks(context, task)
     # a projection may lack columns that the rows are sorted by
     is_complete = {*context.sort_columns} <= {*context.output.names}
-    if n_blocks > 1 and task.groups is None and context.dtype_backend is None and is_complete:
-        return _build_frame(context, n_blocks, blocks)
+    if len(bounds) > 1 and task.groups is None and context.dtype_backend is None and is_complete:
+        return _build_frame(context, bounds, blocks)
     return _convert_blocks(context, task.groups, list(blocks))
 
 
-def _build_frame(context: ScanContext, n_blocks: int, blocks: Iterator[BlockRows]) -> list[pd.DataFrame]:
+def _build_frame(
+    context: ScanContext, bounds: Sequence[tuple[int, int]], blocks: Iterator[BlockRows]
+) -> list[pd.DataFrame]:
     """The frame of all blocks, none if they have no rows; those that are sorted are copied one by one."""
     builder = FrameBuilder(context.output)
     last: list[pa.Table | None] = []
-    for number, block in enumerate(blocks, 1):
+    for (_, stop), block in zip(bounds, blocks, strict=True):
         if not len(block.table):
             continue
         ends = end_rows(context, block)
@@ -77,7 +79,7 @@ def _build_frame(context: ScanContext, n_blocks: int, blocks: Iterator[BlockRows
         if not are_sorted([*last, ends]) or not builder.accepts(table):
             first = [BlockRows(builder.to_table(), np.empty(0, np.int64))] if len(builder) else []
             return _convert_blocks(context, None, [*first, block, *blocks])
-        expected, tables = (len(builder) + len(table)) * n_blocks // number, [table]
+        expected, tables = (len(builder) + len(table)) * bounds[-1][1] // stop, [table]
         del block, table
         builder.append(tables, expected)
         last = [ends]
@@ -190,18 +192,18 @@ def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
     return [] if rows is None else rows.tables()
 
 
-def _run_blocks(context: ScanContext, task: ScanTask) -> tuple[int, Iterator[BlockRows]]:
-    """Number of blocks of a task, and their joined rows in the order of the partitions."""
+def _run_blocks(context: ScanContext, task: ScanTask) -> tuple[list[tuple[int, int]], Iterator[BlockRows]]:
+    """Partitions of the blocks of a task, and their joined rows."""
     blobs = context.open_store()
     datasets = task.files(context)
     progress_add_total(sum(map(len, datasets)))
     if not len(datasets[0]):
-        return 0, iter(())
+        return [], iter(())
     aligned = [files for files in datasets if files.aligned]
     shared = _load(blobs, [files for files in datasets if not files.aligned], task.predicates)
     process = partial(_run_block, context, blobs, aligned, shared, task.predicates)
     bounds = list(pairwise(_block_bounds(blobs, aligned).tolist()))
-    return len(bounds), ordered_map(process, bounds, available_cores())
+    return bounds, ordered_map(process, bounds, available_cores())
 
 
 def _block_bounds(blobs: BlobStore, datasets: Sequence[ScanFiles]) -> Ints:

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import build_cube, query_cube
 from kartothek_cube.io_components.query import frame_conversion
 from kartothek_cube.io_components.query.frame_conversion import (
     FrameBuilder,
@@ -106,3 +108,21 @@ def test_frames_are_independent(copies_on_write, monkeypatch):
         assert second["v"].tolist() == [3, 4]
         assert (second.index.name, second.columns.name) == (None, None)
     assert table["v"].to_pylist() == [1, 2, 3, 4]
+
+
+def test_memory_of_a_result_is_reserved_once(monkeypatch, tmp_path):
+    """Blocks have different numbers of partitions: the estimate counts partitions, not blocks."""
+    cube, url = Cube(["x"], ["p"], "cube"), f"hfs://{tmp_path}"
+    x = np.arange(20_000)
+    build_cube(pd.DataFrame({"x": x, "p": x // 1000, "v": x * 0.5}), cube, url)
+    size = max(path.stat().st_size for path in tmp_path.glob("*/table/*/*.parquet"))
+    monkeypatch.setattr(tuning, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(tuning, "BLOCK_BYTES", int(1.35 * size))
+    shapes, original = [], frame_conversion.allocate_array
+    monkeypatch.setattr(
+        frame_conversion, "allocate_array", lambda n, dtype: shapes.append(n) or original(n, dtype)
+    )
+    (frame,) = query_cube(cube, url)
+    assert frame["v"].tolist() == (x * 0.5).tolist()
+    # one array of integers, one of floats
+    assert shapes == [2 * 22_000, 22_000]

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -127,7 +127,9 @@ def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -
         while results:
             yield results.popleft().result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        # the garbage collector may close this generator in a thread of the pool, which cannot wait for itself
+        with suppress(RuntimeError):
+            pool.shutdown(cancel_futures=True)
 
 
 def mean_size(blobs: BlobStore, keys: Sequence[str]) -> float:

@@ -379,9 +379,12 @@ for frame in query_cube(cube, store, partition_by="origin", payload_columns=["fl
 from kartothek_cube.api.cube import publish_cube
 print(publish_cube(cube, store)["departures"])
 """,
-    "Other tools read them, such as Polars, DuckDB, Trino, or pandas after `pip install deltalake`:": """
-from deltalake import DeltaTable
-print(DeltaTable("{directory}/nyc++departures").to_pandas())
+    # not DeltaTable.to_pandas(): an Arrow thread of it may outlive the interpreter, which then aborts
+    "Other tools read them, such as Polars, DuckDB, Trino, or SQL after `pip install deltalake`:": """
+from deltalake import DeltaTable, QueryBuilder
+departures = QueryBuilder().register("departures", DeltaTable("{directory}/nyc++departures"))
+sql = "SELECT origin, COUNT(*) AS hours FROM departures GROUP BY 1 ORDER BY 1"
+print(departures.execute(sql).read_all())
 """,
 }
 

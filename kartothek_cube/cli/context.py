@@ -101,10 +101,10 @@ class CliContext:
             if not datasets and not open_blobs(self.store).list(self.prefix + KTK_CUBE_UUID_SEPARATOR):
                 return None
             metadata = next((dataset.metadata for dataset in datasets.values()), {})
-            # names that a header does not tell serve no purpose but to make a valid cube
+            # a name that a header does not tell serves no purpose but to make a valid cube
             cube = Cube(
                 read_specification(metadata, DIMENSIONS) or ["unknown_dimension"],
-                read_specification(metadata, PARTITIONS) or ["unknown_partition"],
+                read_specification(metadata, PARTITIONS) or (),
                 self.prefix,
                 seed_dataset="seed" if "seed" not in datasets else "deleted_seed",
             )

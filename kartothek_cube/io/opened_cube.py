@@ -218,10 +218,8 @@ class OpenedCube:
             return [*self.cube.dimension_columns, *self.cube.partition_columns]
 
     def __repr__(self) -> str:
-        keys = (
-            f"dimensions {', '.join(self.cube.dimension_columns)}; "
-            f"partitioned by {', '.join(self.cube.partition_columns)}"
-        )
+        partitions = ", ".join(self.cube.partition_columns) or "nothing"
+        keys = f"dimensions {', '.join(self.cube.dimension_columns)}; partitioned by {partitions}"
         try:
             datasets = f"datasets {', '.join(self.cube.join_order(self.datasets))}"
         except _UNAVAILABLE:

@@ -58,6 +58,8 @@ def test_adopt_as_a_new_cube(ok, tmp_path, table):
     store = str(tmp_path / "new")
     ok("shops", "adopt", table, "seed", *options, store=store)
     assert "w" in DatasetMetadata.load_from_store("shops++seed", store).indices
+    ok("plain", "adopt", table, "seed", "--dimensions", "x", "--partitions", "", store=store)
+    assert DatasetMetadata.load_from_store("plain++seed", store).partition_keys == []
     assert json.loads(
         ok("shops", "sql", "SELECT p, x FROM shops WHERE w > 3", "-o", "json", store=store)
     ) == [{"p": "b", "x": 3}]

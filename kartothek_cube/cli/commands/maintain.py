@@ -161,7 +161,7 @@ def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
 @click.argument("dataset", shell_complete=complete_datasets)
 @click.option("--snapshot", type=int, help="Version of a Delta table, id of a snapshot of an Iceberg table.")
 @click.option("--dimensions", help="Dimension columns of a new cube, comma-separated.")
-@click.option("--partitions", help="Partition columns of a new cube, comma-separated.")
+@click.option("--partitions", help="Partition columns of a new cube, comma-separated; '' for none.")
 @click.option("--index", "indexed", help="Further columns of a new cube to index, comma-separated.")
 @click.option(
     "--partition-on",
@@ -205,7 +205,7 @@ def adopt(
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import adopt_dataset
 
-    if dimensions and partitions:
+    if dimensions and partitions is not None:
         store = state.open_store(state.store_name, create=True)
         cube = Cube(
             _split(dimensions),
@@ -215,7 +215,7 @@ def adopt(
             index_columns=_split(indexed),
         )
     elif dimensions or partitions or indexed:
-        usage_error("A new cube needs both --dimensions and --partitions")
+        usage_error("A new cube needs both --dimensions and --partitions; '' for no partition columns")
     else:
         state.require_seed()
         store, cube = state.store, state.cube

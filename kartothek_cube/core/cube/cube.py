@@ -44,7 +44,9 @@ class Cube(CopyMixin):
     dimension_columns
         The columns that identify a cell; their order is the sort order of the data. At least one.
     partition_columns
-        The columns by which data is partitioned in the store. At least one, none of them a dimension.
+        The columns by which data is partitioned in the store, none of them a dimension. Without any, each
+        dataset is one partition: it is removed and replaced as a whole. kartothek reads the datasets of such
+        cubes only.
     uuid_prefix
         Common prefix of the uuids of all datasets.
     seed_dataset
@@ -82,9 +84,8 @@ class Cube(CopyMixin):
     suppress_index_on: frozenset[str] = attrs.field(converter=_to_column_set, default=None, repr=_repr_set)
 
     def __attrs_post_init__(self) -> None:
-        for field in ("dimension_columns", "partition_columns"):
-            if not getattr(self, field):
-                raise ValueError(f"{field} must not be empty")
+        if not self.dimension_columns:
+            raise ValueError("dimension_columns must not be empty")
         self._check_disjoint("partition_columns", "dimension_columns")
         self._check_disjoint("index_columns", "dimension_columns")
         self._check_disjoint("index_columns", "partition_columns")

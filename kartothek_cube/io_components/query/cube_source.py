@@ -164,13 +164,6 @@ def _join(base: ConditionsInput, condition: ImpliedCondition | None) -> Conditio
     return Conjunction.from_two(Conjunction(base), condition)
 
 
-class _CubeOfDataset(Cube):
-    """A cube of one dataset, which need not be partitioned."""
-
-    def __attrs_post_init__(self) -> None:
-        pass
-
-
 @attrs.frozen(repr=False)
 class DatasetOfCubeSource(RowSource):
     """The rows of one dataset of a cube, of each cell the version written last."""
@@ -195,7 +188,7 @@ class DatasetOfCubeSource(RowSource):
         dataset = self._load()
         columns = get_dataset_columns(dataset)
         dimensions = [column for column in self.cube.dimension_columns if column in columns]
-        cube = _CubeOfDataset(
+        cube = Cube(
             dimension_columns=dimensions,
             partition_columns=[c for c in self.cube.partition_columns if c in (dataset.partition_keys or ())],
             uuid_prefix=self.cube.uuid_prefix,

@@ -439,7 +439,8 @@ def removal_conditions(
     if wrong:
         raise ValueError(
             "Can only remove partitions with conditions concerning cubes physical partition columns "
-            f"({', '.join(cube.partition_columns)}), but got conditions on: {', '.join(sorted(wrong))}"
+            f"({', '.join(cube.partition_columns) or 'none: all rows are one partition'}), "
+            f"but got conditions on: {', '.join(sorted(wrong))}"
         )
     return conjunction
 

@@ -54,7 +54,6 @@ def test_is_a_value(cube):
     [
         ({"dimension_columns": []}, ["dimension_columns must not be empty"]),
         ({"dimension_columns": None}, ["dimension_columns must not be empty"]),
-        ({"partition_columns": []}, ["partition_columns must not be empty"]),
         ({"partition_columns": ["y", "p", "x"]}, ["partition_columns", "dimension_columns", ": x, y"]),
         ({"index_columns": ["i1", "y", "x"]}, ["index_columns", "dimension_columns", ": x, y"]),
         ({"index_columns": ["q", "p"]}, ["index_columns", "partition_columns", ": p, q"]),

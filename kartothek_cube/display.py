@@ -29,6 +29,11 @@ def card(title: str, *parts: str) -> str:
     return f'<div class="ktk-cube">{_STYLE}{heading}{"".join(parts)}</div>'
 
 
+def code(text: str) -> str:
+    """HTML of a view that is one piece of code."""
+    return card("", f"<code>{escape(text)}</code>")
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f'<td class="n">{value:,}</td>'

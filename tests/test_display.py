@@ -11,6 +11,8 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.display import MAX_ROWS, facts, plain_text_table, table
 from kartothek_cube.io.eager_cube import (
     annotate_operations,
@@ -23,6 +25,7 @@ from kartothek_cube.io.eager_cube import (
     list_cube_history,
     remove_partitions,
     update_schema,
+    verify_cube,
 )
 from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.planner import plan_query
@@ -84,6 +87,39 @@ def test_html(built, name, expected):
     text = " ".join(view.words)
     assert "script" not in view.tags
     assert [part for part in expected if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    "condition, expected",
+    [
+        (C("p") == EVIL, f"p == {EVIL}"),
+        ((C("x") > 1) & (C("y") < 2), "(x > 1) & (y < 2)"),
+        ((C("x") > 1) | (C("y") < 2), "(x > 1) | (y < 2)"),
+    ],
+)
+def test_conditions_are_shown_as_they_are_written(condition, expected):
+    assert Text(condition._repr_html_()).words[-1] == expected
+
+
+def test_the_report_of_a_verification_is_a_table_of_problems(built):
+    store, _ = built
+    assert {"problems", "0", "files", "2"} <= set(Text(verify_cube(CUBE, store)._repr_html_()).words)
+    key = next(key for key in store.keys() if "/table/p=b/" in key)
+    store.delete(key)
+    words = Text(verify_cube(CUBE, store)._repr_html_()).words
+    assert {"cube++seed", "missing-file", key} <= set(words)
+
+
+def test_discovered_datasets_are_a_table(built):
+    assert {"dataset", "seed", "cube++seed"} <= set(
+        Text(discover_datasets(CUBE, built[0])._repr_html_()).words
+    )
+
+
+def test_a_lazy_dataset_is_shown_as_the_dataset(built):
+    store, datasets = built
+    assert DatasetFactory("cube++seed", lambda: store)._repr_html_() == datasets["seed"]._repr_html_()
+    assert DatasetFactory("missing", lambda: store)._repr_html_() is None
 
 
 def test_repr_of_a_plan(built):

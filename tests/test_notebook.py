@@ -57,6 +57,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
         "cube.stats()",
         "cube.compact()",
         "cube.history()",
-        'cube.explain(cube["COUNTRY"] == "IT")',
+        'cube.query(cube["COUNTRY"] == "IT")',
+        "report = cube.verify()\nassert report.ok\nreport",
     )
     assert [source for source in tables if "<table" not in views[source]] == []

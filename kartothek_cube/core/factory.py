@@ -72,6 +72,13 @@ class DatasetFactory(DatasetMetadataBase):
     def __repr__(self) -> str:
         return f"<DatasetFactory: uuid={self.dataset_uuid} is_loaded={self.is_loaded}>"
 
+    def _repr_html_(self) -> str | None:
+        try:
+            return self.dataset_metadata._repr_html_()
+        # the text will do: the dataset does not exist (yet), or its store is unavailable
+        except (KeyError, OSError, ValueError):
+            return None
+
     def copy(self, **kwargs: Any) -> Self:
         """Make another factory, that has nothing loaded.
 

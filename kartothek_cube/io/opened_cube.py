@@ -1,27 +1,39 @@
-"""``OpenedCube``: a cube bound to its store, with the functions of ``io.eager_cube`` as methods."""
+"""``OpenedCube``: a cube bound to its store, with the functions for cubes as methods; ``LazyQuery``."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
+import attrs
+import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.cube.conditions import VirtualColumn
+from kartothek_cube.core.arguments import converter_str_tupleset
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.cube.conditions import ConditionsInput, VirtualColumn
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets, find_cube
+from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
+from kartothek_cube.io_components.query.explain import QueryExplanation
+from kartothek_cube.io_components.query.planner import load_datasets
+from kartothek_cube.io_components.query.result_types import order_columns
 
-__all__ = ("CubeColumns", "OpenedCube", "open_cube")
+if TYPE_CHECKING:
+    import duckdb
+    import polars
+
+__all__ = ("CubeColumns", "LazyQuery", "OpenedCube", "open_cube")
 
 P = ParamSpec("P")
 D = TypeVar("D")
@@ -31,6 +43,8 @@ R = TypeVar("R")
 _BOUND = ("cube", "store", "src_store")
 #: views and completion must not fail: the cube does not exist yet, or its store is unavailable
 _UNAVAILABLE = (KeyError, OSError, ValueError)
+#: nor must they for a query with a mistake
+_UNREADABLE = (*_UNAVAILABLE, TypeError)
 
 
 def _bind(function: Callable[Concatenate[Cube, StoreInput, P], R]) -> Callable[Concatenate[OpenedCube, P], R]:
@@ -38,6 +52,7 @@ def _bind(function: Callable[Concatenate[Cube, StoreInput, P], R]) -> Callable[C
 
     @wraps(function)
     def method(self: OpenedCube, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._pass_state(function, kwargs)
         return function(self.cube, self.store, *args, **kwargs)
 
     return _describe(method, function)
@@ -50,6 +65,7 @@ def _bind_write(
 
     @wraps(function)
     def method(self: OpenedCube, data: D, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._pass_state(function, kwargs)
         return function(data, self.cube, self.store, *args, **kwargs)
 
     return _describe(method, function)
@@ -63,7 +79,9 @@ def _describe(method: M, function: Callable[..., object]) -> M:
     signature = inspect.signature(function)
     parameters = [p for p in signature.parameters.values() if p.name not in _BOUND]
     this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__signature__ = signature.replace(parameters=[this, *parameters])  # type: ignore[attr-defined]
+    result = function if isinstance(function, type) else signature.return_annotation
+    bound = signature.replace(parameters=[this, *parameters], return_annotation=result)
+    method.__signature__ = bound  # type: ignore[attr-defined]
     # the examples call the function; a method must not run them a second time
     text = inspect.getdoc(function) or ""
     text = re.split(r"\n+Examples\n-+\n", text)[0]
@@ -75,6 +93,174 @@ def _describe(method: M, function: Callable[..., object]) -> M:
     calls = f"Calls :func:`{function.__module__}.{function.__name__}`."
     method.__doc__ = f"{summary}\n\n{calls}{separator}{rest}"
     return method
+
+
+@attrs.frozen(repr=False, eq=False)
+class LazyQuery:
+    """
+    A query of a cube. A method names the library that gets the rows; nothing is read before.
+
+    The rows are those of the moment of the call. In a notebook, the query shows what it would read.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    where
+        Conditions that all have to hold, as of :func:`~kartothek_cube.io.eager_cube.query_cube`:
+        ``cube["TEMP"] > 10``, or their text.
+    columns
+        Columns to read, by default all; dimensions and partition columns come first, unless they are named.
+    by
+        Indexed columns. The query is split by their values, and is an iterable of one DataFrame per group.
+    datasets
+        Ids of the datasets to join; by default all.
+    dimension_columns
+        Dimensions of the result; by default all. Fewer dimensions project the cube.
+    limit
+        Largest number of rows.
+    as_of
+        Version or point in time of the cube; by default, the cube as it is.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> import pandas as pd
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY": ["DE", "IT"], "PEOPLE": [336, 2749]})
+    >>> cube = open_cube(Cube(["CITY"], ["COUNTRY"], "geodata"), f"hfs://{mkdtemp()}")
+    >>> _ = cube.build(cities)
+    >>> query = cube.query("PEOPLE > 1000", columns="PEOPLE")
+    >>> query.to_pandas()
+      CITY COUNTRY  PEOPLE
+    0  Rom      IT    2749
+    >>> query.to_polars().height
+    1
+    >>> query.sql("SELECT sum(PEOPLE) FROM query").fetchall()
+    [(2749,)]
+    >>> query.explain().read_files
+    2
+    >>> [len(frame) for frame in cube.query(by="COUNTRY")]
+    [1, 1]
+    """
+
+    cube: Cube
+    store: StoreInput
+    where: ConditionsInput = None
+    columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    by: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    datasets: DatasetsInput = attrs.field(default=None, kw_only=True)
+    dimension_columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    limit: int | None = attrs.field(default=None, kw_only=True)
+    as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+
+    def to_pandas(self, *, dtype_backend: DtypeBackend | None = None, progress: bool = False) -> pd.DataFrame:
+        """
+        Read the rows into one DataFrame; see :func:`~kartothek_cube.io.eager_cube.query_cube_df`.
+
+        Parameters
+        ----------
+        dtype_backend
+            Types of the columns, ``"numpy_nullable"`` or ``"pyarrow"``; by default those of NumPy.
+        progress
+            Show a bar of files, bytes and the time left; needs tqdm.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
+        return self._read(eager_cube.query_cube_df, dtype_backend=dtype_backend, progress=progress)
+
+    def to_arrow(self) -> pa.Table:
+        """Read the rows into a table of Arrow."""
+        return self._read(arrow_cube.query_cube_table)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Read the rows into a DataFrame of Polars."""
+        return self._read(arrow_cube.query_cube_polars)
+
+    def lazy(self) -> polars.LazyFrame:
+        """Return a LazyFrame of Polars; filters and columns are pushed down when it is collected."""
+        if self._is_read_at_once:
+            return self.to_polars().lazy()
+        frame = self._call(arrow_cube.scan_cube)
+        return frame.select(self._order(frame.collect_schema().names()))
+
+    def sql(self, statement: str) -> duckdb.DuckDBPyRelation:
+        """
+        Run a statement in DuckDB (extra ``sql``), where this query is the table ``query``.
+
+        Parameters
+        ----------
+        statement
+            Such as ``SELECT CITY, sum(SALES) FROM query GROUP BY CITY``.
+
+        Returns
+        -------
+        duckdb.DuckDBPyRelation
+            It prints as a table; its methods ``df()``, ``pl()`` and ``fetchall()`` return the rows.
+        """
+        rows = self.to_arrow() if self._is_read_at_once else self._call(arrow_cube.cube_dataset)
+        return sql.run_statement(statement, rows, self._order(rows.schema.names))
+
+    def explain(self) -> QueryExplanation:
+        """Explain which files are read; see :func:`~kartothek_cube.io.eager_cube.explain_query`."""
+        return self._call(eager_cube.explain_query, **self._groups())
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        """One DataFrame per group, read when it is taken; without ``by``, one of all rows."""
+        if self.by is None:
+            yield self.to_pandas()
+            return
+        if self.limit is not None:
+            raise ValueError("A query has either groups (by) or a limit")
+        for frame in self._call(iter_cube.query_cube__iter, **self._groups()):
+            yield frame[self._order(frame.columns)]
+
+    def __getitem__(self, item: object) -> NoReturn:
+        raise TypeError("A query is no list of DataFrames: to_pandas() returns its rows; iterate over groups")
+
+    def __repr__(self) -> str:
+        try:
+            return repr(self.explain())
+        except _UNREADABLE as error:
+            return f"<query of cube {self.cube.uuid_prefix}: {error}>"
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return self.explain()._repr_html_()
+        except _UNREADABLE:
+            return None
+
+    @property
+    def _is_read_at_once(self) -> bool:
+        """Whether a scan, which is partition by partition, has other rows."""
+        return self.limit is not None or self.dimension_columns is not None
+
+    def _order(self, available: Iterable[str]) -> list[str]:
+        dimensions = self.dimension_columns or self.cube.dimension_columns
+        keys = [*converter_str_tupleset(dimensions), *self.cube.partition_columns]
+        names = list(available)
+        if unknown := set(converter_str_tupleset(self.columns or ())) - set(names):
+            raise ValueError(f"cube {self.cube.uuid_prefix}: {unknown_names('column', unknown, names)}")
+        return order_columns(keys, self.columns, names)
+
+    def _groups(self) -> dict[str, Any]:
+        return {
+            "dimension_columns": self.dimension_columns,
+            "partition_by": self.by,
+            "payload_columns": self.columns,
+        }
+
+    def _read(self, function: Callable[..., R], **options: object) -> R:
+        columns = {"dimension_columns": self.dimension_columns, "columns": self.columns}
+        return self._call(function, **columns, limit=self.limit, **options)
+
+    def _call(self, function: Callable[..., R], **options: Any) -> R:
+        if self.by is not None and "partition_by" not in options:
+            raise ValueError("A query with groups (by) has a DataFrame for each: iterate over the query")
+        return function(self.cube, self.store, self.where, self.datasets, as_of=self.as_of, **options)
 
 
 class CubeColumns:
@@ -112,6 +298,8 @@ class OpenedCube:
         Specification of the cube, which need not exist yet.
     store
         Store, factory or URL.
+    as_of
+        State that is read; :meth:`as_of` opens it.
 
     Examples
     --------
@@ -123,10 +311,11 @@ class OpenedCube:
     >>> _ = cube.build(cities)
     >>> cube
     <cube geodata: dimensions CITY; partitioned by COUNTRY_CODE; datasets seed>
-    >>> cube.query(cube["PEOPLE"] > 200)[0]["CITY"].tolist()
-    ['Bonn']
-    >>> cube.query(cube.c.PEOPLE <= 200)[0]["CITY"].tolist()
-    ['Ulm']
+    >>> cube.query(cube["PEOPLE"] > 200).to_pandas()
+       CITY COUNTRY_CODE  PEOPLE
+    0  Bonn           DE     336
+    >>> cube.query(cube.c.PEOPLE <= 200).to_arrow().to_pylist()
+    [{'CITY': 'Ulm', 'COUNTRY_CODE': 'DE', 'PEOPLE': 126}]
     >>> list(cube)
     ['CITY', 'COUNTRY_CODE', 'PEOPLE']
     >>> cube.connect().sql("SELECT sum(PEOPLE) FROM geodata").fetchall()
@@ -137,9 +326,10 @@ class OpenedCube:
     KeyError: 'cube geodata: unknown column PEPLE; did you mean PEOPLE? available: CITY, COUNTRY_CODE, PEOPLE'
     """
 
-    def __init__(self, cube: Cube, store: StoreInput) -> None:
+    def __init__(self, cube: Cube, store: StoreInput, *, as_of: CubeAsOf | None = None) -> None:
         self.cube = cube
         self.store = store
+        self._as_of = as_of
         self._names: tuple[str, ...] | None = None
 
     build = _bind_write(eager_cube.build_cube)
@@ -147,16 +337,12 @@ class OpenedCube:
     extend = _bind_write(eager_cube.extend_cube)
     append = _bind_write(eager_cube.append_to_cube)
     update = _bind_write(eager_cube.update_cube)
+    merge = _bind_write(eager_cube.merge_into_cube)
     update_schema = _bind(eager_cube.update_schema)
     remove_partitions = _bind(eager_cube.remove_partitions)
-    query = _bind(eager_cube.query_cube)
-    query_iter = _bind(iter_cube.query_cube__iter)
-    query_arrow = _bind(arrow_cube.query_cube_arrow)
-    query_table = _bind(arrow_cube.query_cube_table)
+    query = _bind(LazyQuery)
     dataset = _bind(arrow_cube.cube_dataset)
-    scan = _bind(arrow_cube.scan_cube)
     connect = _bind(sql.connect)
-    explain = _bind(eager_cube.explain_query)
     stats = _bind(eager_cube.collect_stats)
     verify = _bind(eager_cube.verify_cube)
     repair = _bind(eager_cube.repair_cube)
@@ -170,10 +356,39 @@ class OpenedCube:
     publish = _bind(eager_cube.publish_cube)
     delete = _bind(eager_cube.delete_cube)
 
+    def as_of(self, as_of: CubeAsOf) -> OpenedCube:
+        """
+        Open an older state of the cube, to read it: ``cube.as_of(3).query()``.
+
+        Parameters
+        ----------
+        as_of
+            Version of the cube (:meth:`history`) or point in time.
+
+        Returns
+        -------
+        OpenedCube
+            Writes and maintenance are refused; :meth:`rollback` makes the state the current one.
+        """
+        return OpenedCube(self.cube, self.store, as_of=as_of)
+
+    def _pass_state(self, function: Callable[..., object], arguments: dict[str, Any]) -> None:
+        """Add the state that is open to the arguments of what can read it; refuse the rest."""
+        if self._as_of is None:
+            return
+        parameter = inspect.signature(function).parameters.get("as_of")
+        if parameter is None or parameter.default is parameter.empty:
+            raise ValueError(
+                f"cube {self.cube.uuid_prefix} is open as of {self._as_of}, to be read by query(), dataset() "
+                f"and connect(); open it without a state for {function.__name__}"
+            )
+        if arguments.get("as_of") is None:
+            arguments["as_of"] = self._as_of
+
     @property
     def datasets(self) -> dict[str, DatasetMetadata]:
         """The datasets of the cube, by id."""
-        return discover_datasets(self.cube, self.store)
+        return load_datasets(self.cube, self.store, None, self._as_of)
 
     @property
     def schema(self) -> pa.Schema:
@@ -187,7 +402,7 @@ class OpenedCube:
                 if field.name in columns and pa.types.is_null(fields.get(field.name, pa.null())):
                     fields[field.name] = field.type
         keys = [*self.cube.dimension_columns, *self.cube.partition_columns]
-        return pa.schema([(name, fields[name]) for name in (*keys, *sorted(set(fields) - set(keys)))])
+        return pa.schema([(name, fields[name]) for name in order_columns(keys, None, sorted(fields))])
 
     @property
     def c(self) -> CubeColumns:
@@ -224,7 +439,8 @@ class OpenedCube:
             datasets = f"datasets {', '.join(self.cube.join_order(self.datasets))}"
         except _UNAVAILABLE:
             datasets = "no datasets"
-        return f"<cube {self.cube.uuid_prefix}: {keys}; {datasets}>"
+        state = "" if self._as_of is None else f" as of {self._as_of}"
+        return f"<cube {self.cube.uuid_prefix}{state}: {keys}; {datasets}>"
 
     def _repr_html_(self) -> str:
         try:
@@ -291,8 +507,9 @@ def open_cube(cube: str | Cube, store: StoreInput) -> OpenedCube:
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"]})
     >>> _ = build_cube(cities, Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), store)
     >>> cube = open_cube("geodata", store)
-    >>> cube.query(cube["CITY"] == "Ulm")[0]["COUNTRY_CODE"].tolist()
-    ['DE']
+    >>> cube.query(cube["CITY"] == "Ulm").to_pandas()
+      CITY COUNTRY_CODE
+    0  Ulm           DE
     """
     arguments: tuple[Any, Any] = cube, store
     if _is_cube(arguments[1]) and not _is_cube(arguments[0]):

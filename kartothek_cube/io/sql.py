@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
@@ -106,6 +107,17 @@ def connect(
         target = _quote(prefix) if name is None else f"{_quote(prefix)}.{_quote(name)}"
         opened.execute(f"CREATE OR REPLACE VIEW {target} AS FROM temp.{_quote(view)}")
     return opened
+
+
+def run_statement(
+    statement: str, rows: pa.Table | pads.Dataset, columns: Sequence[str]
+) -> duckdb.DuckDBPyRelation:
+    """Run a statement in a database of its own, where columns of the rows are the view ``query``."""
+    _check_columns(rows.schema, "the query")
+    connection = _connect()
+    connection.register("temp_rows", rows)
+    connection.execute(f"CREATE TEMP VIEW query AS SELECT {', '.join(map(_quote, columns))} FROM temp_rows")
+    return connection.sql(statement)
 
 
 def _connect() -> duckdb.DuckDBPyConnection:

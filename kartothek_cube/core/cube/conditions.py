@@ -43,6 +43,7 @@ from kartothek_cube.core.cube.condition_codec import (
 from kartothek_cube.core.errors import abbreviate_text
 from kartothek_cube.core.expressions.literal import LiteralType, exact_literal
 from kartothek_cube.core.expressions.predicate import AllOf, AnyOf, Node
+from kartothek_cube.display import code
 
 __all__ = (
     "BetweenCondition",
@@ -79,6 +80,9 @@ class _Operand(Incomparable):
     def __or__(self, other: ConditionTree) -> Disjunction:
         _check_operands(self, other)
         return Disjunction([self, other])
+
+    def _repr_html_(self) -> str:
+        return code(abbreviate_text(str(self)))
 
 
 T = TypeVar("T")

@@ -29,6 +29,7 @@ from kartothek_cube.core.cube.constants import (
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.metadata import DatasetsById
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -273,7 +274,7 @@ def discover_datasets(
     blobs = open_existing(cube.uuid_prefix, store)
     stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
     _check_datasets(cube, stored, requested, blobs)
-    return stored
+    return DatasetsById(stored)
 
 
 def _check_datasets(

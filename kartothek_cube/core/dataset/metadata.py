@@ -901,3 +901,21 @@ def data_keys(dataset: DatasetMetadataBase) -> list[str]:
 def file_keys(dataset: DatasetMetadataBase) -> list[str]:
     """Keys of all files to which the header refers: data files and secondary indices."""
     return [*data_keys(dataset), *index_keys(dataset)]
+
+
+class DatasetsById(dict[str, DatasetMetadata]):
+    """Dataset id to metadata, as a table in notebooks."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                name,
+                dataset.uuid,
+                len(dataset.partition_table),
+                ", ".join(dataset.partition_keys or ()) or "none",
+                ", ".join(dataset.schema.names) if dataset.schema is not None else "",
+            )
+            for name, dataset in self.items()
+        ]
+        header = ["dataset", "uuid", "files", "partition keys", "columns"]
+        return card("", table("", header, rows)) if rows else card("No datasets")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import attrs
 import numpy as np
 import pyarrow as pa
@@ -44,11 +46,23 @@ def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
     plan = plan_frames(frames)
     output = plan.context.output
     # the rows are sorted by dimensions, then partition columns
-    keys = [name for name in plan.context.sort_columns if name not in (requested or ())]
-    ordered = dict.fromkeys([*keys, *(requested or output.names)])
-    fields = {field.name: field for field in output}
-    schema = pa.schema([fields[name] for name in ordered if name in fields])
+    ordered = order_columns(plan.context.sort_columns, requested, output.names)
+    schema = pa.schema([output.field(name) for name in ordered])
     return attrs.evolve(plan, context=attrs.evolve(plan.context, output=schema))
+
+
+def order_columns(
+    keys: Iterable[str], requested: str | Iterable[str] | None, available: Sequence[str]
+) -> list[str]:
+    """
+    Order the columns of a result as they are asked for, the keys first unless they are named as well.
+
+    >>> order_columns(["CITY", "DAY"], ["TEMP", "DAY"], ["CITY", "DAY", "RAIN", "TEMP"])
+    ['CITY', 'TEMP', 'DAY']
+    """
+    names = None if requested is None else converter_str_tupleset(requested)
+    unnamed = [name for name in keys if name not in (names or ())]
+    return [name for name in dict.fromkeys([*unnamed, *(names or available)]) if name in available]
 
 
 def _check_limit(limit: object) -> None:

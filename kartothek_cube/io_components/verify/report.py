@@ -9,6 +9,7 @@ import attrs
 import pandas as pd
 
 from kartothek_cube.core.errors import format_count
+from kartothek_cube.display import card, facts, table
 
 _RESTORE = "Restore the file from a backup, roll back to a complete state, or write the rows again."
 _REWRITE = "Write the rows of this partition again."
@@ -188,6 +189,11 @@ class Report:
             lines.append(f"and {len(self.problems) - _SHOWN} more, see to_pandas()")
         lines += [f"repaired: {problem}" for problem in self.repaired[:_SHOWN]]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        checked = facts({"problems": len(self.problems), "repaired": len(self.repaired), **self.checked})
+        rows = [(p.dataset, p.kind, p.key, p.message, p.remedy) for p in self.problems]
+        return card("", checked, table("Problems", ["dataset", "kind", "key", "message", "remedy"], rows))
 
 
 def merge_reports(reports: Iterable[Report], more: Iterable[Problem] = ()) -> Report:

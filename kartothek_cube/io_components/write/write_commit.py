@@ -21,6 +21,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, load_states
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.metadata import DatasetsById
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     DatasetNotFoundError,
@@ -35,8 +36,6 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.display import card
-from kartothek_cube.display import table as html_table
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
@@ -182,24 +181,6 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
 
 
 # -- commit --------------------------------------------------------------------------------------------------
-
-
-class DatasetsById(dict[str, DatasetMetadata]):
-    """Dataset id to metadata, as writes of cubes return them."""
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                name,
-                dataset.uuid,
-                len(dataset.partition_table),
-                ", ".join(dataset.partition_keys or ()) or "none",
-                ", ".join(dataset.schema.names) if dataset.schema is not None else "",
-            )
-            for name, dataset in self.items()
-        ]
-        header = ["dataset", "uuid", "files", "partition keys", "columns"]
-        return card("", html_table("", header, rows)) if rows else card("No datasets")
 
 
 def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, DatasetMetadata]:

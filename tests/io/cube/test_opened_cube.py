@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 
 import kartothek_cube
-from kartothek_cube.core.cube.conditions import VirtualColumn
+from kartothek_cube.core.cube.conditions import C, VirtualColumn
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
-from kartothek_cube.io.opened_cube import OpenedCube, open_cube
+from kartothek_cube.io import arrow_cube, eager_cube, sql
+from kartothek_cube.io.opened_cube import LazyQuery, OpenedCube, open_cube
+from kartothek_cube.io_components.query import executor
 from tests.support.cubes import memory
 from tests.test_display import Text
 
@@ -28,20 +29,16 @@ FUNCTIONS = {
     "copy_to": eager_cube.copy_cube,
     "dataset": arrow_cube.cube_dataset,
     "delete": eager_cube.delete_cube,
-    "explain": eager_cube.explain_query,
     "extend": eager_cube.extend_cube,
     "history": eager_cube.list_cube_history,
     "keep_history": eager_cube.keep_cube_history,
     "list_garbage": eager_cube.list_cube_garbage,
+    "merge": eager_cube.merge_into_cube,
     "publish": eager_cube.publish_cube,
-    "query": eager_cube.query_cube,
-    "query_arrow": arrow_cube.query_cube_arrow,
-    "query_iter": iter_cube.query_cube__iter,
-    "query_table": arrow_cube.query_cube_table,
+    "query": LazyQuery,
     "remove_partitions": eager_cube.remove_partitions,
     "repair": eager_cube.repair_cube,
     "rollback": eager_cube.rollback_cube,
-    "scan": arrow_cube.scan_cube,
     "stats": eager_cube.collect_stats,
     "update": eager_cube.update_cube,
     "update_schema": eager_cube.update_schema,
@@ -71,10 +68,10 @@ def test_a_life_of_a_cube(store):
     cube.keep_history(3)
     cube.extend({"weather": WEATHER})
     cube.append(SEED.head(1).assign(QTY=7))
-    assert cube.query(cube["TEMP"] < 10.0)[0]["QTY"].tolist() == [7]
-    assert [table.num_rows for table in cube.query_arrow()] == [2]
-    assert [len(frame) for frame in cube.query_iter(partition_by="COUNTRY")] == [1, 1]
-    assert cube.explain(cube.c.COUNTRY == "DE").read_files == 3
+    assert cube.query(cube["TEMP"] < 10.0).to_pandas()["QTY"].tolist() == [7]
+    assert cube.query().to_arrow().num_rows == 2
+    assert [len(frame) for frame in cube.query(by="COUNTRY")] == [1, 1]
+    assert cube.query(cube.c.COUNTRY == "DE").explain().read_files == 3
     assert len(cube.history()["seed"]) == 3
     assert cube.compact()["seed"]["files_after"] == 1
     assert cube.publish()["seed"]["version"] == 0
@@ -83,7 +80,9 @@ def test_a_life_of_a_cube(store):
     assert cube.stats()["seed"]["rows"] == 2
     cube.update(SEED.head(1).assign(QTY=9), cube.c.COUNTRY == "DE", datasets="seed")
     cube.remove_partitions(cube.c.COUNTRY == "IT", datasets="seed")
-    assert cube.query()[0]["QTY"].tolist() == [9]
+    assert cube.query().to_pandas()["QTY"].tolist() == [9]
+    cube.merge(SEED.head(1).assign(QTY=10))
+    assert cube.query().to_pandas()["QTY"].tolist() == [10]
     cube.cleanup()
     assert cube.list_garbage() == []
     copy = memory()
@@ -97,8 +96,6 @@ def test_other_engines(opened):
     assert opened.dataset(conditions=opened["TEMP"] < 10.0).to_table(columns=["QTY"]).to_pylist() == [
         {"QTY": 5}
     ]
-    assert opened.query_table(columns=["QTY"])["QTY"].to_pylist() == [5, 6]
-    assert opened.scan(dataset_id="weather").select("TEMP").collect()["TEMP"].to_list() == [8.5, 19.5]
     assert opened.connect().sql("SELECT max(QTY) FROM sales.seed").fetchall() == [(6,)]
 
 
@@ -117,7 +114,159 @@ def test_a_method_has_the_parameters_of_its_function(name):
 
 def test_every_method_is_tested():
     public = {name for name, value in vars(OpenedCube).items() if callable(value) and name[0] != "_"}
-    assert public == set(FUNCTIONS)
+    assert public == {*FUNCTIONS, "as_of"}
+
+
+def test_methods_are_completed_by_tab(opened):
+    assert {*FUNCTIONS, "as_of", "c", "datasets", "schema"} <= set(dir(opened))
+    results = {"to_pandas", "to_arrow", "to_polars", "lazy", "sql", "explain"}
+    assert results <= set(dir(opened.query()))
+
+
+#: parameters of a query -> rows of its result, the columns in this order
+QUERIES = [
+    (
+        {},
+        [
+            {"SHOP": 1, "DAY": 1, "COUNTRY": "DE", "A B": "x", "QTY": 5, "TEMP": 8.5},
+            {"SHOP": 2, "DAY": 1, "COUNTRY": "IT", "A B": "y", "QTY": 6, "TEMP": 19.5},
+        ],
+    ),
+    (
+        {"where": "TEMP > 10", "columns": ["TEMP", "QTY"]},
+        [{"SHOP": 2, "DAY": 1, "COUNTRY": "IT", "TEMP": 19.5, "QTY": 6}],
+    ),
+    (
+        {"columns": ["QTY", "SHOP", "DAY", "COUNTRY"], "limit": 1},
+        [{"QTY": 5, "SHOP": 1, "DAY": 1, "COUNTRY": "DE"}],
+    ),
+    (
+        {"dimension_columns": "SHOP", "columns": "TEMP"},
+        [{"SHOP": 1, "COUNTRY": "DE", "TEMP": 8.5}, {"SHOP": 2, "COUNTRY": "IT", "TEMP": 19.5}],
+    ),
+    ({"where": C("QTY") > 100, "columns": []}, []),
+]
+READERS = {
+    "pandas": lambda query: query.to_pandas().to_dict("records"),
+    "frames": lambda query: [row for frame in query for row in frame.to_dict("records")],
+    "arrow": lambda query: query.to_arrow().to_pylist(),
+    "polars": lambda query: query.to_polars().to_dicts(),
+    "lazy": lambda query: query.lazy().collect().to_dicts(),
+    "sql": lambda query: query.sql("SELECT * FROM query").pl().to_dicts(),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("arguments, rows", QUERIES, ids=str)
+def test_all_libraries_get_the_same_rows_and_columns(opened, read, arguments, rows):
+    result = read(opened.query(**arguments))
+    assert result == rows
+    assert [list(row) for row in result] == [list(row) for row in rows]
+
+
+def test_a_query_reads_nothing_before_its_result_is_asked_for(store):
+    cube = open_cube(CUBE, store)
+    query = cube.query("QTY > 5")
+    assert "not found" in repr(query)
+    assert query._repr_html_() is None
+    cube.build(SEED)
+    assert query.to_pandas()["QTY"].tolist() == [6]
+    cube.append(SEED.assign(QTY=7))
+    assert query.to_pandas()["QTY"].tolist() == [7, 7]
+
+
+def test_a_query_shows_what_it_would_read(opened, monkeypatch):
+    query = opened.query(opened["COUNTRY"] == "DE", by="DAY")
+    assert query.explain().partition_by == ("DAY",)
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "run_task", None)
+        text, words = repr(query), " ".join(Text(query._repr_html_()).words)
+    for shown in (text, words):
+        assert "2 files in 1 partition" in shown
+        assert "COUNTRY == DE" in shown
+    assert "unknown column TYPO" in repr(opened.query("TYPO == 1"))
+    assert repr(opened.query(5)).startswith("<query of cube sales: ")
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_an_unknown_column_is_an_error_whatever_the_library(opened, read):
+    with pytest.raises(ValueError, match="unknown column TEMPP; did you mean TEMP"):
+        read(opened.query(columns=["QTY", "TEMPP"]))
+
+
+def test_a_query_with_groups_is_an_iterable_of_frames(opened):
+    query = opened.query(by="COUNTRY", columns=["TEMP", "QTY"])
+    assert [list(frame.columns) for frame in query] == [["SHOP", "DAY", "COUNTRY", "TEMP", "QTY"]] * 2
+    assert [frame["QTY"].tolist() for frame in query] == [[5], [6]]
+    assert list(opened.query("QTY > 100", by="COUNTRY")) == []
+    for read in ("to_pandas", "to_arrow", "to_polars", "lazy"):
+        with pytest.raises(ValueError, match="groups"):
+            getattr(query, read)()
+    with pytest.raises(ValueError, match="groups"):
+        query.sql("FROM query")
+    with pytest.raises(ValueError, match="either groups"):
+        list(opened.query(by="COUNTRY", limit=1))
+
+
+def test_a_query_is_no_list(opened):
+    (frame,) = opened.query()
+    assert frame.equals(opened.query().to_pandas())
+    with pytest.raises(TypeError, match=r"to_pandas\(\) returns its rows"):
+        opened.query()[0]
+
+
+def test_sql_tells_columns_apart_or_refuses(store):
+    cube = open_cube(CUBE, store)
+    cube.build(SEED.assign(qty=1))
+    with pytest.raises(ValueError, match="SQL does not tell QTY and qty of the query apart"):
+        cube.query().sql("FROM query")
+    assert cube.query().to_polars().columns == ["SHOP", "DAY", "COUNTRY", "QTY", "qty"]
+
+
+def test_an_older_state_is_read_and_not_written(opened, store):
+    opened.append(SEED.assign(QTY=7))
+    first, second = (state.version for state in opened.history())
+    old = opened.as_of(first)
+    assert repr(old).startswith(f"<cube sales as of {first}: ")
+    assert old.query("QTY > 0").to_pandas()["QTY"].tolist() == [5, 6]
+    assert old.query(as_of=second).to_pandas()["QTY"].tolist() == [7, 7]
+    assert old.dataset().to_table()["QTY"].to_pylist() == [5, 6]
+    assert old.connect().sql("SELECT sum(QTY) FROM sales").fetchall() == [(11,)]
+    assert len(old.datasets["seed"].partitions) == 2
+    opened.update_schema(add={"NEW": "int64"})
+    assert "NEW" not in old
+    calls = {"append": SEED, "build": SEED, "rollback": 1, "verify": None, "history": None, "delete": None}
+    for name, argument in calls.items():
+        with pytest.raises(ValueError, match=rf"cube sales is open as of {first}, to be read by query\(\)"):
+            getattr(old, name)(*([] if argument is None else [argument]))
+    assert len(opened.history()) == 3
+
+
+def test_the_first_hour_with_a_cube(tmp_path):
+    """Meters of a household supplier: three meters, sixty days, an hour each."""
+    hours = pd.date_range("2024-01-01", periods=60 * 24, freq="h")
+    meters = pd.DataFrame({"meter": ["a", "b", "c"]}).merge(pd.DataFrame({"hour": hours}), how="cross")
+    readings = meters.assign(month=meters["hour"].dt.strftime("%Y-%m"), kwh=1.5)
+    january, february = readings[readings["month"] == "2024-01"], readings[readings["month"] == "2024-02"]
+    tariffs = pd.DataFrame({"hour": hours, "month": hours.strftime("%Y-%m"), "price": hours.hour / 100})
+    # from here on as a newcomer writes it
+    specification = Cube(["meter", "hour"], ["month"], uuid_prefix="energy")
+    energy = open_cube(specification, f"hfs://{tmp_path}/store?create_if_missing=true")
+    energy.build(january)
+    energy.append(february)
+    energy.extend({"tariffs": tariffs})
+    query = energy.query((energy.c.price >= 0.2) & (energy.c.meter == "a"), columns=["kwh", "price"])
+    assert len(query.to_pandas()) == 60 * 4
+    result = energy.merge(january.head(24).assign(kwh=0.0))
+    assert result.rows_updated == 24
+    assert energy.query("kwh == 0").to_polars().height == 24
+    energy.rollback(energy.history()[-2].version)
+    assert energy.query("kwh == 0").to_polars().height == 0
+    costs = "SELECT meter, sum(kwh * price) AS cost FROM query GROUP BY meter ORDER BY meter"
+    assert energy.query().sql(costs).df()["cost"].round(2).tolist() == [248.4] * 3
+    assert [frame["month"].iloc[0] for frame in energy.query(by="month")] == ["2024-01", "2024-02"]
+    assert set(energy.publish()) == {"seed", "tariffs"}
+    assert energy.verify().ok
 
 
 def test_columns(opened):
@@ -195,7 +344,7 @@ def test_the_old_order_of_the_arguments_works(store, cube):
     eager_cube.build_cube(SEED.assign(COUNTRY="DE"), CUBE, store)
     with pytest.warns(DeprecationWarning, match="takes the cube first"):
         opened = open_cube(store, cube)
-    assert opened.query()[0].equals(open_cube(cube, store).query()[0])
+    assert opened.query().to_pandas().equals(open_cube(cube, store).query().to_pandas())
 
 
 def test_usual_names_are_in_the_package(store):

@@ -255,14 +255,27 @@ def test_incompatible(fields):
     [
         (pa.int64(), pa.float64(), 'df["x"].round().astype("Int64"), or widen payload with update_schema'),
         (pa.int64(), pa.string(), 'df["x"].astype("Int64")'),
-        (pa.float64(), pa.int64(), 'df["x"].astype("float64")'),
+        (
+            pa.float64(),
+            pa.int64(),
+            'df["x"].astype("float64") rounds integers beyond 2**53, which no float equals',
+        ),
         (pa.bool_(), pa.string(), 'df["x"].astype("boolean") keeps gaps in booleans'),
         (pa.string(), pa.int64(), 'df["x"].astype(str)'),
-        (pa.timestamp("ns"), pa.timestamp("ns", "UTC"), 'df["x"].dt.tz_localize(None)'),
-        (pa.timestamp("ns", "UTC"), pa.timestamp("ns"), "df[\"x\"].dt.tz_localize('UTC')"),
+        (
+            pa.timestamp("ns"),
+            pa.timestamp("ns", "CET"),
+            'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC',
+        ),
+        (
+            pa.timestamp("ns", "CET"),
+            pa.timestamp("ns"),
+            "df[\"x\"].dt.tz_localize('CET'), if it holds times of this zone",
+        ),
         (pa.timestamp("ns", "UTC"), pa.timestamp("ns", "CET"), "df[\"x\"].dt.tz_convert('UTC')"),
         (pa.timestamp("ns"), pa.string(), 'pd.to_datetime(df["x"])'),
         (pa.date32(), pa.timestamp("ns"), 'df["x"].dt.date'),
+        (pa.date32(), pa.timestamp("ns", "CET"), 'df["x"].dt.tz_convert("UTC").dt.date, for days of UTC'),
         (pa.binary(), pa.int64(), "make it binary"),
     ],
 )

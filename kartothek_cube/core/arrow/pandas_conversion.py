@@ -354,7 +354,11 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
             _check_times(name, _decoded_type(table.schema.field(position).type), values.to_numpy())
     table = restore_types(table, types or {})
     dtypes = {dtype: str(dtype) for dtype in set(df.dtypes) if _is_extension(dtype)}
-    extensions = {n: dtypes[t] for n, t in zip(names, df.dtypes, strict=True) if t in dtypes}
+    extensions = {
+        name: dtypes[dtype]
+        for name, dtype, arrow in zip(names, df.dtypes, table.schema.types, strict=True)
+        if dtype in dtypes and str(arrow) in _EXTENSION_DTYPES[dtypes[dtype]]
+    }
     return _normalise(table, extensions)
 
 
@@ -685,15 +689,17 @@ def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Cast columns to their stored types where a query changes them, if no value changes.
+    """Cast columns to their stored types, if no value changes.
 
-    pandas has timestamps for dates, floats for integers next to missing values, and decimals without
-    precision. Other columns, and columns with values that do not fit, stay as they are.
+    Integers become floats or integers of the other kind, dates timestamps, and decimals those of the dataset.
+    What pandas makes of stored types is reversed: timestamps for dates, floats for integers next to missing
+    values. Other columns, and columns with values that do not fit, stay as they are.
 
     >>> import datetime
-    >>> days = pa.table({"DAY": [datetime.datetime(2020, 1, 1)], "AVG_TEMP": [6.0]})
-    >>> restore_types(days, {"DAY": pa.date32(), "AVG_TEMP": pa.int64()}).schema.types
-    [DataType(date32[day]), DataType(double)]
+    >>> days = pa.table({"DAY": [datetime.datetime(2020, 1, 1)], "AVG_TEMP": [6.0], "WIND": [3]})
+    >>> stored = {"DAY": pa.date32(), "AVG_TEMP": pa.int64(), "WIND": pa.float64()}
+    >>> restore_types(days, stored).schema.types
+    [DataType(date32[day]), DataType(double), DataType(double)]
     """
     columns = {}
     for position, field in enumerate(table.schema):
@@ -706,9 +712,9 @@ def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
 
 
 def _restore(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | None:
-    """The column with its stored type; None if a query does not make this of it, or values would change."""
+    """The column with its stored type; None if the types are of different kinds, or values would change."""
     source = column.type
-    if not _is_result(source, target):
+    if not _may_fit(source, target):
         return None
     # floats without a gap are not what a query returns for integers: to accept them would hide mistakes
     if pat.is_floating(source) and not column.null_count:
@@ -716,10 +722,19 @@ def _restore(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | 
     source = _without_nulls(source, target)
     try:
         column = column.cast(source)
-        restored = column.cast(target)
+        # the safe cast of integers refuses all beyond 2**53, also those that are exact
+        restored = column.cast(target, safe=not pat.is_integer(source))
+        # 2.0**63 is no integer of the type, but some processors make the largest one of it
+        if pat.is_integer(source) and pat.is_floating(target) and not _is_in_range(restored, source):
+            return None
         return restored if restored.cast(source).equals(column) else None
     except pa.ArrowException:
         return None
+
+
+def _is_in_range(floats: pa.ChunkedArray, dtype: pa.DataType) -> bool:
+    limit = 2.0 ** (dtype.bit_width - pat.is_signed_integer(dtype))
+    return not pc.any(pc.greater_equal(floats, limit)).as_py()
 
 
 def _without_nulls(source: pa.DataType, target: pa.DataType) -> pa.DataType:
@@ -735,19 +750,21 @@ def _without_nulls(source: pa.DataType, target: pa.DataType) -> pa.DataType:
     return source
 
 
-def _is_result(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether pandas has this type for a stored one, at any depth."""
+def _may_fit(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether values of a type may be the same ones in a stored type, at any depth."""
     if is_nested(source) and is_nested(target):
         if source.num_fields != target.num_fields or pat.is_struct(source) != pat.is_struct(target):
             return False
         pairs = [(source.field(i), target.field(i)) for i in range(source.num_fields)]
         if pat.is_struct(source) and any(a.name != b.name for a, b in pairs):
             return False
-        return all(same_type(a.type, b.type) or _is_result(a.type, b.type) for a, b in pairs)
+        return all(same_type(a.type, b.type) or _may_fit(a.type, b.type) for a, b in pairs)
     return bool(
         pat.is_null(source)
         or (pat.is_date(target) and pat.is_timestamp(source) and source.tz is None)
-        or (pat.is_integer(target) and pat.is_floating(source))
+        or (pat.is_timestamp(target) and target.tz is None and pat.is_date(source))
+        or (pat.is_integer(target) and (pat.is_floating(source) or pat.is_integer(source)))
+        or (pat.is_floating(target) and pat.is_integer(source))
         or (pat.is_decimal(target) and pat.is_decimal(source))
     )
 

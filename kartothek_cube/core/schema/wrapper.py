@@ -459,6 +459,8 @@ def _find_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
     if pat.is_integer(stored) and pat.is_floating(given):
         # whole numbers beside gaps fit already: what is left has fractions or is too large
         return f'{column}.round().astype("Int64"), or widen payload with update_schema'
+    if pat.is_floating(stored) and pat.is_integer(given):
+        return f'{column}.astype("float64") rounds integers beyond 2**53, which no float equals'
     if pat.is_integer(stored) or pat.is_floating(stored):
         return f'{column}.astype("{"Int64" if pat.is_integer(stored) else "float64"}")'
     if pat.is_boolean(stored):
@@ -466,11 +468,14 @@ def _find_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
     if pat.is_timestamp(stored) and pat.is_timestamp(given):
         if stored.tz and given.tz:
             return f"{column}.dt.tz_convert({stored.tz!r})"
-        return f"{column}.dt.tz_localize({stored.tz!r})"
+        if stored.tz:
+            return f"{column}.dt.tz_localize({stored.tz!r}), if it holds times of this zone"
+        return f'{column}.dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC'
     if pat.is_timestamp(stored):
         return f"pd.to_datetime({column})"
     if pat.is_date(stored) and pat.is_timestamp(given):
-        return f"{column}.dt.date"
+        convert, zone = ('.dt.tz_convert("UTC")', ", for days of UTC") if given.tz else ("", "")
+        return f"{column}{convert}.dt.date{zone}"
     if pat.is_string(stored):
         return f"{column}.astype(str)"
     return f"make it {stored}"

@@ -223,7 +223,7 @@ def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
     for name, table in tables.items():
         spec = plan.specs[name]
         origin, keys = f"{spec.uuid}/{spec.table}", list(spec.partition_on)
-        schema = make_meta(as_table(table), origin, partition_keys=keys)
+        schema = make_meta(as_table(table, spec.types), origin, partition_keys=keys)
         names = set(schema.names)
         indices = [column for column in spec.index_columns(schema.names) if column in names]
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}

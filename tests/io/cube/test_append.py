@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+
 import dask
 import dask.bag as db
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube.core.arrow.types import same_type
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io.dask.bag_cube import append_to_cube_from_bag
 from kartothek_cube.io.dask.delayed_cube import append_to_cube_from_delayed
 from kartothek_cube.io.iter_cube import append_to_cube__iter
+from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import (
     CUBE,
     check_integrity,
@@ -26,6 +35,7 @@ from tests.support.cubes import (
     snapshot,
     unchanged,
 )
+from tests.support.factories import STORES
 
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
 ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
@@ -118,6 +128,90 @@ def test_columns_without_values_fit_any_type(driver, store_factory, first, secon
     with refuses(store_factory, ValueError, "v1", garbage=True):
         driver.append_to_cube(data=part([4], [1]), cube=CUBE, store=store_factory)
     assert schema == DatasetMetadata.load_from_store("cube++seed", store_factory())
+
+
+MIDNIGHT, DAY = pd.Timestamp("2024-01-31"), datetime.date(2024, 1, 31)
+EXACT = pa.table(
+    {"x": [0], "p": [0], "f": [0.5], "t": pa.array([MIDNIGHT]), "d": pa.array([decimal.Decimal("123.45")])}
+    | {"i": [1], "u": pa.array([1], pa.uint64())}
+)
+#: columns of other types that the cube holds exactly
+FITTING = pa.table(
+    {"x": [1], "p": [0], "f": [2**60], "t": pa.array([DAY]), "d": pa.array([decimal.Decimal("1.5")])}
+    | {"i": pa.array([3], pa.int8()), "u": pa.array([3], pa.int16())}
+)
+
+
+@pytest.mark.parametrize("name", [*FACADES, SPARK])
+@pytest.mark.parametrize("write", ["append_to_cube", "update_cube"])
+def test_values_of_other_types_are_stored_in_those_of_the_dataset(tmp_path, name, write):
+    driver, store = open_facade(name), STORES["local" if name == SPARK else "memory"](tmp_path)
+    # Spark has no unsigned integers
+    first, more = (t.drop_columns("u") if name == SPARK else t for t in (EXACT, FITTING))
+    if name == SPARK or name == "dataframe":
+        first, more = (t.to_pandas(date_as_object=True) for t in (first, more))
+    eager_cube.build_cube(first, CUBE, store)
+    before = DatasetMetadata.load_from_store("cube++seed", store()).schema.internal()
+    if write == "update_cube":
+        driver.update_cube(
+            data={"seed": more}, cube=CUBE, store=store, remove_conditions="all", datasets=["seed"]
+        )
+    else:
+        driver.append_to_cube(data={"seed": more}, cube=CUBE, store=store)
+    assert DatasetMetadata.load_from_store("cube++seed", store()).schema.internal() == before
+    for key in file_keys(store, "cube++seed").values():
+        stored = pq.read_schema(pa.BufferReader(store().get(key)))
+        assert all(same_type(field.type, before.field(field.name).type) for field in stored)
+    df = eager_cube.query_cube_df(CUBE, store).sort_values("x").tail(1)
+    assert df[["f", "t", "d", "i"]].to_dict("list") == {
+        "f": [2.0**60],
+        "t": [MIDNIGHT],
+        "d": [decimal.Decimal("1.50")],
+        "i": [3],
+    }
+
+
+@pytest.mark.parametrize(
+    "column, value, dtype",
+    [
+        ("f", 2**53 + 1, "int64"),
+        ("f", 2**63 - 1, "int64"),
+        ("f", 2**64 - 1, "uint64"),
+        ("f", True, "bool"),
+        ("t", datetime.date(2300, 1, 1), "date32"),
+        ("t", MIDNIGHT.tz_localize("UTC"), pa.timestamp("ns", "UTC")),
+        ("d", decimal.Decimal("1.505"), pa.decimal128(4, 3)),
+        ("d", decimal.Decimal("1234.5"), pa.decimal128(5, 1)),
+        ("i", 1.5, "float64"),
+        ("i", 2**63, "uint64"),
+        ("u", -1, "int64"),
+    ],
+)
+def test_values_that_would_change_are_refused(tmp_path, column, value, dtype):
+    store = STORES["memory"](tmp_path)
+    eager_cube.build_cube(EXACT, CUBE, store)
+    values, position = pa.array([value], dtype), FITTING.column_names.index(column)
+    with refuses(store, SchemaConflictError, f"\n{column} "):
+        eager_cube.append_to_cube(FITTING.set_column(position, column, values), CUBE, store)
+
+
+def test_merged_values_are_stored_in_the_types_of_the_dataset(tmp_path):
+    store = STORES["memory"](tmp_path)
+    eager_cube.build_cube(EXACT, CUBE, store)
+    eager_cube.merge_into_cube(pa.table({"x": [0], "p": [0], "f": [7], "t": pa.array([DAY])}), CUBE, store)
+    df = eager_cube.query_cube_df(CUBE, store)
+    assert df[["f", "t"]].to_dict("list") == {"f": [7.0], "t": [MIDNIGHT]}
+    with refuses(store, SchemaConflictError, "\nf "):
+        eager_cube.merge_into_cube(pa.table({"x": [0], "p": [0], "f": [2**53 + 1]}), CUBE, store)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int32", "UInt8"])
+def test_integers_of_pandas_become_floats_of_the_dataset(dtype):
+    store = memory()
+    eager_cube.build_cube(frame(x=[0], p=[0], f=[0.5]), CUBE, store)
+    eager_cube.append_to_cube(frame(x=[1], p=[0], f=pd.array([3], dtype)), CUBE, store)
+    df = eager_cube.query_cube_df(CUBE, store)
+    assert df["f"].tolist() == [0.5, 3.0] and df["f"].dtype == np.float64
 
 
 @pytest.mark.parametrize("data", [{}, []], ids=["dict", "list"])

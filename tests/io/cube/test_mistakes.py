@@ -112,7 +112,8 @@ MISTAKES = {
     "zone": (
         append(MORE.assign(DAY=AWARE)),
         ValueError,
-        "DAY     timestamp[ns]  timestamp[ns, tz=UTC]  df['DAY'].dt.tz_localize(None)",
+        "DAY     timestamp[ns]  timestamp[ns, tz=UTC]  "
+        """df['DAY'].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC""",
     ),
     "zones": (
         lambda d, s: d.extend_cube(data={"prices": PRICES.assign(DAY=MIXED)}, cube=CUBE, store=s),

@@ -74,7 +74,8 @@ MISTAKES = {
     "zone": (
         update(FRAME.assign(DAY=AWARE)),
         ValueError,
-        "DAY     timestamp[ns]  timestamp[ns, tz=UTC]  df['DAY'].dt.tz_localize(None)",
+        "DAY     timestamp[ns]  timestamp[ns, tz=UTC]  "
+        """df['DAY'].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC""",
     ),
     "null key": (
         update(FRAME.assign(COUNTRY=["DE", None])),

@@ -102,7 +102,7 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
 
 def column_functions(df: DataFrame) -> ModuleType:
     """The functions on columns for the kind of session that the frame belongs to."""
-    connect = type(df).__module__.startswith("pyspark.sql.connect")
+    connect = df.__class__.__module__.startswith("pyspark.sql.connect")
     return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
 
 

@@ -339,7 +339,7 @@ def _is_frame(obj: object) -> TypeGuard[DataFrame]:
     """Whether an object is a DataFrame of Spark, classic or Connect."""
     return any(
         base.__name__ == "DataFrame" and base.__module__.startswith("pyspark.sql")
-        for base in type(obj).__mro__
+        for base in obj.__class__.__mro__
     )
 
 
@@ -452,9 +452,9 @@ def _shuffle_by_partition(
     df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
 ) -> DataFrame:
     """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
-    names = [_quote(key) for key in keys]
+    names = [quote_column(key) for key in keys]
     if file_rows is not None:
-        return _split_large_partitions(df, names, [_quote(cell) for cell in cells], file_rows)
+        return _split_large_partitions(df, names, [quote_column(cell) for cell in cells], file_rows)
     if not keys:
         return df.repartition(1)
     return df.repartition(*names).sortWithinPartitions(*names)
@@ -469,8 +469,9 @@ def _split_large_partitions(df: DataFrame, keys: list[str], cells: list[str], fi
     marked = df.join(f.broadcast(large), plain, "left") if keys else df.crossJoin(f.broadcast(counts))
     share: Column = f.pmod(f.xxhash64(*cells), f.coalesce(f.col(_SHARES), f.lit(1)))
     sorted_rows = marked.repartition(*keys, share).sortWithinPartitions(*keys, *cells)
-    return sorted_rows.select(*map(_quote, df.columns))
+    return sorted_rows.select(*map(quote_column, df.columns))
 
 
-def _quote(name: str) -> str:
+def quote_column(name: str) -> str:
+    """The name of a column as Spark reads it, with dots and spaces in it."""
     return "`" + name.replace("`", "``") + "`"

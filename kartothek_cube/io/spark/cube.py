@@ -307,12 +307,22 @@ def _remove_partitions(operation: RemovePartitions[StoreInput]) -> dict[str, Dat
     return execute(operation.job())
 
 
-def _query(query: _QueryCube) -> DataFrame:
-    session = active_session(query.spark)
+def query_as_frame(
+    query: QueryCube[StoreInput], session: SparkSession, types: StructType | None = None
+) -> DataFrame:
+    """The rows of a query; in the types of a schema that contains its columns, or in their own."""
     plan = plan_query(with_stores(query, picklable_store))
     job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
     job = attrs.evolve(job, name=f"query_{query.cube.uuid_prefix}")
-    return results_as_spark_dataframe(session, job, spark_schema(plan.context.output))
+    schema = spark_schema(plan.context.output)
+    if types is not None:
+        # numbers are narrower where the files that are read have no large ones
+        schema = type(types)([types[name] for name in schema.names])
+    return results_as_spark_dataframe(session, job, schema)
+
+
+def _query(query: _QueryCube) -> DataFrame:
+    return query_as_frame(query, active_session(query.spark))
 
 
 build_cube_from_spark = _write("build_cube_from_spark", _BuildCube)

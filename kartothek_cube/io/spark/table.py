@@ -8,9 +8,12 @@ import pickle
 import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, parse_conditions
@@ -24,16 +27,16 @@ from kartothek_cube.io.spark._session import (
     no_pandas_warnings,
     picklable_store,
 )
-from kartothek_cube.io.spark._spark_executor import unpickle
+from kartothek_cube.io.spark._spark_executor import quote_column, unpickle
 from kartothek_cube.io.spark._types import spark_schema
-from kartothek_cube.io.spark.cube import query_cube_spark
+from kartothek_cube.io.spark.cube import query_as_frame
 from kartothek_cube.io.spark.datasource import to_conditions
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.planner import plan_query
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ("CubeTable", "spark_table")
@@ -47,53 +50,105 @@ _ANSWER = re.compile(r"<conditions ([A-Za-z0-9+/=]*)>")
 _ID = re.compile(r"#(\d+)L?")
 #: texts of plans leave out columns beyond this number
 _MANY_FIELDS = "spark.sql.debug.maxToStringFields"
+#: methods of a DataFrame whose result is another lazy table
+_STEPS = (
+    *("agg", "alias", "distinct", "drop", "dropDuplicates", "dropna", "fillna", "filter", "limit", "orderBy"),
+    *("replace", "select", "selectExpr", "sort", "toDF", "transform", "where", "withColumn"),
+    *("withColumnRenamed", "withColumns", "withColumnsRenamed"),
+)
+#: what a DataFrame knows without its rows
+_WITHOUT_ROWS = ("_session", "columns", "dtypes", "isStreaming", "printSchema", "schema", "sparkSession")
 
 
 class CubeTable:
     """
     A cube to select from; made by :func:`spark_table`.
 
-    ``select``, ``where`` and ``filter`` give another table. All other attributes and methods are those of the
-    DataFrame that it stands for, :meth:`frame`.
+    It is a :class:`pyspark.sql.DataFrame` with all of its methods and its columns. Those that select, filter,
+    sort and aggregate rows give another table; all others are those of the DataFrame that it stands for,
+    :meth:`frame`.
     """
 
     def __init__(
         self,
-        query: Callable[[list[str] | None, list[Condition]], DataFrame],
+        query: Callable[[list[Condition], list[str]], DataFrame],
         spark: SparkSession,
         types: pa.Schema,
+        name: str,
         steps: tuple[Step, ...] = (),
     ) -> None:
         self._query = query
         self._spark = spark
         self._types = types
-        self._schema = spark_schema(types)
+        self._cells = spark_schema(types)
+        #: of the rows of the cube; columns of this table are known by it, whichever frame stands for it
+        self._name = name
         self._steps = steps
+        self._cached: DataFrame | None = None
+        # Spark optimizes neither through nor into a function, so what is above it is what it needs
+        with no_pandas_warnings():
+            self._opaque = self._apply(spark.range(1).mapInArrow(_pass_on, self._cells))
 
-    def select(self, *columns: Column | str) -> CubeTable:
-        """Select columns and expressions; as in :class:`pyspark.sql.DataFrame`."""
-        return self._with(lambda df: df.select(*columns))
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The kind of DataFrame of the session: ``isinstance`` asks for it."""
+        return type(self._opaque)
 
-    def where(self, condition: Column | str) -> CubeTable:
-        """Keep the rows that meet a condition of Spark; as in :class:`pyspark.sql.DataFrame`."""
-        return self._with(lambda df: df.where(condition))
-
-    filter = where
-
-    def _with(self, step: Step) -> CubeTable:
-        return CubeTable(self._query, self._spark, self._types, (*self._steps, step))
+    def __dir__(self) -> list[str]:
+        return dir(self._opaque)
 
     def frame(self) -> DataFrame:
         """The DataFrame, planned now, which reads what its expressions and conditions leave."""
-        df = self._query(self._needed_columns(), self._pushed_conditions())
+        if self._cached is not None:
+            return self._cached
+        df = self._query(self._pushed_conditions(), self._needed_columns())
         # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
-        names = set(df.columns)
-        irrelevant = [field for field in self._schema if field.name not in names]
-        lit = column_functions(df).lit
-        nulls = {field.name: lit(None).cast(field.dataType) for field in irrelevant}
-        return self._apply(df.withColumns(nulls) if nulls else df)
+        f = column_functions(df)
+        columns = [
+            f.col(quote_column(field.name))
+            if field.name in df.columns
+            else f.lit(None).cast(field.dataType).alias(field.name)
+            for field in self._cells
+        ]
+        return self._apply(df.select(*columns))
 
-    def _apply(self, df: DataFrame) -> DataFrame:
+    def persist(self, *level: Any) -> CubeTable:
+        """Cache the rows: from now on, the table and those made of it have the rows of now."""
+        self._cached = self.frame().persist(*level)
+        return self
+
+    cache = persist
+
+    def unpersist(self, blocking: bool = False) -> CubeTable:
+        """Delete cached rows: from now on, calls read the cube again."""
+        if self._cached is not None:
+            self._cached.unpersist(blocking)
+            self._cached = None
+        return self
+
+    def count(self) -> int:
+        """Number of rows; reads none of the columns that are not needed to tell."""
+        rows = self.agg(column_functions(self._opaque).expr("count(*)")).collect()
+        return int(rows[0][0])
+
+    def groupBy(self, *columns: Any) -> Any:
+        """Group the rows; as in :class:`pyspark.sql.DataFrame`."""
+        return _GroupedTable(self, columns)
+
+    groupby = groupBy
+
+    def call_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """The table that a method of DataFrames makes of this one."""
+        return self.add_step(lambda df: getattr(df, name)(*args, **kwargs))
+
+    def add_step(self, step: Step) -> Any:
+        """The table that a function of DataFrames makes of this one; of cached rows, the DataFrame."""
+        if self._cached is not None:
+            return step(self._cached)
+        return CubeTable(self._query, self._spark, self._types, self._name, (*self._steps, step))
+
+    def _apply(self, cells: DataFrame) -> DataFrame:
+        df = cells.alias(self._name)
         for step in self._steps:
             df = step(df)
         return df
@@ -103,22 +158,20 @@ class CubeTable:
         if not self._steps:
             return []
         types = base64.b64encode(self._types.serialize()).decode()
-        source = self._spark.read.format(FilterSource.name()).option("types", types).schema(self._schema)
+        source = self._spark.read.format(FilterSource.name()).option("types", types).schema(self._cells)
         match = _ANSWER.search(_explain(self._apply(source.load())))
         conditions: list[Condition] = unpickle(base64.b64decode(match.group(1))) if match else []
         return conditions
 
-    def _needed_columns(self) -> list[str] | None:
-        """Columns that Spark's optimizer leaves of the cube's; None for all of them."""
+    def _needed_columns(self) -> list[str]:
+        """Columns that Spark's optimizer leaves of the cube's."""
+        if not self._steps:
+            return self._cells.names
         before = self._spark.conf.get(_MANY_FIELDS)
         self._spark.conf.set(_MANY_FIELDS, "1000000")
         try:
-            # Spark optimizes neither through nor into a function, so what is above it is what it needs
-            with no_pandas_warnings():
-                opaque = self._spark.range(1).mapInArrow(_pass_on, self._schema)
-            chosen = self._apply(opaque)
             # columns of the result under new names, so that the plan mentions all of them
-            text = _explain(chosen.toDF(*(f"c{number}" for number in range(len(chosen.columns)))))
+            text = _explain(self._opaque.toDF(*(f"c{number}" for number in range(len(self._opaque.columns)))))
         finally:
             if before is None:
                 self._spark.conf.unset(_MANY_FIELDS)
@@ -128,22 +181,57 @@ class CubeTable:
         lines = match.group(1).splitlines() if match else []
         leaves = [line for line in lines if "MapInArrow " in line]
         ids = _ID.findall(leaves[0].partition(", [")[2]) if len(leaves) == 1 else []
-        if len(ids) != len(self._schema.names):
-            return None
+        if len(ids) != len(self._cells.names):
+            return self._cells.names
         used = {number for line in lines if line is not leaves[0] for number in _ID.findall(line)}
-        return [name for name, number in zip(self._schema.names, ids, strict=True) if number in used]
+        return [name for name, number in zip(self._cells.names, ids, strict=True) if number in used]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _STEPS:
+            return partial(self.call_method, name)
+        if name in _WITHOUT_ROWS:
+            return getattr(self._opaque, name)
+        if name in self._opaque.columns and not hasattr(type(self._opaque), name):
+            return self[name]
         return getattr(self.frame(), name)
 
     def __getitem__(self, item: Any) -> Any:
-        return self.frame()[item]
+        if isinstance(item, list | tuple):
+            return self.select(*item)
+        if not isinstance(item, str | int):
+            return self.where(item)
+        columns = self._opaque.columns
+        name = columns[item] if isinstance(item, int) else item
+        # not the column of a frame: each call has another one
+        col, path = column_functions(self._opaque).col, quote_column(name) if name in columns else name
+        own = col(f"{self._name}.{path}")
+        try:
+            _ = self._opaque.select(own).schema
+        except AnalysisException:  # computed by a step, so that it does not belong to the cube
+            _ = self._opaque.select(col(path)).schema  # raises what Spark raises for an unknown column
+            return col(path)
+        return own
 
     def __repr__(self) -> str:
-        empty = self._spark.createDataFrame([], self._schema)
-        return f"CubeTable[{', '.join(self._apply(empty).columns)}]"
+        return f"CubeTable[{', '.join(self._opaque.columns)}]"
+
+
+class _GroupedTable:
+    """The groups of a table: their aggregates are a table as well."""
+
+    def __init__(self, table: CubeTable, columns: tuple[Any, ...]) -> None:
+        self._table = table
+        self._columns = columns
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("agg", "avg", "count", "max", "mean", "min", "sum"):
+            return partial(self._aggregate, name)
+        return getattr(self._table.frame().groupBy(*self._columns), name)
+
+    def _aggregate(self, name: str, *args: Any) -> Any:
+        return self._table.add_step(lambda df: getattr(df.groupBy(*self._columns), name)(*args))
 
 
 def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -206,8 +294,8 @@ def spark_table(
     Returns
     -------
     CubeTable
-        Has the methods of a DataFrame. The conditions of ``where`` prune files as those of ``conditions`` do,
-        if they compare columns with constants.
+        A DataFrame. The conditions of ``where`` prune files as those of ``conditions`` do, if they compare
+        columns with constants.
 
     Raises
     ------
@@ -224,7 +312,8 @@ def spark_table(
     >>> cities = pa.table({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "LATITUDE": [48.4, 51.4]})
     >>> store = f"hfs://{tempfile.mkdtemp()}"
     >>> _ = build_cube(cities, cube, store)
-    >>> spark_table(cube, store).where("LATITUDE > 50").select("CITY").collect()
+    >>> table = spark_table(cube, store)
+    >>> table.where(table.LATITUDE > 50).select("CITY").collect()
     [Row(CITY='Bath')]
     """
     cube = find_cube(cube, store)
@@ -239,16 +328,11 @@ def spark_table(
     given = Conjunction(parsed).conditions
     fixed = {*cube.dimension_columns, *cube.partition_columns}
 
-    def query(columns: list[str] | None, pushed: list[Condition]) -> DataFrame:
-        payload = None if columns is None else [c for c in columns if c not in fixed]
-        return query_cube_spark(
-            cube,
-            factory,
-            [*given, *pushed],
-            datasets,
-            payload_columns=payload,
-            as_of=as_of,
-            spark=session,
+    def run_query(pushed: list[Condition], columns: list[str]) -> DataFrame:
+        payload = [name for name in columns if name not in fixed]
+        query: QueryCube[StoreInput] = QueryCube(
+            cube, factory, [*given, *pushed], datasets, payload_columns=payload, as_of=as_of
         )
+        return query_as_frame(query, session, spark_schema(types))
 
-    return CubeTable(query, session, types)
+    return CubeTable(run_query, session, types, f"kartothek_cube_{uuid4().hex}")

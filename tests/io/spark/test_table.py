@@ -6,29 +6,27 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import build_cube, extend_cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube
 from kartothek_cube.io.spark import table as module
-from kartothek_cube.io.spark.cube import query_cube_spark
+from kartothek_cube.io.spark.cube import build_cube_from_spark, query_as_frame, query_cube_spark
 from kartothek_cube.io.spark.table import spark_table
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
 
 
+def seed_rows(xs) -> pa.Table:
+    cells = {"x": list(xs), "y": list(xs), "p": [x % 3 for x in xs]}
+    return pa.table({**cells, "v": [2 * x for x in xs], "t": [datetime(2020, 1, 1, x) for x in xs]})
+
+
 @pytest.fixture
 def cube_url(url) -> str:
-    n = 12
-    times = [datetime(2020, 1, 1, hour) for hour in range(n)]
-    seed = {
-        "x": range(n),
-        "y": range(n),
-        "p": [x % 3 for x in range(n)],
-        "v": [2 * x for x in range(n)],
-        "t": times,
-    }
-    build_cube(pa.table({k: list(v) for k, v in seed.items()}), CUBE, url)
+    build_cube(seed_rows(range(12)), CUBE, url)
     extend_cube({"more": pa.table({"x": [1, 2], "p": [1, 2], "a b": [5, 6], "w": ["a", "b"]})}, CUBE, url)
     return url
 
@@ -38,11 +36,11 @@ def asked(monkeypatch):
     """Arguments of the last query."""
     seen = {}
 
-    def query(cube, store, conditions, datasets, **arguments):
-        seen.update(arguments, conditions=" & ".join(map(str, conditions)))
-        return query_cube_spark(cube, store, conditions, datasets, **arguments)
+    def query(query, session, types):
+        seen.update(payload_columns=query.payload_columns, conditions=" & ".join(map(str, query.conditions)))
+        return query_as_frame(query, session, types)
 
-    monkeypatch.setattr(module, "query_cube_spark", query)
+    monkeypatch.setattr(module, "query_as_frame", query)
     return seen
 
 
@@ -64,11 +62,27 @@ CHAINS = {
         ["t", "w"],
         "t < 2020-01-01 09:00:00",
     ),
+    "column of the table": (
+        lambda t: t.where((t.v > 4) & (t["a b"] == 5)).select(t.x),
+        ["a b", "v"],
+        "v > 4",
+    ),
+    "column after select": (lambda t: t.select((t.v * 2).alias("v"), t.p).where("v > 9"), ["v"], ""),
+    "list and condition": (lambda t: t[["x", "v"]][t.x < 5], ["v"], "x < 5"),
+    "changed columns": (lambda t: t.withColumn("v", t.v + 1).drop("a b", "w").dropna(), ["t", "v"], ""),
+    "count": (lambda t: t.where(t.w == "a").agg(f.expr("count(*)")), ["w"], "w == a"),
+    "groups": (lambda t: t.where(t.v > 4).groupBy(t.p).agg(f.sum(t.v)).where("p > 0"), ["v"], "v > 4"),
+    "sums": (lambda t: t.groupby("p").sum("v"), ["v"], ""),
+    "sorted": (lambda t: t.orderBy(t.t.desc()).limit(3).select("x"), ["t"], ""),
     "all": (lambda t: t.where("x = 1"), ["a b", "t", "v", "w"], "x == 1"),
 }
 
 
-@pytest.mark.parametrize("name", CHAINS)
+QUICK = ("expression", "column of the table")
+SLOW = pytest.mark.slow("several plans and jobs of Spark")
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=SLOW) for n in CHAINS if n not in QUICK)])
 def test_a_chain_reads_what_it_needs(spark, cube_url, asked, name):
     chain, payload, condition = CHAINS[name]
     df = chain(spark_table(CUBE, cube_url)).frame()
@@ -79,6 +93,7 @@ def test_a_chain_reads_what_it_needs(spark, cube_url, asked, name):
     assert sorted(map(str, df.collect())) == sorted(map(str, expected.collect()))
 
 
+@SLOW
 def test_a_table_has_the_methods_of_a_frame(spark, cube_url):
     table = spark_table(CUBE, cube_url, "p == 1")
     # used twice, with different filters, and in a query with itself
@@ -87,3 +102,51 @@ def test_a_table_has_the_methods_of_a_frame(spark, cube_url):
     assert table.columns == ["a b", "p", "t", "v", "w", "x", "y"]
     assert table.select("x").groupBy().sum("x").collect()[0][0] == 1 + 4 + 7 + 10
     assert repr(table.select("x")) == "CubeTable[x]"
+
+
+@SLOW
+def test_a_table_is_a_frame(spark, cube_url, tmp_path):
+    table = spark_table(CUBE, cube_url)
+    assert isinstance(table, DataFrame) and isinstance(table.where(table.x > 3), DataFrame)
+    other = spark_table(CUBE, cube_url, "p == 0")
+    assert table.join(other, table.x == other.x).select(table.v, other.w).count() == 4
+    assert spark.range(3).join(table, f.col("id") == table.x).count() == 3
+    assert table.select("x").union(table.select(table.y)).count() == 24
+    assert sorted(dir(table)) == sorted(dir(table.frame())) and table["x"] is not None
+    copied = CUBE.copy(uuid_prefix="copied")
+    build_cube_from_spark(table.where(table.x < 4).select("x", "y", "p"), copied, cube_url)
+    assert query_cube_spark(copied, cube_url).count() == 4
+
+
+def test_unknown_columns_are_those_of_spark(spark, cube_url):
+    table = spark_table(CUBE, cube_url)
+    for wrong in (
+        lambda: table["vv"],
+        lambda: table.select("vv").schema,
+        lambda: table.where("vv > 1").schema,
+    ):
+        with pytest.raises(AnalysisException, match="vv"):
+            wrong()
+    with pytest.raises(AttributeError, match="vv"):
+        _ = table.vv
+
+
+def test_types_do_not_depend_on_what_is_read(spark, url):
+    build_cube(pa.table({"x": [1], "p": [1], "v": pa.array([1], pa.int8())}), Cube(["x"], ["p"], "cube"), url)
+    append_to_cube(
+        pa.table({"x": [2], "p": [2], "v": pa.array([999], pa.int32())}), Cube(["x"], ["p"], "cube"), url
+    )
+    table = spark_table("cube", url)
+    assert table.where("p = 1").frame().schema == table.schema == table.frame().schema
+
+
+@SLOW
+def test_a_cached_table_keeps_its_rows(spark, cube_url):
+    table = spark_table(CUBE, cube_url)
+    append_to_cube({"seed": seed_rows([20])}, CUBE, cube_url)
+    assert table.count() == 13
+    table.cache()
+    append_to_cube({"seed": seed_rows([21])}, CUBE, cube_url)
+    assert table.count() == 13 and table.where(table.x > 12).count() == 1
+    table.unpersist()
+    assert table.count() == 14

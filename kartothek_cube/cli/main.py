@@ -54,6 +54,7 @@ _GROUPS = {
         "history": _Entry("maintain", "List, keep and restore older states."),
         "index": _Entry("maintain", "Build secondary indices."),
         "publish": _Entry("maintain", "Publish the datasets as Delta tables."),
+        "unpublish": _Entry("maintain", "Stop publishing the datasets."),
     },
 }
 _COMMANDS = {name: entry for group in _GROUPS.values() for name, entry in group.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import attrs
 import pandas as pd
@@ -30,6 +30,7 @@ from kartothek_cube.io_components.maintenance.garbage import (
     list_garbage,
     with_sizes,
 )
+from kartothek_cube.io_components.maintenance.publish import PublishDataset, UnpublishDataset
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset, ReadTable
 from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_frame, run_each
 from kartothek_cube.io_components.runtime import available_cores
@@ -74,6 +75,7 @@ __all__ = (
     "repair_dataset",
     "rollback_dataset",
     "store_dataframes_as_dataset",
+    "unpublish_dataset",
     "update_dataset_from_dataframes",
     "update_dataset_schema",
     "verify_dataset",
@@ -87,7 +89,8 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
     """The façade that runs a job."""
 
     def run(operation: Operation[Answer]) -> Answer:
-        return execute(operation.job())
+        job = operation.job()
+        return execute(job, available_cores() if job.is_parallel else 1)
 
     return facade(__name__, name, operation, run)
 
@@ -498,67 +501,8 @@ def repair_dataset(
 build_dataset_indices = _eager("build_dataset_indices", BuildDatasetIndices)
 
 
-def publish_dataset(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
-    *,
-    format: Literal["delta"] = "delta",
-) -> dict[str, int]:
-    """
-    Publish the newest state of a dataset as a Delta table, for engines that do not know this library.
-
-    The table is the directory ``<dataset_uuid>`` of the store. Its log is added beside the data files, of
-    which none is rewritten; a repetition adds what has changed since, or nothing. See :doc:`/publish`.
-
-    Parameters
-    ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``. Its newest state is published, even if
-        the factory has loaded an older one.
-    format
-        ``"delta"``.
-
-    Returns
-    -------
-    dict
-        ``version`` of the table, its number of ``files``, and how many were ``added`` and ``removed``.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    ValueError
-        A Delta table cannot show the dataset: a column has a type that is unknown there, files of a cube
-        have overwritten cells, or older files differ from the schema. Nothing is written.
-    CorruptDatasetError
-        The log is damaged.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> publish_dataset("geodata", store)
-    {'version': 0, 'files': 2, 'added': 2, 'removed': 0}
-    >>> publish_dataset("geodata", store)
-    {'version': 0, 'files': 2, 'added': 0, 'removed': 0}
-    """
-    # imported when needed: importing this module stays quick
-    from kartothek_cube.io_components.maintenance.publish import publish_job
-
-    dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
-    uuid = dataset.dataset_uuid
-    return execute(publish_job({uuid: uuid}, dataset.store_factory, format), available_cores())[uuid]
-
-
+publish_dataset = _eager("publish_dataset", PublishDataset)
+unpublish_dataset = _eager("unpublish_dataset", UnpublishDataset)
 delete_dataset = _eager("delete_dataset", DeleteDataset)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 import attrs
 import pandas as pd
@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_tupleset
 from kartothek_cube.core.arrow.types import Frame
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.schema.evolution import ColumnTypes
@@ -27,6 +27,7 @@ from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
+from kartothek_cube.io_components.maintenance.publish import PublishCube, UnpublishCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query import explain
 from kartothek_cube.io_components.query.cube_query import QueryFrame, QueryFrames
@@ -84,6 +85,7 @@ __all__ = (
     "remove_partitions",
     "repair_cube",
     "rollback_cube",
+    "unpublish_cube",
     "update_cube",
     "update_schema",
     "verify_cube",
@@ -676,78 +678,13 @@ class _CompactCube(CompactCube[StoreInput]):
 compact_cube = _eager("compact_cube", _CompactCube, "compact")
 
 
-def publish_cube(
-    cube: Cube | str,
-    store: StoreInput,
-    datasets: str | Iterable[str] | None = None,
-    *,
-    format: Literal["delta"] = "delta",
-    compact: bool = False,
-    progress: bool = False,
-) -> dict[str, dict[str, int]]:
-    """
-    Publish the datasets of a cube as Delta tables, one each, for engines that do not know this library.
+@attrs.frozen
+class _PublishCube(PublishCube):
+    progress: bool = attrs.field(default=False, kw_only=True)
 
-    Each table shows the newest state of its dataset at the moment of its publication; a repetition adds what
-    has changed since. See :func:`~kartothek_cube.io.eager.publish_dataset` and :doc:`/publish`.
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets
-        Datasets concerned; all by default.
-    format
-        ``"delta"``.
-    compact
-        Compact the datasets first (:func:`compact_cube`), so that no file has overwritten cells.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-
-    Returns
-    -------
-    dict
-        Dataset id to ``version`` of the table, its number of ``files``, and how many were ``added`` and
-        ``removed``.
-
-    Raises
-    ------
-    ValueError
-        There is no such cube or dataset, or a Delta table cannot show one of the datasets: a column has a
-        type that is unknown there, files have overwritten cells, or older files differ from the schema. Then
-        no dataset is published.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [336, 126]})
-    >>> _ = build_cube(cities, cube, store)
-    >>> publish_cube(cube, store)
-    {'seed': {'version': 0, 'files': 1, 'added': 1, 'removed': 0}}
-    >>> _ = append_to_cube(cities.tail(1).assign(PEOPLE=127), cube, store)
-    >>> publish_cube(cube, store, compact=True)
-    {'seed': {'version': 1, 'files': 1, 'added': 1, 'removed': 1}}
-    """
-    cube = find_cube(cube, store)
-    # imported when needed: importing this module stays quick
-    from kartothek_cube.io_components.maintenance.publish import check_format, publish_job
-
-    check_format(format)
-    ensure_cube(cube)
-    existing = discover_datasets(cube, store)
-    names = list(cube.commit_order(choose_datasets(cube, datasets, existing)))
-    if compact:
-        compact_cube(cube, store, datasets=names, progress=progress)
-    job = publish_job({name: cube.ktk_dataset_uuid(name) for name in names}, store, format)
-    with progress_bar("publish", progress):
-        return execute(job, available_cores())
+publish_cube = _eager("publish_cube", _PublishCube, "publish")
+unpublish_cube = _eager("unpublish_cube", UnpublishCube)
 
 
 @attrs.frozen

@@ -354,6 +354,7 @@ class OpenedCube:
     rollback = _bind(eager_cube.rollback_cube)
     copy_to = _bind(eager_cube.copy_cube)
     publish = _bind(eager_cube.publish_cube)
+    unpublish = _bind(eager_cube.unpublish_cube)
     delete = _bind(eager_cube.delete_cube)
 
     def as_of(self, as_of: CubeAsOf) -> OpenedCube:

@@ -33,6 +33,7 @@ COMMANDS = [
     "report",
     "sql",
     "stats",
+    "unpublish",
     "verify",
 ]
 

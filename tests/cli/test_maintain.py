@@ -263,6 +263,14 @@ def test_publish(ok, call, error, url):
     assert text == "seed: version 1, 2 files (1 added, 1 removed)\n"
 
 
+def test_unpublish(ok, call, url, tmp_path):
+    ok("cube", "publish", "--include", "seed")
+    assert call("cube", "unpublish", input="n").exit_code == 1
+    assert "Published: " in ok("cube", "info")
+    assert ok("cube", "unpublish", "--yes").splitlines() == ["enrich: was not published", "seed: unpublished"]
+    assert "Published: " not in ok("cube", "info")
+
+
 def test_info_of_a_damaged_table(ok, url, tmp_path):
     ok("cube", "publish")
     (tmp_path / "store/cube++seed/_delta_log" / f"{0:020d}.json").write_text("{")

@@ -51,6 +51,7 @@ PAIRS = [
     *(("published", "publish", other) for other in ("publish", "append", "compact", "delete", "overwrite")),
     *(("published", other, "cleanup") for other in ("publish", "overwrite", "compact")),
     ("published", "publish", "remove and clean"),
+    *(("published", "unpublish", other) for other in ("publish", "cleanup", "unpublish")),
     *(("extended", "rollback before extra", other) for other in ("query", "append both", "cleanup")),
     ("hidden", "extend", "query"),
 ]
@@ -60,7 +61,19 @@ MORE = pytest.mark.slow("thousands of schedules of operations")
 #: pairs that `make test` runs
 FEW = 10
 #: operations of few requests, one of each kind
-SMALL = ("build", "extend", "append", "update", "remove", "copy", "delete", "cleanup", "compact", "publish")
+SMALL = (
+    "build",
+    "extend",
+    "append",
+    "update",
+    "remove",
+    "copy",
+    "delete",
+    "cleanup",
+    "compact",
+    "publish",
+    "unpublish",
+)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +163,7 @@ def test_an_unknown_outcome_is_reported_as_such():
 
 def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
     """The oracle can fail: without staged versions, a cleanup deletes files of the next one."""
-    module = importlib.import_module("kartothek_cube.io_components.maintenance.delta_log")
+    module = importlib.import_module("kartothek_cube.io_components.publication.delta_log")
     monkeypatch.setattr(module, "stage_version", lambda *args: "c++seed/_delta_log/none")
     with pytest.raises(AssertionError, match="publish and remove"):
         for _ in explore(Pair("s3", "published", ("publish", "remove and clean")).play, bound=1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import pickle
 import shutil
@@ -37,6 +38,7 @@ from kartothek_cube.api.cube import (
     publish_cube,
     query_cube,
     remove_partitions,
+    unpublish_cube,
     update_cube,
     verify_cube,
 )
@@ -48,14 +50,16 @@ from kartothek_cube.api.dataset import (
     publish_dataset,
     read_table_arrow,
     store_dataframes_as_dataset,
+    unpublish_dataset,
     update_dataset_from_dataframes,
     update_dataset_schema,
     verify_dataset,
 )
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.maintenance.delta_log import read_log
-from kartothek_cube.io_components.maintenance.publish import publish_job
+from kartothek_cube.io_components.maintenance.publish import PublishCube
+from kartothek_cube.io_components.publication import delta_log
+from kartothek_cube.io_components.publication.delta_log import read_log
 from tests.support.cubes import memory
 from tests.support.servers import s3_url
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, MinimalStore, Same
@@ -203,7 +207,7 @@ def test_tasks_run_anywhere(url, path):
     """Context, tasks and results are pickled; the last step reads what was committed since they ran."""
     build_cube(seed(), CUBE, url)
     append_to_cube(pd.DataFrame({"x": [5], "p": [0]}), CUBE, url)
-    job = pickle.loads(pickle.dumps(publish_job({"seed": "cube++seed"}, url)))
+    job = pickle.loads(pickle.dumps(PublishCube(CUBE, url).job()))
     results = [pickle.loads(pickle.dumps(job.run(job.context, task))) for task in job.tasks]
     append_to_cube(pd.DataFrame({"x": [6], "p": [0]}), CUBE, url)
     remove_partitions(CUBE, url, C("p") == 1)
@@ -452,7 +456,8 @@ def test_columns_that_older_files_lack_or_have_beside(url, path):
         ({"widen": {"a": "float64"}}, "column a has integers"),
     ],
 )
-def test_older_files_that_others_would_misread(change, problem, url, path):
+@pytest.mark.parametrize("compact", [False, True])
+def test_older_files_that_others_would_misread(change, problem, compact, url, path):
     """Published before or not; a compaction rewrites them."""
     build_cube(seed(a=[1, 2]), CUBE, url)
     publish_cube(CUBE, url)
@@ -461,8 +466,9 @@ def test_older_files_that_others_would_misread(change, problem, url, path):
         publish_cube(CUBE, url)
     assert "compact_cube with min_files=1" in str(error.value)
     assert len(log_of(path)) == 1
-    compact_cube(CUBE, url, min_files=1)
-    publish_cube(CUBE, url)
+    if not compact:
+        compact_cube(CUBE, url, min_files=1)
+    publish_cube(CUBE, url, compact=compact)
     expected = query_cube(CUBE, url)[0].sort_values("x").to_dict("records")
     assert rows(path / "cube++seed") == [
         {name: row[name] for name in sorted(row, key="p".__ne__)} for row in expected
@@ -511,6 +517,31 @@ def test_appended_cells_need_no_compaction(url, path):
     append_to_cube(pd.DataFrame({"x": [11], "p": [0]}), CUBE, url)
     assert publish_cube(CUBE, url)["seed"]["files"] == 4
     assert [row["x"] for row in rows(path / "cube++seed")] == [0, 1, 10, 11, 12]
+
+
+def test_only_partitions_with_overwritten_cells_are_compacted(url, path):
+    build_cube({"seed": seed(v=[1, 2]), "more": seed(w=[1, 2])}, CUBE, url)
+    append_to_cube({"seed": pd.DataFrame({"x": [0, 9], "p": [0, 1], "v": [7, 9]})}, CUBE, url)
+    append_to_cube({"more": pd.DataFrame({"x": [9], "p": [1], "w": [9]})}, CUBE, url)
+    before = files_below(path / "cube++seed/table/p=1") | files_below(path / "cube++more/table")
+    assert publish_cube(CUBE, url, compact=True) == {
+        "more": {"version": 0, "files": 3, "added": 3, "removed": 0},
+        "seed": {"version": 0, "files": 3, "added": 3, "removed": 0},
+    }
+    assert files_below(path / "cube++seed/table/p=1") | files_below(path / "cube++more/table") == before
+    assert [row["v"] for row in rows(path / "cube++seed")] == [7, 2, 9]
+    # nothing to compact
+    files = files_below(path)
+    publish_cube(CUBE, url, compact=True)
+    assert files_below(path) == files
+
+
+def test_a_publication_without_compaction_publishes_all_datasets_or_none(url, path):
+    build_cube({"seed": seed(), "more": seed(w=[1, 2])}, CUBE, url)
+    append_to_cube({"seed": seed()}, CUBE, url)
+    with pytest.raises(ValueError, match=r"cube\+\+seed.* a newer version"):
+        publish_cube(CUBE, url)
+    assert not [name for name in files_below(path) if "_delta_log" in name]
 
 
 def test_cells_of_datasets_with_other_partition_keys(url):
@@ -721,11 +752,91 @@ def test_a_damaged_log_stops_a_cleanup(url, path):
     publish_cube(CUBE, url)
     (path / "cube++seed/_delta_log" / f"{0:020d}.json").write_text("{")
     for operation in (cleanup_cube, publish_cube):
-        with pytest.raises(CorruptDatasetError, match="delete the directory and publish the dataset again"):
+        with pytest.raises(CorruptDatasetError, match="unpublish the dataset"):
             operation(CUBE, url)
     assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication-log"]
     delete_cube(CUBE, url)
     assert files_below(path) == set()
+
+
+# the end of a publication --------------------------------------------------------------------------
+
+
+def test_an_unpublished_dataset_is_no_table(store_factory, tmp_path):
+    """Its data stay, and what only the table showed is garbage."""
+    build_cube(seed(), CUBE, store_factory)
+    store_dataframes_as_dataset(store_factory, "u", [seed()])
+    publish_cube(CUBE, store_factory)
+    publish_dataset("u", store_factory)
+    remove_partitions(CUBE, store_factory, C("p") == 1)
+    cleanup_cube(CUBE, store_factory)
+    assert unpublish_cube(CUBE, store_factory) == {"seed": {"files": 1}}
+    assert unpublish_dataset("u", store_factory) == {"files": 1}
+    assert unpublish_cube(CUBE, store_factory, "seed") == {"seed": {"files": 0}}
+    assert not [key for key in store_factory().keys() if "_delta_log" in key]
+    assert verify_cube(CUBE, store_factory).ok
+    assert len(query_cube(CUBE, store_factory)[0]) == 1
+    cleanup_cube(CUBE, store_factory)
+    assert not [key for key in store_factory().keys() if "/p=1/" in key]
+    # a later publication starts again
+    assert publish_cube(CUBE, store_factory)["seed"]["version"] == 0
+    assert len(rows(on_disk(store_factory(), tmp_path / "files") / "cube++seed")) == 1
+
+
+def test_what_is_not_there_cannot_be_unpublished(url):
+    build_cube(seed(), CUBE, url)
+    with pytest.raises(ValueError, match=r"Could not find datasets of cube cube: .*other"):
+        unpublish_cube(CUBE, url, ["other"])
+    with pytest.raises(DatasetNotFoundError):
+        unpublish_dataset("u", url)
+
+
+def test_an_unpublication_that_dies_shows_no_older_state():
+    """At each call: readers find the newest state, or no table; a publication or a repetition goes on."""
+    build = memory()
+    store_dataframes_as_dataset(Same.of(build), "u", [seed()])
+    for number in range(22):
+        update_dataset_from_dataframes([pd.DataFrame({"x": [10 + number], "p": [2]})], Same.of(build), "u")
+        publish_dataset("u", Same.of(build))
+    ended = 0
+    for at in itertools.count(1):
+        store = memory()
+        for key in build.keys():
+            store.put(key, build.get(key))
+        faulty = FaultyStore(store).fail("any", at=at)
+        with suppress(InjectedError):
+            unpublish_dataset("u", Same.of(faulty))
+        if not faulty.happened:
+            break
+        log = read_log(open_blobs(store), "u")
+        assert len(log.files) in (0, 23)
+        ended += not log.files
+        garbage_collect_dataset("u", store)
+        if at % 2:
+            unpublish_dataset("u", store)
+            assert not [key for key in store.keys() if "_delta_log" in key]
+        assert publish_dataset("u", store)["version"] == (21 if log.files and not at % 2 else 0)
+        assert len(read_log(open_blobs(store), "u").files) == 23
+    assert at > 20
+    assert ended
+
+
+def test_an_unpublication_beside_a_publication_leaves_no_part_of_a_log(monkeypatch):
+    """The log disappears after a publisher has read it, which takes its version back and starts again."""
+    store = memory()
+    store_dataframes_as_dataset(Same.of(store), "u", [seed()])
+    publish_dataset("u", Same.of(store))
+    update_dataset_from_dataframes([pd.DataFrame({"x": [2], "p": [2]})], Same.of(store), "u")
+    stage = delta_log.stage_version
+
+    def unpublish_before_stage(*args):
+        if unpublish_dataset("u", Same.of(store))["files"]:
+            assert args[2] == 1
+        return stage(*args)
+
+    monkeypatch.setattr(delta_log, "stage_version", unpublish_before_stage)
+    assert publish_dataset("u", Same.of(store)) == {"version": 0, "files": 2, "added": 2, "removed": 0}
+    assert len(read_log(open_blobs(store), "u").files) == 2
 
 
 # deletion, copy -----------------------------------------------------------------------------------

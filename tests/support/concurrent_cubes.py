@@ -30,6 +30,7 @@ from kartothek_cube.api.cube import (
     remove_partitions,
     repair_cube,
     rollback_cube,
+    unpublish_cube,
     update_cube,
     verify_cube,
 )
@@ -40,8 +41,8 @@ from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.maintenance.delta_log import list_log, log_folder, published_keys
 from kartothek_cube.io_components.maintenance.garbage import history_keys
+from kartothek_cube.io_components.publication.delta_log import list_log, log_folder, published_keys
 from tests.support.interleave import Crash, ModelStore, Run, Scheduler, World, current
 
 CUBE = Cube(["x"], ["p"], "c")
@@ -178,6 +179,7 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "keep history": (lambda s: keep_cube_history(CUBE, s, 5), lambda state: _needs(state)),
     "repair": (lambda s: repair_cube(CUBE, s), lambda state: _needs(state)),
     "publish": (lambda s: publish_cube(CUBE, s), lambda state: _needs(state)),
+    "unpublish": (lambda s: unpublish_cube(CUBE, s), lambda state: _needs(state)),
     "remove and clean": (
         lambda s: _remove_and_clean(s),
         lambda state: (_without(_needs(state)[0], 0), state[1]),
@@ -378,8 +380,11 @@ def applies(name: str, start: str) -> bool:
     ):
         return name == "query" and start == "nothing"
     if start == "published":
-        return name in ("publish", "append", "overwrite", "compact", "cleanup", "delete", "remove and clean")
-    if name == "remove and clean":
+        return name in (
+            *("publish", "unpublish", "append", "overwrite", "compact", "cleanup", "delete"),
+            "remove and clean",
+        )
+    if name in ("remove and clean", "unpublish"):
         return False
     if start in ("nothing", "leftover"):
         return name not in (

@@ -25,6 +25,7 @@ from kartothek_cube.api.cube import (
     query_cube,
     remove_partitions,
     rollback_cube,
+    unpublish_cube,
     update_cube,
 )
 from kartothek_cube.api.dataset import (
@@ -41,7 +42,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.maintenance.delta_log import published_keys, read_log
+from kartothek_cube.io_components.publication.delta_log import published_keys, read_log
 from tests.support import crash, power
 from tests.support.crash import COPY, CUBE, Place, cells, seed
 
@@ -135,6 +136,10 @@ OPERATIONS = {
             lambda at: publish_cube(CUBE, at.store),
             lambda at: cleanup_cube(CUBE, at.store),
         ),
+    ),
+    "cube unpublish": Operation(
+        (crash.build_two, lambda at: publish_cube(CUBE, at.store)),
+        (lambda at: unpublish_cube(CUBE, at.store),),
     ),
     "cube history": Operation(_CUBE_HISTORY, (crash.append, crash.append, _rollback_cube)),
     "cube copy": Operation(

@@ -109,7 +109,7 @@ def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | 
     """What the published table of a dataset shows; None if there is none."""
     from kartothek_cube.core.errors import CorruptDatasetError
     from kartothek_cube.core.store import open_blobs
-    from kartothek_cube.io_components.maintenance.publish import find_publication
+    from kartothek_cube.io_components.publication.table import find_publication
 
     try:
         table = find_publication(open_blobs(state.store), dataset)

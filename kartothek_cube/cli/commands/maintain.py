@@ -407,7 +407,7 @@ def _describe_compaction(count: dict[str, int]) -> str:
     show_default=True,
     help="Format of the tables.",
 )
-@click.option("--compact", is_flag=True, help="Compact the datasets first, so that no cell is overwritten.")
+@click.option("--compact", is_flag=True, help="First compact what a table cannot show: overwritten cells.")
 @datasets_option("published")
 @as_json
 @pass_state
@@ -429,6 +429,20 @@ def publish(
     with state.progress("publish"):
         counts = publish_cube(state.cube, state.store, names, compact=compact)
     _print_counts(counts, as_json, _describe_publication)
+
+
+@click.command(cls=CubeCommand)
+@datasets_option("unpublished")
+@yes_option
+@pass_state
+def unpublish(state: CliContext, include: str | None, exclude: str | None, yes: bool) -> None:
+    """Delete the logs of published tables, which other engines can read no more. The datasets stay."""
+    from kartothek_cube.io.eager_cube import unpublish_cube
+
+    names = select_datasets(state.datasets, include, exclude)
+    confirm(f"Unpublish {', '.join(sorted(names))} of cube {state.prefix}?", yes)
+    for name, count in unpublish_cube(state.cube, state.store, names).items():
+        click.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
 
 
 def _describe_publication(count: dict[str, int]) -> str:

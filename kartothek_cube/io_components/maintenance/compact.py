@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic
@@ -21,6 +21,7 @@ from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, group_positions
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.kernels.encode import group_codes
@@ -179,6 +180,23 @@ def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files
     return tasks
 
 
+def compact_files_job(
+    cube: Cube, store: StoreInput, keys: Set[str]
+) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
+    """Compact the physical partitions of some files."""
+    job = CompactCube(cube, store, min_files=1).job()
+    tasks = [task for task in job.tasks if not keys.isdisjoint(_files_of(job.context, task)[1])]
+    return attrs.evolve(job, tasks=tasks, files=sum(len(task.labels) for task in tasks))
+
+
+def _files_of(context: CompactContext, task: CompactTask) -> tuple[PartitionTable, list[str]]:
+    """The partitions of a task, and the keys of their files."""
+    spec = context.plan.specs[task.name]
+    files = PartitionTable(task.labels, {spec.table: task.keys}) if task.keys else None
+    files = files or PartitionTable.from_labels(spec.uuid, spec.table, task.labels)
+    return files, files.files[spec.table].to_pylist()
+
+
 # -- run -----------------------------------------------------------------------------------------------------
 
 
@@ -187,9 +205,7 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     # one per value of further partition keys, where a dataset has such that the cube does not know
     stored, spec = context.stored[task.name], context.plan.specs[task.name]
     blobs = open_blobs(spec.store)
-    files = PartitionTable(task.labels, {spec.table: task.keys}) if task.keys else None
-    files = files or PartitionTable.from_labels(spec.uuid, spec.table, task.labels)
-    keys = files.files[spec.table].to_pylist()
+    files, keys = _files_of(context, task)
     before = {"files": len(keys), "bytes": sum(_size(blobs, key) for key in keys)}
     tables = stored.read(files)
     keys_of_cube = [c for c in spec.cube.partition_columns if c in stored.schema.names]

@@ -52,7 +52,7 @@ from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.maintenance.delta_log import (
+from kartothek_cube.io_components.publication.delta_log import (
     list_finished_stages,
     log_folder,
     published_keys,

@@ -1,69 +1,38 @@
-"""Publish datasets as Delta tables: a log beside the data files, of which none is rewritten."""
-# A log version shows one state of the dataset. Tasks read footers; the last step reads the log, then the
-# header, and adds a version by put-if-absent. The log first: then no publisher goes back to an older state
-# than that of the version on which it builds.
+"""Publish datasets as tables of other formats, and stop that: a log beside the data files."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Literal, TypeAlias
 
 import attrs
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as pat
 
-from kartothek_cube.core import clock, tuning
-from kartothek_cube.core.commit.header_store import attempts, retry_request
-from kartothek_cube.core.commit.operation import committed_state
-from kartothek_cube.core.cube import constants
-from kartothek_cube.core.cube.consistency import read_specification
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.metadata import data_keys
-from kartothek_cube.core.errors import ConcurrentWriteError, format_count
-from kartothek_cube.core.header import parse_record
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_column_names
-from kartothek_cube.core.partition import group_positions
-from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
-from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.core.uuid import gen_uuid_object
-from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
-from kartothek_cube.io_components.maintenance import delta_log
+from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.facade import cube_or_name
+from kartothek_cube.io_components.job import Answer, Job, execute
+from kartothek_cube.io_components.maintenance.compact import compact_files_job
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.runtime import batched, ordered_map, progress_advance, store_factory
-from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.io_components.publication import delta_log
+from kartothek_cube.io_components.publication.table import (
+    PublishFacts,
+    ShownState,
+    check_format,
+    describe_hidden_rows,
+    list_new_files,
+    load_shown,
+    publish_table,
+    read_facts,
+    shown_state,
+)
+from kartothek_cube.io_components.runtime import available_cores, batched, store_factory
 
-#: Table feature that no writer supports. Readers need not know features of writers.
-WRITER_FEATURE = "kartothekCube"
-_LOCAL_TIME_FEATURE = "timestampNtz"
-#: configuration entry with the schema of the files
-_FILE_SCHEMA = "kartothek_cube.schema"
-#: For writers that ignore table features in VACUUM (delta-spark before 3.1): all of our files are young.
-_RETENTION = "interval 36500 days"
-#: to be raised when tables of older versions of this library have to be published again
-_LAYOUT = 1
 _FILES_PER_TASK = 64
-_MAX_LONG = (1 << 63) - 1
-
-
-@attrs.frozen
-class FileFacts:
-    """What a footer tells of a file."""
-
-    size: int
-    stats: str
-    #: columns of the table with their types in the table
-    schema: pa.Schema
 
 
 @attrs.frozen
@@ -76,509 +45,318 @@ class PublishTask:
 
 
 @attrs.frozen
-class PublishResult:
-    """What a task found."""
-
-    uuid: str
-    files: Mapping[str, FileFacts] = attrs.field(factory=dict)
-    #: files of one partition without overwritten cells
-    distinct: tuple[str, ...] = ()
-
-
-@attrs.frozen
-class _Table:
-    """A state of a dataset to publish; picklable and small, without its partitions."""
-
-    uuid: str
-    schema: pa.Schema
-    partition_keys: tuple[str, ...]
-    #: columns that identify a cell within a physical partition; None if all rows of all files are visible
-    cell: tuple[str, ...] | None
-    #: columns that go first into the statistics
-    indexed: tuple[str, ...]
-    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
-
-
-@attrs.frozen
 class PublishContext:
     """What all tasks share."""
 
     store: StoreFactory
     #: by uuid
-    tables: Mapping[str, _Table]
-
-
-def check_format(format: object) -> None:
-    """Raise ValueError for formats other than Delta."""
-    if format != "delta":
-        raise ValueError(f"format is 'delta', the only format of published tables, not {format!r}")
-
-
-# -- the state -------------------------------------------------------------------------------------------
-
-
-def _load(blobs: BlobStore, uuid: str) -> DatasetMetadata:
-    return committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
-
-
-def _table_of(state: DatasetMetadata) -> _Table:
-    """What to publish of a state; raises ValueError if no Delta table can show it."""
-    uuid, where = state.uuid, f"Dataset {state.uuid!r} cannot be published"
-    if len(state.tables) > 1 or state.schema is None:
-        raise ValueError(f"{where}: it has several tables ({', '.join(state.tables)}), a Delta table is one")
-    if not state.explicit_partitions:
-        # all Parquet files below it are its partitions, and those of a log would be, too
-        raise ValueError(f"{where}: its header does not list its files, as only kartothek 3 wrote it")
-    schema = state.schema.internal().remove_metadata()
-    try:
-        check_column_names(schema.names)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-    for field in schema:
-        _table_type(where, field.name, field.type)
-    folded: dict[str, str] = {}
-    for name in schema.names:
-        other = folded.setdefault(name.lower(), name)
-        if other != name:
-            raise ValueError(
-                f"{where}: columns {other} and {name} differ in case only, which Delta tables do not allow"
-            )
-    for name, values in state.key_columns().items():
-        problem = _key_problem(values)
-        if problem is not None:
-            raise ValueError(f"{where}: partition key {name} {problem}")
-    others = [key for key in data_keys(state) if not key.endswith(PARQUET_FILE_SUFFIX)]
-    if others:
-        raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
-    dimensions = _names(state, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
-    return _Table(
-        uuid,
-        schema,
-        tuple(state.partition_keys),
-        None if dimensions is None else tuple(column for column in dimensions if column in schema.names),
-        tuple(sorted(state.secondary_indices)),
-        state.column_mapping,
-    )
-
-
-def _key_problem(values: pa.Array) -> str | None:
-    """Why a Delta table cannot have the values of a partition key; None if it can."""
-    if pat.is_binary(values.type):
-        return "is binary, for which paths of Delta tables have no common form"
-    if pat.is_string(values.type) and pc.any(pc.equal(values, "")).as_py():
-        return "has an empty text, which readers of Delta tables take for null"
-    if pat.is_uint64(values.type) and (pc.max(values).as_py() or 0) > _MAX_LONG:
-        return f"has numbers above {_MAX_LONG:,}, which Delta tables do not have"
-    return None
-
-
-def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
-    # in memory, where a file has microseconds
-    if pat.is_timestamp(dtype) and dtype.unit == "ns":
-        dtype = pa.timestamp("us", dtype.tz)
-    try:
-        return delta_log.table_type(dtype)
-    except delta_log.NoDeltaTypeError as error:
-        raise ValueError(_no_type(f"{where}: column {column}", dtype, error)) from error
-
-
-def _no_type(where: str, dtype: pa.DataType, error: delta_log.NoDeltaTypeError) -> str:
-    part = "" if error.dtype == dtype else f" with {error.dtype}"
-    return f"{where} is {dtype}{part}, a type that Delta tables do not have"
-
-
-def _names(state: DatasetMetadata, key: str) -> list[str] | None:
-    names = read_specification(state.metadata, key)
-    return names if isinstance(names, list) else None
-
-
-def _digests(state: DatasetMetadata) -> dict[str, str]:
-    """Digests of what a table shows: all of it, and its columns only."""
-    columns, prefix = _columns_digest(state), f"{state.uuid}/"
-    # without the prefix: a table may be moved with its log
-    keys = sorted(key.removeprefix(prefix) for key in data_keys(state))
-    return {"state": _digest("\n".join([columns, *keys])), "columns": columns}
-
-
-def _columns_digest(state: DatasetMetadata) -> str:
-    schema = None if state.schema is None else str(state.schema.internal().remove_metadata())
-    fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(EVOLUTION)]
-    return _digest(json.dumps(fields, default=str))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class Publication(NamedTuple):
-    """The newest log version of a published dataset."""
-
-    key: str
-    version: int
-    #: whether it shows the state that was asked for
-    is_current: bool
-
-
-def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | None:
-    """The published table of a dataset, compared with a state; None if it is not published."""
-    newest = delta_log.newest_record(blobs, state.uuid)
-    if newest is None:
-        return None
-    key, version, record = newest
-    is_current = record is not None and record.get("state") == _digests(state)["state"]
-    return Publication(key, version, is_current)
-
-
-# -- overwritten cells -----------------------------------------------------------------------------------
-
-
-def _group_files(state: DatasetMetadata, table: _Table) -> list[tuple[str, ...]]:
-    """Files of each physical partition that has several, in the order of commit."""
-    if table.cell is None or len(state.partition_table) < 2:
-        return []
-    physical = _names(state, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS)
-    known = set(table.cell) | set(state.partition_keys if physical is None else physical)
-    values = [array for column, array in state.key_columns().items() if column in known]
-    groups = group_positions(group_codes(values, len(state.partition_table)))
-    keys = data_keys(state)
-    return [tuple(keys[i] for i in part) for part in groups if len(part) > 1]
-
-
-def _check_cells(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> None:
-    """Raise ValueError if files of one physical partition have a cell in common."""
-    hidden, example = _count_hidden_rows(blobs, table, keys)
-    if hidden:
-        verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
-        raise ValueError(
-            f"Dataset {table.uuid!r} cannot be published: {format_count(hidden, 'row')} of partition "
-            f"{place} {verb} a newer version in another file{example}, and readers of the table "
-            "would see both; compact the cube first (compact_cube, or compact=True)"
-        )
-
-
-def _count_hidden_rows(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> tuple[int, str]:
-    """Number of rows with a newer version of their cell, and one of these cells, for messages."""
-    columns = [column for column in table.cell or () if column not in table.partition_keys]
-    footers = [read_footer(blobs, key)[0] for key in keys]
-    if not columns:
-        # the partition is the cell
-        return max(sum(footer.num_rows for footer in footers) - 1, 0), ""
-    ranges = [delta_log.value_ranges(footer, delta_log.file_schema(footer), columns) for footer in footers]
-    if any(_are_disjoint([bounds.get(column) for bounds in ranges]) for column in columns):
-        return 0, ""
-    tables = read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
-    rows = pa.concat_tables(tables, promote_options="permissive")
-    codes, bound = combine_keys([encode_ordered(rows.column(c)) for c in columns], len(rows))
-    last = last_occurrence_mask(codes, bound)
-    if last is None or last.all():
-        return 0, ""
-    cell = rows.slice(int(np.argmin(last)), 1).to_pylist()[0]
-    return int((~last).sum()), f", such as that of {cell}"
-
-
-def _are_disjoint(ranges: Sequence[tuple[Any, Any] | None]) -> bool:
-    known = [bounds for bounds in ranges if bounds is not None]
-    if len(known) < len(ranges):
-        return False
-    try:
-        ordered = sorted(known)
-        return all(before[1] < after[0] for before, after in pairwise(ordered))
-    except TypeError:
-        # files with different types of the column
-        return False
-
-
-# -- tasks -----------------------------------------------------------------------------------------------
-
-
-def _run(context: PublishContext, task: PublishTask) -> PublishResult:
-    """Read footers, or search for overwritten cells."""
-    blobs, table = open_blobs(context.store), context.tables[task.uuid]
-    if task.has_cells:
-        _check_cells(blobs, table, task.keys)
-        return PublishResult(task.uuid, distinct=task.keys)
-    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    facts = ordered_map(partial(_read_facts, blobs, table), task.keys, threads)
-    return PublishResult(task.uuid, dict(zip(task.keys, facts, strict=True)))
-
-
-def _read_facts(blobs: BlobStore, table: _Table, key: str) -> FileFacts:
-    footer, size = read_footer(blobs, key)
-    stored = delta_log.file_schema(footer)
-    where = f"Dataset {table.uuid!r} cannot be published: in {key}"
-    fields, types = [], {field.name: field.type for field in stored}
-    for field in table.schema:
-        if field.name in table.partition_keys:
-            continue
-        if table.mapping is not None:
-            _check_evolution(where, table.mapping, field.name, types)
-        if field.name in types:
-            dtype = types[field.name]
-            try:
-                fields.append((field.name, delta_log.table_type(dtype)))
-            except delta_log.NoDeltaTypeError as error:
-                raise ValueError(_no_type(f"{where}, column {field.name}", dtype, error)) from error
-    progress_advance(size)
-    return FileFacts(
-        size, delta_log.file_stats(footer, stored, (*(table.cell or ()), *table.indexed)), pa.schema(fields)
-    )
-
-
-def _check_evolution(
-    where: str, mapping: ColumnMapping, column: str, stored: Mapping[str, pa.DataType]
-) -> None:
-    """Raise ValueError for a file that other readers cannot read like the newest files."""
-    evolved = mapping.columns.get(column)
-    if evolved is None:
-        return
-    name = mapping.stored_name(column, stored)
-    problem = None
-    if name is None:
-        problem = "is missing, and its default is not null" if evolved.default is not None else None
-    elif name != column:
-        problem = f"has its former name {name}"
-    elif evolved.widened and pat.is_integer(stored[name]):
-        problem = "has integers"
-    if problem is not None:
-        raise ValueError(
-            f"{where}, column {column} {problem}; rewrite older files first (compact_cube with min_files=1)"
-        )
-
-
-def _plan_tasks(
-    state: DatasetMetadata, table: _Table, log: delta_log.LogState, known: Iterable[str]
-) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Files whose footers are needed, and groups of files that may have cells in common."""
-    # after a change of the schema those of all files: which of them it concerns is not known
-    same = _schema_of_log(state, log) is not None
-    shown = {delta_log.data_key(state.uuid, path) for path in log.files} if same else set()
-    needed = [key for key in data_keys(state) if key not in shown]
-    new = set(needed)
-    groups = [group for group in _group_files(state, table) if not new.isdisjoint(group)]
-    found = set(known)
-    return [key for key in needed if key not in found], groups
-
-
-def _schema_of_log(state: DatasetMetadata, log: delta_log.LogState) -> pa.Schema | None:
-    """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
-    if log.record is None or log.record.get("columns") != _columns_digest(state):
-        return None
-    text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
-    try:
-        return None if text is None else delta_log.decode_schema(text)
-    except (ValueError, OSError):
-        return None
-
-
-# -- the new version -------------------------------------------------------------------------------------
-
-
-def _publish(store: StoreFactory, uuid: str, results: Sequence[PublishResult]) -> dict[str, int]:
-    """Add a log version that shows the newest state, unless the newest one does."""
-    blobs = open_blobs(store)
-    facts = {key: found for result in results for key, found in result.files.items()}
-    distinct = {result.distinct for result in results}
-    for _ in attempts():
-        log = delta_log.read_log(blobs, uuid)
-        state = _load(blobs, uuid)
-        table, digests = _table_of(state), _digests(state)
-        if log.record is not None and log.record.get("state") == digests["state"]:
-            return _count(log, 0, 0)
-        # a commit since the tasks were planned
-        needed, groups = _plan_tasks(state, table, log, facts)
-        context = PublishContext(store, {uuid: table})
-        facts |= _run(context, PublishTask(uuid, tuple(needed))).files
-        for group in groups:
-            if group not in distinct:
-                _check_cells(blobs, table, group)
-                distinct.add(group)
-        actions = _actions(state, table, log, facts, digests)
-        stage = delta_log.stage_version(blobs, uuid, log.version + 1, actions)
-        try:
-            # Since then, collections spare the files. One that began before has changed the header: files
-            # that it deletes are not part of the state.
-            if _digests(_load(blobs, uuid))["state"] != digests["state"]:
-                continue
-            new = delta_log.add_version(blobs, uuid, log, actions)
-        except PreconditionFailed:
-            # another publisher was faster, or this request was repeated after its answer was lost
-            continue
-        finally:
-            retry_request(partial(blobs.delete, [stage]))
-        return _count(new, *(sum(kind in action for action in actions) for kind in ("add", "remove")))
-    raise ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
-
-
-def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
-    return {"version": log.version, "files": len(log.files), "added": added, "removed": removed}
-
-
-def _actions(
-    state: DatasetMetadata,
-    table: _Table,
-    log: delta_log.LogState,
-    facts: Mapping[str, FileFacts],
-    digests: Mapping[str, str],
-) -> list[delta_log.Action]:
-    """Actions from the newest log version to a state."""
-    now = int(clock.datetime_utcnow().replace(tzinfo=UTC).timestamp() * 1000)
-    keys = data_keys(state)
-    paths = [delta_log.table_path(state.uuid, key) for key in keys]
-    wanted = set(paths)
-    values = _partition_values(state)
-    adds = [
-        {
-            "path": path,
-            "partitionValues": values[row],
-            "size": facts[key].size,
-            "modificationTime": now,
-            "dataChange": True,
-            "stats": facts[key].stats,
-        }
-        for row, (key, path) in enumerate(zip(keys, paths, strict=True))
-        if path not in log.files
-    ]
-    removes = [
-        {
-            "path": path,
-            "deletionTimestamp": now,
-            "dataChange": True,
-            "extendedFileMetadata": True,
-            "partitionValues": add.get("partitionValues", {}),
-            "size": add.get("size", 0),
-        }
-        for path, add in log.files.items()
-        if path not in wanted
-    ]
-    metadata = _metadata(state, table, log, [facts[key] for key in keys if key in facts], now)
-    protocol = _protocol(metadata["schemaString"], log)
-    actions: list[delta_log.Action] = [{"commitInfo": _commit_info(state, digests, now)}]
-    if protocol != _drop_none(log.protocol):
-        actions.append({"protocol": protocol})
-    if metadata != _drop_none(log.metadata):
-        actions.append({"metaData": metadata})
-    return [*actions, *({"remove": remove} for remove in removes), *({"add": add} for add in adds)]
-
-
-def _drop_none(action: delta_log.Action | None) -> delta_log.Action:
-    """An action without the fields that a checkpoint has as null."""
-    return {name: value for name, value in (action or {}).items() if value is not None}
-
-
-def _partition_values(state: DatasetMetadata) -> list[dict[str, str | None]]:
-    columns = state.key_columns()
-    texts = [delta_log.partition_texts(values) for values in columns.values()]
-    if not texts:
-        return [{} for _ in range(len(state.partition_table))]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*texts, strict=True)]
-
-
-def _metadata(
-    state: DatasetMetadata, table: _Table, log: delta_log.LogState, facts: Sequence[FileFacts], now: int
-) -> delta_log.Action:
-    """The ``metaData`` action of the table; that of the log if nothing has changed."""
-    shown = _schema_of_log(state, log)
-    where = f"Dataset {state.uuid!r} cannot be published"
-    files, columns = [], []
-    stored: dict[str, list[pa.DataType]] = {}
-    for schema in (*([] if shown is None else [shown]), *(fact.schema for fact in facts)):
-        for field in schema:
-            stored.setdefault(field.name, []).append(field.type)
-    for field in table.schema:
-        dtype = _table_type(where, field.name, field.type)
-        if field.name not in table.partition_keys:
-            types = stored.get(field.name, [])
-            try:
-                # the types of files are narrower than that of the schema, which is also that of other files
-                united = delta_log.unite_types(types or [dtype])
-                dtype = delta_log.unite_types([united, dtype]) if delta_log.has_null_type(united) else united
-            except pa.ArrowException as error:
-                names = ", ".join(sorted({str(dtype) for dtype in types}))
-                raise ValueError(f"{where}: files have column {field.name} as {names}") from error
-            files.append((field.name, dtype))
-        elif pat.is_uint64(field.type):
-            dtype = pa.int64()
-        # a column without any value so far has no type
-        if not delta_log.has_null_type(dtype):
-            columns.append((field.name, dtype))
-    if len(columns) == len(table.partition_keys):
-        raise ValueError(
-            f"{where}: no column in its files has a value so far, and a Delta table needs one with a type"
-        )
-    old = log.metadata or {}
-    return {
-        "id": old.get("id") or str(gen_uuid_object()),
-        "name": state.uuid,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": delta_log.schema_string(pa.schema(columns)),
-        "partitionColumns": list(table.partition_keys),
-        "configuration": {
-            "delta.deletedFileRetentionDuration": _RETENTION,
-            _FILE_SCHEMA: delta_log.encode_schema(pa.schema(files)),
-        },
-        "createdTime": old.get("createdTime") or now,
-    }
-
-
-def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:
-    features = [WRITER_FEATURE]
-    # once needed, a feature stays: older versions have it
-    if '"timestamp_ntz"' not in schema and not (log.protocol or {}).get("readerFeatures"):
-        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
-    return {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": [_LOCAL_TIME_FEATURE],
-        "writerFeatures": [*features, _LOCAL_TIME_FEATURE],
-    }
-
-
-def _commit_info(state: DatasetMetadata, digests: Mapping[str, str], now: int) -> delta_log.Action:
-    record = parse_record(state.extra)
-    commit = {} if record is None else {"commit": record.commit}
-    return {
-        "timestamp": now,
-        "operation": delta_log.OPERATION,
-        "operationParameters": {"dataset": state.uuid, **commit, **digests},
-        "engineInfo": "kartothek_cube",
-    }
-
-
-# -- the job ---------------------------------------------------------------------------------------------
-
-
-def publish_job(
-    uuids: Mapping[str, str], store: StoreInput, format: str = "delta"
-) -> Job[PublishContext, PublishTask, PublishResult, CountsByDataset]:
-    """Read the footers of new files, then add a version to the log of each dataset; `uuids` by name."""
-    check_format(format)
+    tables: Mapping[str, ShownState]
+
+
+#: uuid of a dataset, and what a task found out about its files
+Found: TypeAlias = tuple[str, PublishFacts]
+
+
+@attrs.frozen
+class PublishCube:
+    """
+    Publish the datasets of a cube as Delta tables, one each, for engines that do not know this library.
+
+    Each table shows the newest state of its dataset at the moment of its publication; a repetition adds what
+    has changed since. See :func:`~kartothek_cube.io.eager.publish_dataset` and :doc:`/publish`.
+
+    Parameters
+    ----------
+    datasets
+        Datasets concerned; all by default.
+    format
+        ``"delta"``.
+    compact
+        First compact (:func:`compact_cube`) the partitions that a table cannot show as they are: those with
+        cells that newer files overwrite, and with files that differ from the schema after it was changed.
+
+    Returns
+    -------
+    dict
+        Dataset id to ``version`` of the table, its number of ``files``, and how many were ``added`` and
+        ``removed``.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube or dataset, or a Delta table cannot show one of the datasets: a column has a
+        type that is unknown there, files have overwritten cells, or older files differ from the schema. Then
+        no dataset is published.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube
+    >>> from kartothek_cube.io.eager_cube import publish_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [336, 126]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> publish_cube(cube, store)
+    {'seed': {'version': 0, 'files': 1, 'added': 1, 'removed': 0}}
+    >>> _ = append_to_cube(cities.tail(1).assign(PEOPLE=127), cube, store)
+    >>> publish_cube(cube, store, compact=True)
+    {'seed': {'version': 1, 'files': 1, 'added': 1, 'removed': 1}}
+    """
+
+    cube: Cube = attrs.field(converter=cube_or_name)
+    store: StoreInput
+    datasets: str | Iterable[str] | None = None
+    format: Literal["delta"] = attrs.field(default="delta", kw_only=True)
+    compact: bool = attrs.field(default=False, kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, CountsByDataset]:
+        """Look at new files, then add a version to the log of each dataset."""
+        check_format(self.format)
+        uuids = _choose_uuids(self.cube, self.store, self.datasets)
+        finish = partial(_finish, uuids, store_factory(self.store))
+        return _publish_job(uuids, self.store, partial(_compact, self, finish) if self.compact else finish)
+
+
+@attrs.frozen
+class PublishDataset:
+    """
+    Publish the newest state of a dataset as a Delta table, for engines that do not know this library.
+
+    The table is the directory ``<dataset_uuid>`` of the store. Its log is added beside the data files, of
+    which none is rewritten; a repetition adds what has changed since, or nothing. See :doc:`/publish`.
+
+    Parameters
+    ----------
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``. Its newest state is published, even if
+        the factory has loaded an older one.
+    format
+        ``"delta"``.
+
+    Returns
+    -------
+    dict
+        ``version`` of the table, its number of ``files``, and how many were ``added`` and ``removed``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        A Delta table cannot show the dataset: a column has a type that is unknown there, files of a cube
+        have overwritten cells, or older files differ from the schema. Nothing is written.
+    CorruptDatasetError
+        The log is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import publish_dataset
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> publish_dataset("geodata", store)
+    {'version': 0, 'files': 2, 'added': 2, 'removed': 0}
+    >>> publish_dataset("geodata", store)
+    {'version': 0, 'files': 2, 'added': 0, 'removed': 0}
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    factory: DatasetFactory | None = None
+    format: Literal["delta"] = attrs.field(default="delta", kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, dict[str, int]]:
+        """Look at new files, then add a version to the log."""
+        check_format(self.format)
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
+        uuid, store = dataset.dataset_uuid, dataset.store_factory
+        return _publish_job({uuid: uuid}, store, lambda found: _finish({uuid: uuid}, store, found)[uuid])
+
+
+def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
+    """Uuids of the datasets of a cube that the user names, in the order of commit."""
+    ensure_cube(cube)
+    names = choose_datasets(cube, datasets, discover_datasets(cube, store))
+    return {name: cube.ktk_dataset_uuid(name) for name in cube.commit_order(names)}
+
+
+def _publish_job(
+    uuids: Mapping[str, str], store: StoreInput, finish: Callable[[Iterable[Found]], Answer]
+) -> Job[PublishContext, PublishTask, Found, Answer]:
+    """Look at the new files of datasets; `uuids` by name."""
     blobs = open_blobs(store)
     tables, tasks = {}, []
     for uuid in uuids.values():
         log = delta_log.read_log(blobs, uuid)
-        state = _load(blobs, uuid)
-        tables[uuid] = _table_of(state)
-        if log.record is None or log.record.get("state") != _digests(state)["state"]:
-            needed, groups = _plan_tasks(state, tables[uuid], log, ())
-            # cells first: to find some takes longest
-            tasks += [PublishTask(uuid, group, has_cells=True) for group in groups]
-            tasks += [PublishTask(uuid, tuple(part)) for part in batched(needed, _FILES_PER_TASK)]
+        state = load_shown(blobs, uuid)
+        tables[uuid] = shown_state(state)
+        needed, groups = list_new_files(state, tables[uuid], log)
+        # cells first: to find some takes longest
+        tasks += [PublishTask(uuid, group, has_cells=True) for group in groups]
+        tasks += [PublishTask(uuid, tuple(part)) for part in batched(needed, _FILES_PER_TASK)]
     return Job(
         name="publish",
         description=f"publish {', '.join(uuids.values())}",
         context=PublishContext(store_factory(store), tables),
         tasks=tasks,
         run=_run,
-        finish=partial(_finish, dict(uuids), store_factory(store)),
+        finish=finish,
         steps=("prepare", "files", "publish"),
+        is_parallel=True,
         files=sum(len(task.keys) for task in tasks if not task.has_cells),
     )
 
 
-def _finish(
-    uuids: Mapping[str, str], store: StoreFactory, results: Iterable[PublishResult]
+def _run(context: PublishContext, task: PublishTask) -> Found:
+    """Read footers, or search for overwritten cells."""
+    blobs, table = open_blobs(context.store), context.tables[task.uuid]
+    if task.has_cells:
+        return task.uuid, PublishFacts(groups={task.keys: describe_hidden_rows(blobs, table, task.keys)})
+    return task.uuid, PublishFacts(read_facts(blobs, table, task.keys))
+
+
+def _compact(
+    operation: PublishCube, finish: Callable[[Iterable[Found]], CountsByDataset], results: Iterable[Found]
 ) -> CountsByDataset:
-    by_uuid: dict[str, list[PublishResult]] = {uuid: [] for uuid in uuids.values()}
-    for result in results:
-        by_uuid[result.uuid].append(result)
-    return CountsByDataset({name: _publish(store, uuid, by_uuid[uuid]) for name, uuid in uuids.items()})
+    """Compact what tables cannot show, then publish."""
+    results = list(results)
+    keys = {key for _, facts in results for key in facts.problems()}
+    if keys:
+        execute(compact_files_job(operation.cube, operation.store, keys), available_cores())
+    # the last step looks at the new files itself
+    return finish([(uuid, facts) for uuid, facts in results if not facts.problems()])
+
+
+def _finish(uuids: Mapping[str, str], store: StoreFactory, results: Iterable[Found]) -> CountsByDataset:
+    """Add a version to the log of each dataset, or to none."""
+    found = {uuid: PublishFacts() for uuid in uuids.values()}
+    for uuid, facts in results:
+        found[uuid] |= facts
+    for problem in (text for facts in found.values() for text in facts.problems().values()):
+        raise ValueError(problem)
+    blobs = open_blobs(store)
+    return CountsByDataset({name: publish_table(blobs, uuid, found[uuid]) for name, uuid in uuids.items()})
+
+
+# -- the end of publications -----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class UnpublishCube:
+    """
+    Stop publishing the datasets of a cube: delete the logs of their tables. The datasets stay as they are.
+
+    Readers of the tables fail from then on. Files that only the tables showed become garbage.
+
+    Parameters
+    ----------
+    datasets
+        Datasets concerned; all by default.
+
+    Returns
+    -------
+    dict
+        Dataset id to the number of ``files`` of the log; 0 if the dataset was not published.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube or dataset.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.io.eager_cube import publish_cube, unpublish_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> _ = build_cube(pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> _ = publish_cube(cube, store)
+    >>> unpublish_cube(cube, store)
+    {'seed': {'files': 1}}
+    """
+
+    cube: Cube = attrs.field(converter=cube_or_name)
+    store: StoreInput
+    datasets: str | Iterable[str] | None = None
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[StoreFactory, tuple[str, str], tuple[str, dict[str, int]], CountsByDataset]:
+        """Delete logs."""
+        uuids = _choose_uuids(self.cube, self.store, self.datasets)
+        return _unpublish_job(uuids, self.store, CountsByDataset)
+
+
+@attrs.frozen
+class UnpublishDataset:
+    """
+    Stop publishing a dataset: delete the log of its table. The dataset stays as it is.
+
+    Readers of the table fail from then on. Files that only the table showed become garbage.
+
+    Parameters
+    ----------
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+
+    Returns
+    -------
+    dict
+        The number of ``files`` of the log; 0 if the dataset was not published.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import publish_dataset, unpublish_dataset
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
+    >>> _ = publish_dataset("geodata", store)
+    >>> unpublish_dataset("geodata", store)
+    {'files': 1}
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    factory: DatasetFactory | None = None
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[StoreFactory, tuple[str, str], tuple[str, dict[str, int]], dict[str, int]]:
+        """Delete a log."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
+        # a dataset that does not exist is an error
+        uuid = dataset.dataset_metadata.uuid
+        return _unpublish_job({uuid: uuid}, dataset.store_factory, lambda counts: dict(counts)[uuid])
+
+
+def _unpublish_job(
+    uuids: Mapping[str, str],
+    store: StoreInput,
+    finish: Callable[[Iterable[tuple[str, dict[str, int]]]], Answer],
+) -> Job[StoreFactory, tuple[str, str], tuple[str, dict[str, int]], Answer]:
+    """Delete the logs of datasets; `uuids` by name."""
+    return Job(
+        name="unpublish",
+        description=f"unpublish {', '.join(uuids.values())}",
+        context=store_factory(store),
+        tasks=list(uuids.items()),
+        run=_unpublish,
+        finish=finish,
+    )
+
+
+def _unpublish(store: StoreFactory, task: tuple[str, str]) -> tuple[str, dict[str, int]]:
+    name, uuid = task
+    return name, {"files": delta_log.delete_log(open_blobs(store), uuid)}

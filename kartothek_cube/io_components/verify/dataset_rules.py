@@ -37,8 +37,8 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validat
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.maintenance.delta_log import published_keys
-from kartothek_cube.io_components.maintenance.publish import find_publication
+from kartothek_cube.io_components.publication.delta_log import published_keys
+from kartothek_cube.io_components.publication.table import find_publication
 from kartothek_cube.io_components.runtime import available_cores, batched, ordered_map, store_factory
 from kartothek_cube.io_components.verify.data_file_rules import (
     VerifyContext,

@@ -43,7 +43,7 @@ REMEDIES: Mapping[str, str] = {
     "history": "Delete this copy of an older state; the dataset itself does not need it.",
     "history-file": "Restore the file from a backup; else the older state cannot be read.",
     "publication": "Publish the dataset again.",
-    "publication-log": "Delete the directory of the log, and publish the dataset again.",
+    "publication-log": "Unpublish the dataset, and publish it again.",
     "unfinished-operation": "Repair the cube, or write to the dataset: both return to the state before.",
     "unknown-operation": "Compare the datasets; the next write to the dataset removes this problem.",
     "seed": "Build the seed, or name the right one in the specification of the cube.",

@@ -248,6 +248,7 @@ EAGER_OPERATIONS = {
     "merge": lambda c, s: eager_cube.merge_into_cube(SEED, c, s),
     "schema": lambda c, s: eager_cube.update_schema(c, s, "seed", rename={"QTY": "N"}),
     "publish": eager_cube.publish_cube,
+    "unpublish": eager_cube.unpublish_cube,
     "verify": eager_cube.verify_cube,
     "repair": eager_cube.repair_cube,
     "compact": eager_cube.compact_cube,

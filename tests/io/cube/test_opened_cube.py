@@ -40,6 +40,7 @@ FUNCTIONS = {
     "repair": eager_cube.repair_cube,
     "rollback": eager_cube.rollback_cube,
     "stats": eager_cube.collect_stats,
+    "unpublish": eager_cube.unpublish_cube,
     "update": eager_cube.update_cube,
     "update_schema": eager_cube.update_schema,
     "verify": eager_cube.verify_cube,

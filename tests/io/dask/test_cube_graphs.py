@@ -449,6 +449,7 @@ SMALL = {
     "query_cube_df",
     "repair_cube",
     "rollback_cube",
+    "unpublish_cube",
     "update_schema",
 }
 ADDED = {"ktk_cube_dataset_ids", "datasets", "blocksize"}

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -22,9 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core.commit.header_store import retry_request
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import DELTA_LOG_DIRECTORY, check_uuid
-from kartothek_cube.core.store import BlobStore, get_required
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required
 from kartothek_cube.core.uuid import gen_uuid
 
 #: an action of the protocol, as its JSON
@@ -38,7 +40,7 @@ _VERSION = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _STAGES = "_staged/"
 _STAGE = re.compile(_STAGES + r"(\d{20})\.[0-9a-f]+\.json")
-_REMEDY = "delete the directory and publish the dataset again"
+_REMEDY = "unpublish the dataset (unpublish_dataset), and publish it again"
 #: characters of a path that stay as they are; ``%`` of our labels becomes ``%25``
 _SAFE = "/=_.-~"
 
@@ -55,6 +57,8 @@ class LogState:
     protocol: Action | None = None
     #: what the newest version tells of the dataset; None if this library has not written it
     record: Mapping[str, str] | None = None
+    #: what is left of a log whose deletion was killed
+    remains: Sequence[str] = ()
 
     def apply(self, version: int, actions: Iterable[Action]) -> None:
         """Replay a version, or a checkpoint."""
@@ -106,16 +110,21 @@ def _versions(names: Sequence[str], pattern: re.Pattern[str]) -> list[int]:
     return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))
 
 
+def _list_versions(names: Sequence[str]) -> list[int]:
+    """Versions of the table; none if the first ones are gone, as after a deletion that was killed."""
+    versions = _versions(names, _VERSION)
+    return versions if 0 in versions or _versions(names, _CHECKPOINT) else []
+
+
 def read_log(blobs: BlobStore, uuid: str, names: Sequence[str] | None = None) -> LogState:
     """Replay a log; raises CorruptDatasetError if a version is missing or malformed."""
     listed = list_log(blobs, uuid) if names is None else names
-    versions = _versions(listed, _VERSION)
-    checkpoints = _versions(listed, _CHECKPOINT)
+    versions = _list_versions(listed)
     if not versions:
-        return LogState()
+        return LogState(remains=[_key(uuid, number) for number in _versions(listed, _VERSION)])
     newest = versions[-1]
     # one of a version that is listed: its writer has put the version first
-    start = max((number for number in checkpoints if number <= newest), default=-1)
+    start = max((number for number in _versions(listed, _CHECKPOINT) if number <= newest), default=-1)
     state = LogState()
     if start >= 0:
         state.apply(start, _read_checkpoint(blobs, _key(uuid, start, "checkpoint.parquet")))
@@ -162,7 +171,7 @@ def _record_of(actions: Sequence[Action]) -> Mapping[str, str] | None:
 
 def newest_record(blobs: BlobStore, uuid: str) -> tuple[str, int, Mapping[str, str] | None] | None:
     """Key and number of the newest version, and what it tells of the dataset; None without a version."""
-    versions = _versions(list_log(blobs, uuid), _VERSION)
+    versions = _list_versions(list_log(blobs, uuid))
     if not versions:
         return None
     key = _key(uuid, versions[-1])
@@ -181,7 +190,7 @@ def published_keys(blobs: BlobStore, uuid: str) -> set[str]:
     if not names:
         return set()
     paths = set(read_log(blobs, uuid, names).files)
-    newest = max(_versions(names, _VERSION), default=-1)
+    newest = max(_list_versions(names), default=-1)
     for name in names:
         match = _STAGE.fullmatch(name)
         if match is not None and int(match[1]) > newest:
@@ -190,7 +199,7 @@ def published_keys(blobs: BlobStore, uuid: str) -> set[str]:
             with suppress(KeyError, CorruptDatasetError):
                 actions = _read_version(blobs, log_folder(uuid) + name)
                 paths.update(action["add"]["path"] for action in actions if "add" in action)
-    if _versions(list_log(blobs, uuid), _VERSION)[-1:] != ([newest] if newest >= 0 else []):
+    if _list_versions(list_log(blobs, uuid))[-1:] != ([newest] if newest >= 0 else []):
         # another version since: a staged file may have become it between the two requests
         return published_keys(blobs, uuid)
     return {data_key(uuid, path) for path in paths}
@@ -198,7 +207,7 @@ def published_keys(blobs: BlobStore, uuid: str) -> set[str]:
 
 def list_finished_stages(uuid: str, names: Sequence[str]) -> list[str]:
     """Keys of staged versions whose number is taken: they can become a version no more."""
-    newest = max(_versions(names, _VERSION), default=-1)
+    newest = max(_list_versions(names), default=-1)
     stages = [(name, _STAGE.fullmatch(name)) for name in names]
     return [log_folder(uuid) + name for name, match in stages if match and int(match[1]) <= newest]
 
@@ -216,7 +225,12 @@ def stage_version(blobs: BlobStore, uuid: str, version: int, actions: Sequence[A
 def add_version(blobs: BlobStore, uuid: str, state: LogState, actions: Sequence[Action]) -> LogState:
     """Put the next version; raises PreconditionFailed if another publisher was faster."""
     version = state.version + 1
-    blobs.put_if(_key(uuid, version), _to_lines(actions), None)
+    key = _key(uuid, version)
+    blobs.put_if(key, _to_lines(actions), None)
+    if version and not blobs.exists(_key(uuid, state.version)):
+        # the log was deleted since it was read: without the versions before it, this one is damage
+        blobs.delete([key])
+        raise PreconditionFailed(key)
     new = attrs.evolve(state, files=dict(state.files))
     new.apply(version, actions)
     if version and version % _CHECKPOINT_INTERVAL == 0:
@@ -224,6 +238,21 @@ def add_version(blobs: BlobStore, uuid: str, state: LogState, actions: Sequence[
         with suppress(Exception):
             _put_checkpoint(blobs, uuid, new)
     return new
+
+
+def delete_log(blobs: BlobStore, uuid: str) -> int:
+    """Delete a log, with versions that others add meanwhile; return the number of its files."""
+    # Checkpoints, then the oldest version, then the others: readers find the newest state, then no table, but
+    # no older state. A publisher that is not seen here finds its previous version gone.
+    n_files = 0
+    while names := list_log(blobs, uuid):
+        keys = [log_folder(uuid) + name for name in names]
+        versions = [log_folder(uuid) + name for name in names if _VERSION.fullmatch(name)]
+        for part in (set(keys).difference(versions), versions[:1], versions[1:]):
+            retry_request(partial(blobs.delete, sorted(part)))
+            blobs.flush(sorted(part))
+        n_files += len(keys)
+    return n_files
 
 
 def _to_lines(actions: Sequence[Action]) -> bytes:

@@ -1,0 +1,1 @@
+"""Published tables: datasets as Delta and Iceberg tables, for engines that do not know this library."""

@@ -1,0 +1,530 @@
+"""Publish a state of a dataset: what a table can show, facts of its files, the next version of the log."""
+# A log version shows one state of the dataset. A publisher reads the log, then the header, and adds a version
+# by put-if-absent. The log first: then no publisher goes back to an older state than that of the version on
+# which it builds.
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from kartothek_cube.core import clock, tuning
+from kartothek_cube.core.commit.header_store import attempts, retry_request
+from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.cube import constants
+from kartothek_cube.core.cube.consistency import read_specification
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.metadata import data_keys
+from kartothek_cube.core.errors import ConcurrentWriteError, format_count
+from kartothek_cube.core.header import parse_record
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_column_names
+from kartothek_cube.core.partition import group_positions
+from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
+from kartothek_cube.core.store import BlobStore, PreconditionFailed
+from kartothek_cube.core.uuid import gen_uuid_object
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
+from kartothek_cube.io_components.publication import delta_log
+from kartothek_cube.io_components.runtime import ordered_map, progress_advance
+from kartothek_cube.io_components.scan import read_files
+from kartothek_cube.serialization.parquet_reader import read_footer
+
+#: Table feature that no writer supports. Readers need not know features of writers.
+WRITER_FEATURE = "kartothekCube"
+_LOCAL_TIME_FEATURE = "timestampNtz"
+#: configuration entry with the schema of the files
+_FILE_SCHEMA = "kartothek_cube.schema"
+#: For writers that ignore table features in VACUUM (delta-spark before 3.1): all of our files are young.
+_RETENTION = "interval 36500 days"
+#: to be raised when tables of older versions of this library have to be published again
+_LAYOUT = 1
+_MAX_LONG = (1 << 63) - 1
+
+
+@attrs.frozen
+class FileFacts:
+    """What a footer tells of a file."""
+
+    size: int
+    stats: str
+    #: columns of the table with their types in the table
+    schema: pa.Schema
+    #: why the file has to be rewritten before a table can show it
+    problem: str | None = None
+
+
+@attrs.define
+class PublishFacts:
+    """What was found out about the files of a dataset; parts of it are merged by ``|=``."""
+
+    files: dict[str, FileFacts] = attrs.field(factory=dict)
+    #: files of one partition to their overwritten cells, as a message; None if there are none
+    groups: dict[tuple[str, ...], str | None] = attrs.field(factory=dict)
+
+    def __ior__(self, other: PublishFacts) -> Self:
+        self.files |= other.files
+        self.groups |= other.groups
+        return self
+
+    def problems(self) -> dict[str, str]:
+        """Files that have to be rewritten first, and why."""
+        outdated = {key: fact.problem for key, fact in self.files.items() if fact.problem is not None}
+        hidden = {key: text for group, text in self.groups.items() if text is not None for key in group}
+        return outdated | hidden
+
+
+@attrs.frozen
+class ShownState:
+    """A state of a dataset to publish; picklable and small, without its partitions."""
+
+    uuid: str
+    schema: pa.Schema
+    partition_keys: tuple[str, ...]
+    #: columns that identify a cell within a physical partition; None if all rows of all files are visible
+    cell: tuple[str, ...] | None
+    #: columns that go first into the statistics
+    indexed: tuple[str, ...]
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+
+
+def check_format(format: object) -> None:
+    """Raise ValueError for formats other than Delta."""
+    if format != "delta":
+        raise ValueError(f"format is 'delta', the only format of published tables, not {format!r}")
+
+
+# -- the state -------------------------------------------------------------------------------------------
+
+
+def load_shown(blobs: BlobStore, uuid: str) -> DatasetMetadata:
+    """The state of a dataset that readers see."""
+    return committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
+
+
+def shown_state(state: DatasetMetadata) -> ShownState:
+    """What to publish of a state; raises ValueError if no Delta table can show it."""
+    uuid, where = state.uuid, f"Dataset {state.uuid!r} cannot be published"
+    if len(state.tables) > 1 or state.schema is None:
+        raise ValueError(f"{where}: it has several tables ({', '.join(state.tables)}), a Delta table is one")
+    if not state.explicit_partitions:
+        # all Parquet files below it are its partitions, and those of a log would be, too
+        raise ValueError(f"{where}: its header does not list its files, as only kartothek 3 wrote it")
+    schema = state.schema.internal().remove_metadata()
+    try:
+        check_column_names(schema.names)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    for field in schema:
+        _table_type(where, field.name, field.type)
+    folded: dict[str, str] = {}
+    for name in schema.names:
+        other = folded.setdefault(name.lower(), name)
+        if other != name:
+            raise ValueError(
+                f"{where}: columns {other} and {name} differ in case only, which Delta tables do not allow"
+            )
+    for name, values in state.key_columns().items():
+        problem = _key_problem(values)
+        if problem is not None:
+            raise ValueError(f"{where}: partition key {name} {problem}")
+    others = [key for key in data_keys(state) if not key.endswith(PARQUET_FILE_SUFFIX)]
+    if others:
+        raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
+    dimensions = _names(state, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
+    return ShownState(
+        uuid,
+        schema,
+        tuple(state.partition_keys),
+        None if dimensions is None else tuple(column for column in dimensions if column in schema.names),
+        tuple(sorted(state.secondary_indices)),
+        state.column_mapping,
+    )
+
+
+def _key_problem(values: pa.Array) -> str | None:
+    """Why a Delta table cannot have the values of a partition key; None if it can."""
+    if pat.is_binary(values.type):
+        return "is binary, for which paths of Delta tables have no common form"
+    if pat.is_string(values.type) and pc.any(pc.equal(values, "")).as_py():
+        return "has an empty text, which readers of Delta tables take for null"
+    if pat.is_uint64(values.type) and (pc.max(values).as_py() or 0) > _MAX_LONG:
+        return f"has numbers above {_MAX_LONG:,}, which Delta tables do not have"
+    return None
+
+
+def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
+    # in memory, where a file has microseconds
+    if pat.is_timestamp(dtype) and dtype.unit == "ns":
+        dtype = pa.timestamp("us", dtype.tz)
+    try:
+        return delta_log.table_type(dtype)
+    except delta_log.NoDeltaTypeError as error:
+        raise ValueError(_no_type(f"{where}: column {column}", dtype, error)) from error
+
+
+def _no_type(where: str, dtype: pa.DataType, error: delta_log.NoDeltaTypeError) -> str:
+    part = "" if error.dtype == dtype else f" with {error.dtype}"
+    return f"{where} is {dtype}{part}, a type that Delta tables do not have"
+
+
+def _names(state: DatasetMetadata, key: str) -> list[str] | None:
+    names = read_specification(state.metadata, key)
+    return names if isinstance(names, list) else None
+
+
+def _digests(state: DatasetMetadata) -> dict[str, str]:
+    """Digests of what a table shows: all of it, and its columns only."""
+    columns, prefix = _columns_digest(state), f"{state.uuid}/"
+    # without the prefix: a table may be moved with its log
+    keys = sorted(key.removeprefix(prefix) for key in data_keys(state))
+    return {"state": _digest("\n".join([columns, *keys])), "columns": columns}
+
+
+def _columns_digest(state: DatasetMetadata) -> str:
+    schema = None if state.schema is None else str(state.schema.internal().remove_metadata())
+    fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(EVOLUTION)]
+    return _digest(json.dumps(fields, default=str))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Publication(NamedTuple):
+    """The newest log version of a published dataset."""
+
+    key: str
+    version: int
+    #: whether it shows the state that was asked for
+    is_current: bool
+
+
+def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | None:
+    """The published table of a dataset, compared with a state; None if it is not published."""
+    newest = delta_log.newest_record(blobs, state.uuid)
+    if newest is None:
+        return None
+    key, version, record = newest
+    is_current = record is not None and record.get("state") == _digests(state)["state"]
+    return Publication(key, version, is_current)
+
+
+# -- overwritten cells -----------------------------------------------------------------------------------
+
+
+def _group_files(state: DatasetMetadata, table: ShownState) -> list[tuple[str, ...]]:
+    """Files of each physical partition that has several, in the order of commit."""
+    if table.cell is None or len(state.partition_table) < 2:
+        return []
+    physical = _names(state, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS)
+    known = set(table.cell) | set(state.partition_keys if physical is None else physical)
+    values = [array for column, array in state.key_columns().items() if column in known]
+    groups = group_positions(group_codes(values, len(state.partition_table)))
+    keys = data_keys(state)
+    return [tuple(keys[i] for i in part) for part in groups if len(part) > 1]
+
+
+def describe_hidden_rows(blobs: BlobStore, table: ShownState, keys: Sequence[str]) -> str | None:
+    """Why a table cannot show the files of one physical partition: they have a cell in common."""
+    hidden, example = _count_hidden_rows(blobs, table, keys)
+    if not hidden:
+        return None
+    verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
+    return (
+        f"Dataset {table.uuid!r} cannot be published: {format_count(hidden, 'row')} of partition "
+        f"{place} {verb} a newer version in another file{example}, and readers of the table "
+        "would see both; compact the cube first (compact_cube, or compact=True)"
+    )
+
+
+def _count_hidden_rows(blobs: BlobStore, table: ShownState, keys: Sequence[str]) -> tuple[int, str]:
+    """Number of rows with a newer version of their cell, and one of these cells, for messages."""
+    columns = [column for column in table.cell or () if column not in table.partition_keys]
+    footers = [read_footer(blobs, key)[0] for key in keys]
+    if not columns:
+        # the partition is the cell
+        return max(sum(footer.num_rows for footer in footers) - 1, 0), ""
+    ranges = [delta_log.value_ranges(footer, delta_log.file_schema(footer), columns) for footer in footers]
+    if any(_are_disjoint([bounds.get(column) for bounds in ranges]) for column in columns):
+        return 0, ""
+    tables = read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    codes, bound = combine_keys([encode_ordered(rows.column(c)) for c in columns], len(rows))
+    last = last_occurrence_mask(codes, bound)
+    if last is None or last.all():
+        return 0, ""
+    cell = rows.slice(int(np.argmin(last)), 1).to_pylist()[0]
+    return int((~last).sum()), f", such as that of {cell}"
+
+
+def _are_disjoint(ranges: Sequence[tuple[Any, Any] | None]) -> bool:
+    known = [bounds for bounds in ranges if bounds is not None]
+    if len(known) < len(ranges):
+        return False
+    try:
+        ordered = sorted(known)
+        return all(before[1] < after[0] for before, after in pairwise(ordered))
+    except TypeError:
+        # files with different types of the column
+        return False
+
+
+# -- footers ---------------------------------------------------------------------------------------------
+
+
+def read_facts(blobs: BlobStore, table: ShownState, keys: Sequence[str]) -> dict[str, FileFacts]:
+    """What the footers of some files tell."""
+    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
+    return dict(zip(keys, ordered_map(partial(_read_facts, blobs, table), keys, threads), strict=True))
+
+
+def _read_facts(blobs: BlobStore, table: ShownState, key: str) -> FileFacts:
+    footer, size = read_footer(blobs, key)
+    stored = delta_log.file_schema(footer)
+    where = f"Dataset {table.uuid!r} cannot be published: in {key}"
+    fields, types = [], {field.name: field.type for field in stored}
+    problems = []
+    for field in table.schema:
+        if field.name in table.partition_keys:
+            continue
+        problem = None if table.mapping is None else _evolution_problem(table.mapping, field.name, types)
+        if problem is not None:
+            problems.append(
+                f"{where}, column {field.name} {problem}; rewrite older files first (compact=True, or "
+                "compact_cube with min_files=1)"
+            )
+        if field.name in types:
+            dtype = types[field.name]
+            try:
+                fields.append((field.name, delta_log.table_type(dtype)))
+            except delta_log.NoDeltaTypeError as error:
+                raise ValueError(_no_type(f"{where}, column {field.name}", dtype, error)) from error
+    progress_advance(size)
+    stats = delta_log.file_stats(footer, stored, (*(table.cell or ()), *table.indexed))
+    return FileFacts(size, stats, pa.schema(fields), next(iter(problems), None))
+
+
+def _evolution_problem(mapping: ColumnMapping, column: str, stored: Mapping[str, pa.DataType]) -> str | None:
+    """Why other readers cannot read a column of a file like that of the newest files; None if they can."""
+    evolved = mapping.columns.get(column)
+    if evolved is None:
+        return None
+    name = mapping.stored_name(column, stored)
+    if name is None:
+        return None if evolved.default is None else "is missing, and its default is not null"
+    if name != column:
+        return f"has its former name {name}"
+    return "has integers" if evolved.widened and pat.is_integer(stored[name]) else None
+
+
+def list_new_files(
+    state: DatasetMetadata, table: ShownState, log: delta_log.LogState
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Files whose footers are needed, and groups of files that may have cells in common."""
+    if _is_shown(state, log):
+        return [], []
+    # after a change of the schema those of all files: which of them it concerns is not known
+    same = _schema_of_log(state, log) is not None
+    shown = {delta_log.data_key(state.uuid, path) for path in log.files} if same else set()
+    needed = [key for key in data_keys(state) if key not in shown]
+    new = set(needed)
+    return needed, [group for group in _group_files(state, table) if not new.isdisjoint(group)]
+
+
+def _is_shown(state: DatasetMetadata, log: delta_log.LogState) -> bool:
+    return log.record is not None and log.record.get("state") == _digests(state)["state"]
+
+
+def _schema_of_log(state: DatasetMetadata, log: delta_log.LogState) -> pa.Schema | None:
+    """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
+    if log.record is None or log.record.get("columns") != _columns_digest(state):
+        return None
+    text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
+    try:
+        return None if text is None else delta_log.decode_schema(text)
+    except (ValueError, OSError):
+        return None
+
+
+# -- the new version -------------------------------------------------------------------------------------
+
+
+def publish_table(blobs: BlobStore, uuid: str, facts: PublishFacts | None = None) -> dict[str, int]:
+    """Add a log version that shows the newest state, unless the newest one does; with what is known."""
+    facts = PublishFacts() if facts is None else facts
+    for _ in attempts():
+        log = delta_log.read_log(blobs, uuid)
+        state = load_shown(blobs, uuid)
+        table = shown_state(state)
+        if _is_shown(state, log):
+            return _count(log, 0, 0)
+        retry_request(partial(blobs.delete, list(log.remains)))
+        # of commits since the facts were read
+        needed, groups = list_new_files(state, table, log)
+        facts.files |= read_facts(blobs, table, [key for key in needed if key not in facts.files])
+        facts.groups |= {g: describe_hidden_rows(blobs, table, g) for g in groups if g not in facts.groups}
+        shown = PublishFacts({key: facts.files[key] for key in needed}, {g: facts.groups[g] for g in groups})
+        for problem in shown.problems().values():
+            raise ValueError(problem)
+        digests = _digests(state)
+        actions = _actions(state, table, log, shown.files, digests)
+        stage = delta_log.stage_version(blobs, uuid, log.version + 1, actions)
+        try:
+            # Since then, collections spare the files. One that began before has changed the header: files
+            # that it deletes are not part of the state.
+            if _digests(load_shown(blobs, uuid))["state"] != digests["state"]:
+                continue
+            new = delta_log.add_version(blobs, uuid, log, actions)
+        except PreconditionFailed:
+            # another publisher was faster, or this request was repeated after its answer was lost
+            continue
+        finally:
+            retry_request(partial(blobs.delete, [stage]))
+        return _count(new, *(sum(kind in action for action in actions) for kind in ("add", "remove")))
+    raise ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
+
+
+def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
+    return {"version": log.version, "files": len(log.files), "added": added, "removed": removed}
+
+
+def _actions(
+    state: DatasetMetadata,
+    table: ShownState,
+    log: delta_log.LogState,
+    facts: Mapping[str, FileFacts],
+    digests: Mapping[str, str],
+) -> list[delta_log.Action]:
+    """Actions from the newest log version to a state."""
+    now = int(clock.datetime_utcnow().replace(tzinfo=UTC).timestamp() * 1000)
+    keys = data_keys(state)
+    paths = [delta_log.table_path(state.uuid, key) for key in keys]
+    wanted = set(paths)
+    values = _partition_values(state)
+    adds = [
+        {
+            "path": path,
+            "partitionValues": values[row],
+            "size": facts[key].size,
+            "modificationTime": now,
+            "dataChange": True,
+            "stats": facts[key].stats,
+        }
+        for row, (key, path) in enumerate(zip(keys, paths, strict=True))
+        if path not in log.files
+    ]
+    removes = [
+        {
+            "path": path,
+            "deletionTimestamp": now,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": add.get("partitionValues", {}),
+            "size": add.get("size", 0),
+        }
+        for path, add in log.files.items()
+        if path not in wanted
+    ]
+    metadata = _metadata(state, table, log, [facts[key] for key in keys if key in facts], now)
+    protocol = _protocol(metadata["schemaString"], log)
+    actions: list[delta_log.Action] = [{"commitInfo": _commit_info(state, digests, now)}]
+    if protocol != _drop_none(log.protocol):
+        actions.append({"protocol": protocol})
+    if metadata != _drop_none(log.metadata):
+        actions.append({"metaData": metadata})
+    return [*actions, *({"remove": remove} for remove in removes), *({"add": add} for add in adds)]
+
+
+def _drop_none(action: delta_log.Action | None) -> delta_log.Action:
+    """An action without the fields that a checkpoint has as null."""
+    return {name: value for name, value in (action or {}).items() if value is not None}
+
+
+def _partition_values(state: DatasetMetadata) -> list[dict[str, str | None]]:
+    columns = state.key_columns()
+    texts = [delta_log.partition_texts(values) for values in columns.values()]
+    if not texts:
+        return [{} for _ in range(len(state.partition_table))]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*texts, strict=True)]
+
+
+def _metadata(
+    state: DatasetMetadata, table: ShownState, log: delta_log.LogState, facts: Sequence[FileFacts], now: int
+) -> delta_log.Action:
+    """The ``metaData`` action of the table; that of the log if nothing has changed."""
+    shown = _schema_of_log(state, log)
+    where = f"Dataset {state.uuid!r} cannot be published"
+    files, columns = [], []
+    stored: dict[str, list[pa.DataType]] = {}
+    for schema in (*([] if shown is None else [shown]), *(fact.schema for fact in facts)):
+        for field in schema:
+            stored.setdefault(field.name, []).append(field.type)
+    for field in table.schema:
+        dtype = _table_type(where, field.name, field.type)
+        if field.name not in table.partition_keys:
+            types = stored.get(field.name, [])
+            try:
+                # the types of files are narrower than that of the schema, which is also that of other files
+                united = delta_log.unite_types(types or [dtype])
+                dtype = delta_log.unite_types([united, dtype]) if delta_log.has_null_type(united) else united
+            except pa.ArrowException as error:
+                names = ", ".join(sorted({str(dtype) for dtype in types}))
+                raise ValueError(f"{where}: files have column {field.name} as {names}") from error
+            files.append((field.name, dtype))
+        elif pat.is_uint64(field.type):
+            dtype = pa.int64()
+        # a column without any value so far has no type
+        if not delta_log.has_null_type(dtype):
+            columns.append((field.name, dtype))
+    if len(columns) == len(table.partition_keys):
+        raise ValueError(
+            f"{where}: no column in its files has a value so far, and a Delta table needs one with a type"
+        )
+    old = log.metadata or {}
+    return {
+        "id": old.get("id") or str(gen_uuid_object()),
+        "name": state.uuid,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": delta_log.schema_string(pa.schema(columns)),
+        "partitionColumns": list(table.partition_keys),
+        "configuration": {
+            "delta.deletedFileRetentionDuration": _RETENTION,
+            _FILE_SCHEMA: delta_log.encode_schema(pa.schema(files)),
+        },
+        "createdTime": old.get("createdTime") or now,
+    }
+
+
+def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:
+    features = [WRITER_FEATURE]
+    # once needed, a feature stays: older versions have it
+    if '"timestamp_ntz"' not in schema and not (log.protocol or {}).get("readerFeatures"):
+        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": [_LOCAL_TIME_FEATURE],
+        "writerFeatures": [*features, _LOCAL_TIME_FEATURE],
+    }
+
+
+def _commit_info(state: DatasetMetadata, digests: Mapping[str, str], now: int) -> delta_log.Action:
+    record = parse_record(state.extra)
+    commit = {} if record is None else {"commit": record.commit}
+    return {
+        "timestamp": now,
+        "operation": delta_log.OPERATION,
+        "operationParameters": {"dataset": state.uuid, **commit, **digests},
+        "engineInfo": "kartothek_cube",
+    }

@@ -36,6 +36,7 @@ OTHERS = (
     "collect_stats",
     "cleanup_cube",
     "compact_cube",
+    "compute_dataset",
     "verify_cube",
 )
 #: façade of cubes -> suffix of writes, of other operations
@@ -48,7 +49,7 @@ CUBE_FACADES = {
     "spark.cube": ("_from_spark", "_spark"),
 }
 #: operations that a façade does not have
-MISSING = {"compact_cube_dataframe", "verify_cube_dataframe"}
+MISSING = {"compact_cube_dataframe", "compute_dataset_dataframe", "verify_cube_dataframe"}
 
 MODULES = (
     *CUBE_FACADES,

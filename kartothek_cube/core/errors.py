@@ -251,6 +251,8 @@ class StateNotFoundError(KartothekCubeError, ValueError):
         Which versions are kept: one, or the first "to" the last.
     kind
         ``Dataset``, or ``Cube`` if the name is that of a cube.
+    remedy
+        A sentence that says what to do.
 
     Attributes
     ----------
@@ -262,7 +264,9 @@ class StateNotFoundError(KartothekCubeError, ValueError):
     Dataset 'sales': there is no state as of 3. Its states go from 7 (since 2020-01-31T12:00) to 9. Older ...
     """
 
-    def __init__(self, dataset_uuid: str, as_of: str, known: str = "", *, kind: str = "Dataset") -> None:
+    def __init__(
+        self, dataset_uuid: str, as_of: str, known: str = "", *, kind: str = "Dataset", remedy: str = ""
+    ) -> None:
         self.dataset_uuid = dataset_uuid
         self.as_of = as_of
         self.known = known
@@ -273,7 +277,7 @@ class StateNotFoundError(KartothekCubeError, ValueError):
                 " Older ones are kept until a cleanup, or not at all; see keep_cube_history and the "
                 "retention of cleanup_cube."
             )
-        super().__init__(message)
+        super().__init__(f"{message} {remedy}".rstrip())
 
 
 class CorruptDatasetError(KartothekCubeError, ValueError):

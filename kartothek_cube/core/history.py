@@ -267,7 +267,7 @@ def is_before_key(key: str) -> bool:
 def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> str | None:
     """Archive a committed state; returns its key, None for one without partitions or schema."""
     # The key depends on the state only, so that concurrent writers archive it once.
-    return _archive(blobs, state, stored, _snapshot_name(state, blobs, stored.key))
+    return _archive(blobs, state, stored, snapshot_name(state, blobs, stored.key))
 
 
 def archive_before(
@@ -298,7 +298,7 @@ def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:
     return sorted(state for state in states if state is not None)
 
 
-def _snapshot_name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> str:
+def snapshot_name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> str:
     """File name of the snapshot of a state: the same with and without tombstones."""
     version = version_of(state, blobs, header_key)
     return f"{version.number:010d}-{version.time.strftime(_TIME_FORMAT)}-{version.state}.state"
@@ -306,7 +306,7 @@ def _snapshot_name(state: DatasetMetadata, blobs: BlobStore, header_key: str) ->
 
 def list_snapshots(blobs: BlobStore, current: DatasetMetadata, header_key: str) -> list[DatasetState]:
     """Snapshots of a dataset without that of the current state, oldest first."""
-    current_key = history_folder(current.uuid) + _snapshot_name(current, blobs, header_key)
+    current_key = history_folder(current.uuid) + snapshot_name(current, blobs, header_key)
     return [snapshot for snapshot in _list_archive(current.uuid, blobs) if snapshot.key != current_key]
 
 

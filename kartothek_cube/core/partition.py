@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, NoReturn, Self
 from urllib.parse import unquote_to_bytes
@@ -571,3 +572,29 @@ def partition_folders(partitions: PartitionTable, columns: Sequence[str], schema
     """Label components of some partition keys, joined, for each partition; one empty text without columns."""
     values = partitions.keys(columns, schema)
     return join_components({column: values[column] for column in columns}, len(partitions))
+
+
+# -- content of files ---------------------------------------------------------------------------------------
+
+# Files are immutable and have unique names, so that equal names are equal rows. A compaction replaces files
+# and keeps the rows: the name of its file tells for which files it stands. Each file has a number of 128
+# bits, the hash of its label; that of a compacted file is the sum over the files that it replaces, which may
+# be compacted ones. The rows of a partition have changed if the sum over its files has. This needs nothing in
+# the header, and commits of other software count as well.
+
+_COMPACTED = re.compile("[0-9a-f]{32}-([0-9a-f]{32})")
+
+
+def content_sums(labels: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """Numbers that stand for the rows of files, in two columns of 64 bits; equal sums are equal rows."""
+    digests = []
+    for label in labels:
+        match = _COMPACTED.fullmatch(label.rpartition("/")[2])
+        digests.append(bytes.fromhex(match[1]) if match else blake2b(label.encode(), digest_size=16).digest())
+    return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def compacted_suffixes(replaced: Iterable[str], n_files: int) -> list[str]:
+    """Suffixes of the names of files that together have the rows of others; the first has the sum."""
+    total = content_sums(replaced).sum(axis=0, dtype=np.uint64).astype(">u8").tobytes().hex()
+    return [f"-{total}", *[f"-{0:032x}"] * (n_files - 1)]

@@ -23,6 +23,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.facade import Operation, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage, history
+from kartothek_cube.io_components.maintenance.changed_partitions import CubeChanges, ListCubeChanges
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
@@ -42,6 +43,7 @@ from kartothek_cube.io_components.query.result_types import plan_frames, plan_ta
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
+from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Adoption",
+    "CubeChanges",
     "CubeHistory",
     "CubeState",
     "adopt_dataset",
@@ -71,11 +74,13 @@ __all__ = (
     "cleanup_cube",
     "collect_stats",
     "compact_cube",
+    "compute_dataset",
     "copy_cube",
     "delete_cube",
     "explain_query",
     "extend_cube",
     "keep_cube_history",
+    "list_cube_changes",
     "list_cube_garbage",
     "list_cube_history",
     "merge_into_cube",
@@ -457,10 +462,17 @@ class _CollectStats(CollectStats[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
+@attrs.frozen
+class _ComputeDataset(ComputeDataset[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
+
+
 delete_cube = _eager("delete_cube", DeleteCube[StoreInput])
 copy_cube = _eager("copy_cube", _CopyCube, "copy")
 collect_stats = _eager("collect_stats", _CollectStats, "stats")
 cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
+compute_dataset = _eager("compute_dataset", _ComputeDataset, "compute")
+list_cube_changes = _eager("list_cube_changes", ListCubeChanges[StoreInput])
 
 
 def list_cube_garbage(

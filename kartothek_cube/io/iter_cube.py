@@ -39,6 +39,7 @@ from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
+from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_writes import (
     AppendParts,
     BuildParts,
@@ -57,6 +58,7 @@ __all__ = (
     "cleanup_cube__iter",
     "collect_stats__iter",
     "compact_cube__iter",
+    "compute_dataset__iter",
     "copy_cube__iter",
     "delete_cube__iter",
     "extend_cube__iter",
@@ -133,3 +135,4 @@ collect_stats__iter = _iter("collect_stats__iter", CollectStats[StoreInput])
 cleanup_cube__iter = _iter("cleanup_cube__iter", CleanupCube[StoreInput])
 compact_cube__iter = _iter("compact_cube__iter", CompactCube[StoreInput])
 verify_cube__iter = _iter("verify_cube__iter", VerifyCube[StoreInput])
+compute_dataset__iter = _iter("compute_dataset__iter", ComputeDataset[StoreInput])

@@ -123,6 +123,8 @@ class LazyQuery:
         Largest number of rows.
     as_of
         Version or point in time of the cube; by default, the cube as it is.
+    changed_since
+        Earlier state, such as the token of ``cube.changes()``: only partitions that have changed since.
 
     Examples
     --------
@@ -154,6 +156,7 @@ class LazyQuery:
     dimension_columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     limit: int | None = attrs.field(default=None, kw_only=True)
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+    changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
 
     def to_pandas(self, *, dtype_backend: DtypeBackend | None = None, progress: bool = False) -> pd.DataFrame:
         """
@@ -236,7 +239,7 @@ class LazyQuery:
     @property
     def _is_read_at_once(self) -> bool:
         """Whether a scan, which is partition by partition, has other rows."""
-        return self.limit is not None or self.dimension_columns is not None
+        return any(value is not None for value in (self.limit, self.dimension_columns, self.changed_since))
 
     def _order(self, available: Iterable[str]) -> list[str]:
         dimensions = self.dimension_columns or self.cube.dimension_columns
@@ -260,6 +263,8 @@ class LazyQuery:
     def _call(self, function: Callable[..., R], **options: Any) -> R:
         if self.by is not None and "partition_by" not in options:
             raise ValueError("A query with groups (by) has a DataFrame for each: iterate over the query")
+        if self.changed_since is not None:
+            options["changed_since"] = self.changed_since
         return function(self.cube, self.store, self.where, self.datasets, as_of=self.as_of, **options)
 
 
@@ -338,6 +343,7 @@ class OpenedCube:
     append = _bind_write(eager_cube.append_to_cube)
     update = _bind_write(eager_cube.update_cube)
     merge = _bind_write(eager_cube.merge_into_cube)
+    compute = _bind_write(eager_cube.compute_dataset)
     update_schema = _bind(eager_cube.update_schema)
     remove_partitions = _bind(eager_cube.remove_partitions)
     query = _bind(LazyQuery)
@@ -350,6 +356,7 @@ class OpenedCube:
     cleanup = _bind(eager_cube.cleanup_cube)
     list_garbage = _bind(eager_cube.list_cube_garbage)
     history = _bind(eager_cube.list_cube_history)
+    changes = _bind(eager_cube.list_cube_changes)
     keep_history = _bind(eager_cube.keep_cube_history)
     rollback = _bind(eager_cube.rollback_cube)
     copy_to = _bind(eager_cube.copy_cube)

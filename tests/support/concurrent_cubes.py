@@ -21,6 +21,7 @@ from kartothek_cube.api.cube import (
     build_cube,
     cleanup_cube,
     compact_cube,
+    compute_dataset,
     copy_cube,
     delete_cube,
     extend_cube,
@@ -154,6 +155,10 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
         lambda state: _extended(state),
     ),
     "compact": (lambda s: compact_cube(CUBE, s), lambda state: _needs(state)),
+    "compute": (
+        lambda s: compute_dataset(lambda df: df[["x", "p"]].assign(w=df["v"]), CUBE, s, "extra"),
+        lambda state: (_needs(state)[0], _needs(state)[0]),
+    ),
     "cleanup": (lambda s: cleanup_cube(CUBE, s), lambda state: state),
     "delete": (lambda s: delete_cube(CUBE, s), lambda state: None),
     "copy": (
@@ -327,6 +332,14 @@ def _leftover(store: Any) -> State:
     return None
 
 
+def _computed(store: Any) -> State:
+    """A cube of which a dataset was computed, and changed since."""
+    build_cube(seed(OLD), CUBE, store)
+    OPERATIONS["compute"][0](store)
+    append_to_cube(seed(LATER), CUBE, store)
+    return _built(None, {**OLD, **LATER}, OLD)
+
+
 STARTS: dict[str, Callable[[Any], State]] = {
     "nothing": _nothing,
     "cube": _cube,
@@ -335,6 +348,7 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "two": _two,
     "extended": _extended_cube,
     "hidden": _hidden,
+    "computed": _computed,
     "published": _published,
 }
 
@@ -365,12 +379,16 @@ ON_EXTENDED = (
     "query",
 )
 ON_HIDDEN = ("extend", "append", "cleanup", "delete", "query")
+#: a cleanup leaves no state from which a computation could go on
+ON_COMPUTED = ("compute", "append", "append both", "compact", "query")
+
+_NAMED = {"two": ON_TWO, "extended": ON_EXTENDED, "hidden": ON_HIDDEN, "computed": ON_COMPUTED}
 
 
 def applies(name: str, start: str) -> bool:
     """Whether an operation has something to do from there, which leaves out pairs of refusals."""
-    if start in ("two", "extended", "hidden"):
-        return name in {"two": ON_TWO, "extended": ON_EXTENDED, "hidden": ON_HIDDEN}[start]
+    if start in _NAMED:
+        return name in _NAMED[start]
     if name in (*ON_TWO, "rollback before extra") and name not in (
         "append",
         "compact",
@@ -393,6 +411,7 @@ def applies(name: str, start: str) -> bool:
             "keep history",
             "repair",
             "compact",
+            "compute",
             "update",
             "remove",
             "extend",
@@ -424,7 +443,8 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
         return start + datetime.timedelta(milliseconds=next(ticks[current.operation]))
 
     def new_id() -> uuid.UUID:
-        return uuid.UUID(int=next(ids[current.operation]))
+        # names of files begin with the first half, and versions end with the second
+        return uuid.UUID(int=next(ids[current.operation]) * ((1 << 64) + 1))
 
     with (
         mock.patch("kartothek_cube.core.uuid._uuid_hook_object", new_id),

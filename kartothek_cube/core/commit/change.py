@@ -252,6 +252,21 @@ class InputsPresent:
 
 
 @attrs.frozen
+class UnchangedMetadata:
+    """An entry of the metadata is that from which the change was computed."""
+
+    key: str
+    value: object
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise ConcurrentWriteError if another writer has set it since."""
+        if state is not None and state.metadata.get(self.key) != self.value:
+            raise ConcurrentWriteError(
+                change.uuid, detail="Another writer has computed it since this operation began. Repeat it."
+            )
+
+
+@attrs.frozen
 class UnchangedPartitions:
     """Some physical partitions have no other files than those that the change was computed from."""
 

@@ -220,6 +220,7 @@ _TASKS = {
     ),
     "collect_stats": "Each task reads the footers of ``blocksize`` files.",
     "compact_cube": "The partitions to compact are chosen when the graph is built; each task compacts one.",
+    "compute_dataset": "What has changed is found when the graph is built; each task computes one partition.",
     "verify_cube": "Headers and the existence of files are checked when the graph is built, files in tasks.",
 }
 

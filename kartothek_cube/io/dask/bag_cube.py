@@ -47,6 +47,7 @@ from kartothek_cube.io_components.query.executor import query_job, run_frame_blo
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
+from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_writes import (
     AppendParts,
     BuildParts,
@@ -65,6 +66,7 @@ __all__ = (
     "cleanup_cube_bag",
     "collect_stats_bag",
     "compact_cube_bag",
+    "compute_dataset_bag",
     "copy_cube_bag",
     "delete_cube_bag",
     "extend_cube_from_bag",
@@ -181,3 +183,4 @@ copy_cube_bag = _bag("copy_cube_bag", _CopyCube)
 collect_stats_bag = _bag("collect_stats_bag", CollectStatsBlocks)
 compact_cube_bag = _bag("compact_cube_bag", CompactCube[StoreFactoryInput])
 verify_cube_bag = _bag("verify_cube_bag", VerifyCube[StoreFactoryInput])
+compute_dataset_bag = _bag("compute_dataset_bag", ComputeDataset[StoreFactoryInput])

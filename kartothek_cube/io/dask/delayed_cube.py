@@ -46,6 +46,7 @@ from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
+from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_writes import (
     AppendParts,
     BuildParts,
@@ -64,6 +65,7 @@ __all__ = (
     "cleanup_cube_delayed",
     "collect_stats_delayed",
     "compact_cube_delayed",
+    "compute_dataset_delayed",
     "copy_cube_delayed",
     "delete_cube_delayed",
     "extend_cube_from_delayed",
@@ -133,3 +135,6 @@ copy_cube_delayed = delayed_facade(__name__, "copy_cube_delayed", CopyCubeBlocks
 collect_stats_delayed = delayed_facade(__name__, "collect_stats_delayed", CollectStatsBlocks)
 compact_cube_delayed = delayed_facade(__name__, "compact_cube_delayed", CompactCube[StoreFactoryInput])
 verify_cube_delayed = delayed_facade(__name__, "verify_cube_delayed", VerifyCube[StoreFactoryInput])
+compute_dataset_delayed = delayed_facade(
+    __name__, "compute_dataset_delayed", ComputeDataset[StoreFactoryInput]
+)

@@ -56,6 +56,7 @@ from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
+from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,
@@ -78,6 +79,7 @@ __all__ = (
     "cleanup_cube_spark",
     "collect_stats_spark",
     "compact_cube_spark",
+    "compute_dataset_spark",
     "copy_cube_spark",
     "delete_cube_spark",
     "extend_cube_from_spark",
@@ -294,6 +296,11 @@ class _CompactCube(CompactCube[StoreInput]):
 
 
 @attrs.frozen
+class _ComputeDataset(ComputeDataset[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+
+
+@attrs.frozen
 class _VerifyCube(VerifyCube[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
@@ -342,6 +349,9 @@ delete_cube_spark = _spark("delete_cube_spark", _DeleteCube, "Each task deletes 
 cleanup_cube_spark = _spark("cleanup_cube_spark", _CleanupCube, "Each task deletes 1,000 files.")
 copy_cube_spark = _spark(
     "copy_cube_spark", _CopyCube, "Each task copies 1,000 files; the driver commits the datasets."
+)
+compute_dataset_spark = _spark(
+    "compute_dataset_spark", _ComputeDataset, "Each task computes one physical partition; the driver commits."
 )
 collect_stats_spark = _spark(
     "collect_stats_spark", _CollectStats, "Each task reads the footers of 1,000 files."

@@ -215,7 +215,7 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     if is_compact and not any(_is_outdated(stored, blobs, key) for key in keys):
         stats = _stats(before, total, before, total)
         return CompactResult(task.name, task.labels, None, stats)
-    written = write_table(spec, rows)
+    written = write_table(spec, rows, compacted=task.labels)
     new = written.partitions().files[spec.table].to_pylist()
     after = {"files": len(new), "bytes": sum(_size(blobs, key) for key in new)}
     return CompactResult(task.name, task.labels, written, _stats(before, total, after, len(rows)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, TypeGuard, overload
 
 import attrs
 import pandas as pd
@@ -31,16 +32,19 @@ from kartothek_cube.core.history import (
     check_as_of,
     describe_operation,
     fingerprint,
+    history_folder,
     list_states,
+    load_snapshot,
     load_state,
     name_states,
     operation_info,
     recorded_version,
     select_state,
+    snapshot_name,
     snapshot_retention,
     state_as_of,
 )
-from kartothek_cube.core.naming import metadata_key_from_uuid
+from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
@@ -151,6 +155,8 @@ def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None)
     version = recorded_version(state)
     return version == recorded_version(other) and fingerprint(state) == fingerprint(other)
 
+
+_TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 
 CubeAsOf: TypeAlias = AsOf | Mapping[str, AsOf]
 """A version or point in time of a cube, or of some of its datasets: the others are as they are."""
@@ -468,6 +474,9 @@ def datasets_as_of(
 ) -> dict[str, DatasetMetadata]:
     """The datasets of a cube as of one of its states."""
     blobs = open_blobs(store)
+    if is_token(as_of):
+        datasets = load_token(cube, blobs, as_of)
+        return {name: datasets[name] for name in sorted(discover.choose_datasets(cube, names, datasets))}
     histories = _Histories(cube, blobs)
     chosen = sorted(discover.choose_datasets(cube, names, histories.states))
     states = _resolve_as_of(histories, as_of, chosen)
@@ -484,6 +493,47 @@ def datasets_as_of(
             raise errors.StateNotFoundError(cube.ktk_dataset_uuid(name), str(as_of), known)
     check_cube(datasets, cube)
     return {name: datasets[name] for name in chosen if name in datasets}
+
+
+def make_token(datasets: Mapping[str, DatasetMetadata], blobs: BlobStore) -> str:
+    """Token of a state of a cube: the names of the snapshots that its datasets have, or will have."""
+    names = []
+    for name, dataset in sorted(datasets.items()):
+        # that of a state of other software depends on the time of its header
+        has_version = recorded_version(dataset) is not None
+        key = next((k for k in header_keys(dataset.uuid) if has_version or blobs.exists(k)), "")
+        names.append(f"{name}@{snapshot_name(dataset, blobs, key).removesuffix('.state')}")
+    return ",".join(names)
+
+
+def is_token(as_of: object) -> TypeGuard[str]:
+    """Whether a value is the token of a state of a cube."""
+    return isinstance(as_of, str) and "@" in as_of
+
+
+def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMetadata]:
+    """The datasets in the state of a token: one request for each that has changed, besides the headers."""
+    current = discover.load_snapshot(cube, blobs, None).datasets
+    names_now = {entry.partition("@")[0]: entry for entry in make_token(current, blobs).split(",")}
+    datasets = {}
+    for entry in token.split(","):
+        if not _TOKEN_ENTRY.fullmatch(entry):
+            raise ValueError(f"{token!r} is no token of a state of a cube: {entry!r} is none of a dataset")
+        name, _, state = entry.partition("@")
+        if names_now.get(name) == entry:
+            datasets[name] = current[name]
+            continue
+        uuid = cube.ktk_dataset_uuid(name)
+        try:
+            datasets[name] = load_snapshot(uuid, blobs, f"{history_folder(uuid)}{state}.state")
+        except KeyError:
+            try:
+                known = name_states(list_states(uuid, blobs))
+            except errors.DatasetNotFoundError:
+                known = ""
+            version = int(state.partition("-")[0])
+            raise errors.StateNotFoundError(uuid, f"version {version} of token {entry}", known) from None
+    return datasets
 
 
 def return_cube(

@@ -40,6 +40,10 @@ class QueryCube(Generic[StoreT]):
         Version of the cube (:func:`list_cube_history`) or point in time: the cube is read in that state,
         which is kept until a cleanup (:func:`keep_cube_history`). Or a dict of dataset id to version or time,
         for some of the datasets. By default, the cube is read as it is now.
+    changed_since
+        Earlier state of the cube: the token of :func:`list_cube_changes`, a version, or a point in time. Only
+        partitions are read in which rows of a dataset of the query have changed since. Their cells may be
+        unchanged; cells that have vanished are not in the result, see :func:`list_cube_changes`.
 
     Returns
     -------
@@ -78,6 +82,7 @@ class QueryCube(Generic[StoreT]):
     partition_by: str | Iterable[str] | None = None
     payload_columns: str | Iterable[str] | None = None
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+    changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
@@ -94,7 +99,7 @@ class QueryTable(Generic[StoreT]):
 
     Parameters
     ----------
-    cube, store, conditions, datasets, dimension_columns, as_of
+    cube, store, conditions, datasets, dimension_columns, as_of, changed_since
         As in :func:`query_cube`.
     payload_columns, columns
         Columns to read, by default all; ``columns`` is the shorter name. The frame has the dimensions and the
@@ -140,6 +145,7 @@ class QueryTable(Generic[StoreT]):
     columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     limit: int | None = attrs.field(default=None, kw_only=True)
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+    changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
     dtype_backend: DtypeBackend | None = attrs.field(default=None, init=False)
 
 

@@ -41,6 +41,7 @@ def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
         query.dimension_columns,
         payload_columns=requested,
         as_of=query.as_of,
+        changed_since=query.changed_since,
         dtype_backend=query.dtype_backend,
     )
     plan = plan_frames(frames)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
@@ -35,7 +35,7 @@ from kartothek_cube.core.naming import (
     name_too_long,
     quote,
 )
-from kartothek_cube.core.partition import PartitionTable, encode_component
+from kartothek_cube.core.partition import PartitionTable, compacted_suffixes, encode_component
 from kartothek_cube.core.schema.evolution import Widths, column_widths
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -168,15 +168,18 @@ def _write_other(
     return keys
 
 
-def write_table(spec: WriteSpec, table: pa.Table, *, threads: int | None = None) -> WriteResult:
-    """Write one input table as data files, without a commit."""
+def write_table(
+    spec: WriteSpec, table: pa.Table, *, threads: int | None = None, compacted: Collection[str] = ()
+) -> WriteResult:
+    """Write one input table as data files, without a commit; ``compacted``: labels of files with its rows."""
     origin = f"{spec.uuid}/{spec.table}"
     schema = make_meta(table.schema, origin=origin, partition_keys=list(spec.partition_on))
     if spec.partition_on and not len(table):
         return WriteResult(spec.uuid, spec.table, schema, indices=_no_entries(spec, schema))
     name = spec.write_id + gen_uuid()[len(spec.write_id) :]
     starts, prefixes, table = split_by_partition(table, spec.partition_on)
-    labels = pc.binary_join_element_wise(prefixes, name, "")
+    names = [name + end for end in compacted_suffixes(compacted, len(prefixes))] if compacted else name
+    labels = pc.binary_join_element_wise(prefixes, names, "")
     indices = {
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
         for column in spec.index_columns(table.column_names)

@@ -31,6 +31,8 @@ FUNCTIONS = {
     "delete": eager_cube.delete_cube,
     "extend": eager_cube.extend_cube,
     "history": eager_cube.list_cube_history,
+    "changes": eager_cube.list_cube_changes,
+    "compute": eager_cube.compute_dataset,
     "keep_history": eager_cube.keep_cube_history,
     "list_garbage": eager_cube.list_cube_garbage,
     "merge": eager_cube.merge_into_cube,

@@ -431,17 +431,22 @@ FAMILIES = {
         name: [f"{name}__iter", f"{name}_delayed", f"{name}_bag", f"{name}_dataframe"]
         for name in ("remove_partitions", "delete_cube", "copy_cube", "collect_stats", "cleanup_cube")
     },
-    **{name: [f"{name}__iter", f"{name}_delayed", f"{name}_bag"] for name in ("verify_cube", "compact_cube")},
+    **{
+        name: [f"{name}__iter", f"{name}_delayed", f"{name}_bag"]
+        for name in ("verify_cube", "compact_cube", "compute_dataset")
+    },
 }
 #: a few calls of the store, nothing to distribute; or for one process so far
 SMALL = {
     "Adoption",
+    "CubeChanges",
     "CubeHistory",
     "CubeState",
     "adopt_dataset",
     "annotate_operations",
     "explain_query",
     "keep_cube_history",
+    "list_cube_changes",
     "list_cube_garbage",
     "list_cube_history",
     "merge_into_cube",

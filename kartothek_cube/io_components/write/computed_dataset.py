@@ -1,0 +1,287 @@
+"""Compute a dataset of a cube partition by partition, and again where its inputs have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Generic, Literal
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.arrow.types import Mask
+from kartothek_cube.core.commit.change import UnchangedMetadata, UnchangedPartitions
+from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import StateNotFoundError, format_count
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.maintenance.changed_partitions import DatasetChanges, compare_cubes
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of, is_token, make_token
+from kartothek_cube.io_components.query.cube_query import QueryFrames
+from kartothek_cube.io_components.query.executor import run_frames
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
+from kartothek_cube.io_components.query.result_types import plan_frames
+from kartothek_cube.io_components.write.cube_plan import plan_existing, plan_extend
+from kartothek_cube.io_components.write.cube_writes import ExtendCube
+from kartothek_cube.io_components.write.table_writer import delete_attempts
+from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, Written, merge_writes
+from kartothek_cube.io_components.write.write_tasks import write_part
+from kartothek_cube.serialization import DataFrameSerializer
+
+#: metadata key: token of the state of the cube from which the dataset was computed
+COMPUTED_FROM = "kartothek_cube_computed_from"
+
+
+@attrs.frozen
+class ComputeContext:
+    """What all tasks share."""
+
+    scan: ScanContext
+    plan: CubeWritePlan
+    function: Callable[[pd.DataFrame], pd.DataFrame | None]
+    #: id of the dataset that is computed
+    into: str
+
+
+@attrs.frozen
+class ComputeResult:
+    """
+    The result of a computation.
+
+    Examples
+    --------
+    >>> ComputeResult(None, 2, 1, 500)
+    <computed: 500 rows in 2 partitions, 1 file replaced>
+    """
+
+    #: the new state of the dataset
+    dataset: DatasetMetadata | None
+    #: number of partitions of the cube that were computed
+    n_partitions: int
+    #: number of files of the dataset that were replaced or removed
+    files_replaced: int
+    #: number of rows that were written
+    rows: int
+
+    def __repr__(self) -> str:
+        return (
+            f"<computed: {format_count(self.rows, 'row')} in {format_count(self.n_partitions, 'partition')}, "
+            f"{format_count(self.files_replaced, 'file')} replaced>"
+        )
+
+
+@attrs.frozen
+class ComputeDataset(Generic[StoreT]):
+    """
+    Compute a dataset of a cube by a function of its other datasets, again where these have changed.
+
+    The function gets the cells of one physical partition of the cube as a DataFrame, and returns the rows of
+    the new dataset for that partition. The rows are committed together with the state of the cube from which
+    they were computed: a repeated call computes the partitions that have changed since, and exactly once,
+    whether the job before was killed or not. Partitions that the seed has lost are removed.
+
+    Parameters
+    ----------
+    function
+        Takes a DataFrame, as of :func:`query_cube`, and returns one with the key columns and the payload of
+        the new dataset; None for no rows.
+    into
+        Id of the dataset that is computed; it is created by the first call. Other calls must not write it.
+    conditions, payload_columns
+        What the function gets, as in :func:`query_cube`.
+    datasets
+        Ids of the datasets that the function gets; by default all but ``into``.
+    changed_since
+        ``"last"``: compute what has changed since the last call. None: compute everything. Or an earlier
+        state of the cube: a token of :func:`list_cube_changes`, a version or a point in time.
+    metadata
+        Metadata of the dataset.
+    df_serializer
+        How files are written; Parquet with ZSTD by default.
+
+    Returns
+    -------
+    ComputeResult
+        ``dataset``: the new state; ``n_partitions``: partitions that were computed; ``files_replaced``;
+        ``rows``.
+
+    Raises
+    ------
+    StateNotFoundError
+        The state of the last call is no longer kept, so that what has changed since is unknown: pass
+        ``changed_since=None`` once.
+    ValueError
+        ``into`` is the seed, is not partitioned like the cube, or the function returned rows of another
+        partition.
+    ConcurrentWriteError
+        Another call has committed, or has compacted the dataset, meanwhile. Nothing is changed: repeat it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_df
+    >>> from kartothek_cube.io.eager_cube import compute_dataset
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> def count_letters(df):
+    ...     return df.assign(LETTERS=df["CITY"].str.len())
+    >>> compute_dataset(count_letters, cube, store, "letters")
+    <computed: 2 rows in 2 partitions, 0 files replaced>
+    >>> _ = append_to_cube(pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> compute_dataset(count_letters, cube, store, "letters")
+    <computed: 2 rows in 1 partition, 1 file replaced>
+    >>> query_cube_df(cube, store)["LETTERS"].tolist()
+    [4, 3, 3]
+    """
+
+    function: Callable[[pd.DataFrame], pd.DataFrame | None]
+    cube: Cube = attrs.field(converter=cube_or_name)
+    store: StoreT
+    into: str
+    conditions: ConditionsInput = attrs.field(default=None, kw_only=True)
+    payload_columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    changed_since: Literal["last"] | CubeAsOf | None = attrs.field(default="last", kw_only=True)
+    metadata: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
+    df_serializer: DataFrameSerializer | None = attrs.field(default=None, kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[ComputeContext, ScanTask, Written, ComputeResult]:
+        """Compute each changed partition, then commit all of them with the state that they come from."""
+        cube, into = self.cube, self.into
+        ensure_cube(cube)
+        if not callable(self.function):
+            raise TypeError(f"function takes a DataFrame and returns one, but it is {self.function!r}")
+        if into == cube.seed_dataset:
+            raise ValueError(f"into is {into!r}, the seed: its cells are what the function is called with")
+        blobs = open_blobs(self.store)
+        existing = load_snapshot(cube, blobs, None).datasets
+        inputs = {name: dataset for name, dataset in existing.items() if name != into}
+        names = choose_datasets(cube, converter_str_set_optional(self.datasets), inputs)
+        inputs = {name: inputs[name] for name in sorted({cube.seed_dataset, *names})}
+        target, token = existing.get(into), make_token(inputs, blobs)
+        last = None if target is None else target.metadata.get(COMPUTED_FROM)
+        # what others may have put there is no reason to fail
+        last_token = last if is_token(last) else None
+        since = last_token if self.changed_since == "last" else self.changed_since
+        query = QueryFrames(cube, self.store, self.conditions, inputs, payload_columns=self.payload_columns)
+        scans = plan_frames(query)
+        seed = scans.files[0]
+        partitions, replaced = np.arange(scans.n_partitions), None if target is None else self._labels(target)
+        if target is not None and replaced is not None and since is not None:
+            used = {scan.name: inputs[scan.name] for scan in scans.context.scans}
+            changes = self._changes(since, used, existing)
+            partitions = np.unique(seed.partition_ids[_select(changes, seed.dataset, cube)[seed.positions]])
+            replaced = replaced.filter(pa.array(_select(changes, target, cube)))
+        metadata = dict(self.metadata or {})
+        plan = self._plan(target, {**metadata, COMPUTED_FROM: token}, last, replaced)
+        is_unchanged = last == token and not metadata and not len(partitions) and not len(replaced or ())
+        plan = attrs.evolve(plan, commit_all=plan.commit_all and not is_unchanged)
+        context = ComputeContext(scans.context, plan.without_commit_state(), self.function, into)
+        return Job(
+            name="compute_dataset",
+            description=f"compute dataset {into} of cube {cube.uuid_prefix}",
+            context=context,
+            tasks=scans.partition_tasks(partitions),
+            run=run_compute,
+            finish=partial(_finish_compute, plan, target, len(partitions)),
+            merge=merge_writes,
+            discard=partial(delete_attempts, plan),
+            steps=("prepare", "partition", "commit"),
+            is_parallel=True,
+            files=sum(len(files.positions) for files in scans.files),
+        )
+
+    def _labels(self, target: DatasetMetadata) -> pa.StringArray:
+        """Labels of the files of the dataset, which has to be partitioned like the cube."""
+        missing = set(self.cube.partition_columns) - set(target.partition_keys or ())
+        if missing:
+            raise ValueError(
+                f"Dataset {self.into!r} is not partitioned by {', '.join(sorted(missing))}, as the cube is: "
+                "its partitions cannot be computed one by one"
+            )
+        return target.partition_table.labels
+
+    def _changes(
+        self, since: CubeAsOf, used: Mapping[str, DatasetMetadata], existing: Mapping[str, DatasetMetadata]
+    ) -> list[DatasetChanges]:
+        """What has changed in the datasets that the function gets, or got."""
+        try:
+            old = datasets_as_of(self.cube, open_blobs(self.store), since)
+        except StateNotFoundError as error:
+            remedy = "What has changed since is unknown: compute everything once, by changed_since=None."
+            raise StateNotFoundError(error.dataset_uuid, error.as_of, error.known, remedy=remedy) from error
+        # a dataset that is gone took its columns along
+        old = {name: dataset for name, dataset in old.items() if name in used or name not in existing}
+        return list(compare_cubes(self.cube, old, used).values())
+
+    def _plan(
+        self,
+        target: DatasetMetadata | None,
+        metadata: Mapping[str, Any],
+        last: object,
+        replaced: pa.StringArray | None,
+    ) -> CubeWritePlan:
+        cube, by_name = self.cube, {self.into: metadata}
+        if target is None:
+            extension = ExtendCube(None, cube, self.store, by_name, df_serializer=self.df_serializer)
+            return attrs.evolve(plan_extend(extension, [self.into]), operation="compute").with_write_id()
+        plan = plan_existing("compute", cube, self.store, {self.into: target}, by_name, self.df_serializer)
+        # rows that another writer has added meanwhile would be hidden by older computed ones
+        unseen = UnchangedPartitions((), pa.array([""]), target.partition_table.labels)
+        requires = (UnchangedMetadata(COMPUTED_FROM, last), unseen)
+        plan = plan.evolve_specs(replaces=replaced, requires=requires)
+        return attrs.evolve(plan, keep_empty=True, commit_all=True).with_write_id()
+
+
+def _select(changes: Iterable[DatasetChanges], dataset: DatasetMetadata, cube: Cube) -> Mask:
+    """Mask of the files of a dataset in the changed partitions."""
+    table = dataset.partition_table
+    keys = table.keys(cube.partition_columns, arrow_schema(dataset))
+    mask = np.zeros(len(table), bool)
+    for change in changes:
+        mask |= change.select(keys, len(table))
+    return mask
+
+
+def run_compute(context: ComputeContext, task: ScanTask) -> Written:
+    """Call the function with the cells of one partition, and write what it returns."""
+    results = []
+    keys = list(context.plan.cube.partition_columns)
+    for frame in run_frames(context.scan, task):
+        rows = context.function(frame)
+        if rows is None:
+            continue
+        if not isinstance(rows, pd.DataFrame):
+            raise TypeError(
+                f"The function returns a DataFrame or None, but it returned {type(rows).__name__}"
+            )
+        if set(keys) <= set(rows.columns) and len(rows):
+            outside = ~rows[keys].isin({key: [frame[key].iloc[0]] for key in keys}).all(axis=1)
+            if outside.any():
+                raise ValueError(
+                    f"The function got the partition {frame[keys].iloc[0].to_dict()} and returned rows of "
+                    f"another one: {rows.loc[outside, keys].iloc[0].to_dict()}"
+                )
+        results.append(write_part(context.plan, {context.into: rows}))
+    return merge_writes(results)
+
+
+def _finish_compute(
+    plan: CubeWritePlan, target: DatasetMetadata | None, n_partitions: int, parts: Iterable[Written]
+) -> ComputeResult:
+    written = merge_writes(parts)
+    ((into, spec),) = plan.specs.items()
+    rows = written[into].rows if into in written else 0
+    dataset = finish_write(plan, [written]).get(into, target)
+    return ComputeResult(dataset, n_partitions, 0 if spec.replaces is None else len(spec.replaces), rows)

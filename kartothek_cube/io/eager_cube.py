@@ -20,6 +20,7 @@ from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.facade import Operation, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage, history
@@ -43,7 +44,6 @@ from kartothek_cube.io_components.query.result_types import plan_frames, plan_ta
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
-from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,

@@ -28,6 +28,7 @@ import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute, iter_results
 from kartothek_cube.io_components.maintenance.compact import CompactCube
@@ -39,7 +40,6 @@ from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_writes import (
     AppendParts,
     BuildParts,

@@ -38,6 +38,7 @@ from kartothek_cube.io.dask._dask_executor import (
     tasks_note,
     with_factories,
 )
+from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
@@ -47,7 +48,6 @@ from kartothek_cube.io_components.query.executor import query_job, run_frame_blo
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_writes import (
     AppendParts,
     BuildParts,

@@ -40,13 +40,13 @@ from kartothek_cube.io.dask._dask_executor import (
     results_as_delayed,
     with_factories,
 )
+from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.facade import Example, facade
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_writes import (
     AppendParts,
     BuildParts,

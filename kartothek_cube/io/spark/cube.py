@@ -45,6 +45,7 @@ from kartothek_cube.io.spark._spark_executor import (
     write_cube,
 )
 from kartothek_cube.io.spark._types import spark_schema
+from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance.compact import CompactCube
@@ -56,7 +57,6 @@ from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,

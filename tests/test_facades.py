@@ -31,6 +31,7 @@ WRITES = ("build_cube", "extend_cube", "append_to_cube", "update_cube")
 OTHERS = (
     "query_cube",
     "remove_partitions",
+    "delete_rows",
     "delete_cube",
     "copy_cube",
     "collect_stats",
@@ -49,7 +50,12 @@ CUBE_FACADES = {
     "spark.cube": ("_from_spark", "_spark"),
 }
 #: operations that a façade does not have
-MISSING = {"compact_cube_dataframe", "compute_dataset_dataframe", "verify_cube_dataframe"}
+MISSING = {
+    "compact_cube_dataframe",
+    "compute_dataset_dataframe",
+    "delete_rows_dataframe",
+    "verify_cube_dataframe",
+}
 
 MODULES = (
     *CUBE_FACADES,

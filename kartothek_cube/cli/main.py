@@ -51,6 +51,7 @@ _GROUPS = {
         "compact": _Entry("maintain", "Merge the files of each partition into one."),
         "copy": _Entry("maintain", "Copy the cube to another store."),
         "delete": _Entry("maintain", "Delete the cube or some of its datasets."),
+        "delete-rows": _Entry("maintain", "Delete the cells that meet conditions."),
         "history": _Entry("maintain", "List, keep and restore older states."),
         "index": _Entry("maintain", "Build secondary indices."),
         "publish": _Entry("maintain", "Publish the datasets as Delta tables."),
@@ -74,7 +75,7 @@ class CubeCli(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"kartothek_cube.cli.commands.{_COMMANDS[cmd_name].module}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

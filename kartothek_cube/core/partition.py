@@ -568,9 +568,11 @@ def group_positions(codes: npt.NDArray[np.integer[Any]]) -> list[Ints]:
     return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 
-def partition_folders(partitions: PartitionTable, columns: Sequence[str], schema: Any) -> pa.StringArray:
-    """Label components of some partition keys, joined, for each partition; one empty text without columns."""
-    values = partitions.keys(columns, schema)
+def partition_folders(
+    partitions: PartitionTable, columns: Sequence[str], partition_keys: Sequence[str], schema: Any
+) -> pa.StringArray:
+    """Label components of some of the partition keys, joined, for each partition; empty texts without any."""
+    values = partitions.keys(partition_keys, schema)
     return join_components({column: values[column] for column in columns}, len(partitions))
 
 

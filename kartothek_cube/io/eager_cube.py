@@ -21,6 +21,7 @@ from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
+from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Operation, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage, history
@@ -77,6 +78,7 @@ __all__ = (
     "compute_dataset",
     "copy_cube",
     "delete_cube",
+    "delete_rows",
     "explain_query",
     "extend_cube",
     "keep_cube_history",
@@ -415,6 +417,14 @@ def merge_into_cube(
 
 
 remove_partitions = _eager("remove_partitions", RemovePartitions[StoreInput])
+
+
+@attrs.frozen
+class _DeleteRows(DeleteRows[StoreInput]):
+    progress: bool = attrs.field(default=False, kw_only=True)
+
+
+delete_rows = _eager("delete_rows", _DeleteRows, "delete")
 
 
 @attrs.frozen

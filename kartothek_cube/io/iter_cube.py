@@ -29,6 +29,7 @@ import pandas as pd
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
+from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute, iter_results
 from kartothek_cube.io_components.maintenance.compact import CompactCube
@@ -61,6 +62,7 @@ __all__ = (
     "compute_dataset__iter",
     "copy_cube__iter",
     "delete_cube__iter",
+    "delete_rows__iter",
     "extend_cube__iter",
     "query_cube__iter",
     "query_cube__iterator",
@@ -129,6 +131,7 @@ query_cube__iterator = facade(
 # the same name as those of the other functions
 query_cube__iter = query_cube__iterator
 remove_partitions__iter = _iter("remove_partitions__iter", RemovePartitions[StoreInput])
+delete_rows__iter = _iter("delete_rows__iter", DeleteRows[StoreInput])
 delete_cube__iter = _iter("delete_cube__iter", DeleteCube[StoreInput])
 copy_cube__iter = _iter("copy_cube__iter", CopyCube[StoreInput])
 collect_stats__iter = _iter("collect_stats__iter", CollectStats[StoreInput])

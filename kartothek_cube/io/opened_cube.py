@@ -346,6 +346,7 @@ class OpenedCube:
     compute = _bind_write(eager_cube.compute_dataset)
     update_schema = _bind(eager_cube.update_schema)
     remove_partitions = _bind(eager_cube.remove_partitions)
+    delete_rows = _bind(eager_cube.delete_rows)
     query = _bind(LazyQuery)
     dataset = _bind(arrow_cube.cube_dataset)
     connect = _bind(sql.connect)

@@ -24,6 +24,7 @@ COMMANDS = [
     "compact",
     "copy",
     "delete",
+    "delete-rows",
     "history",
     "index",
     "info",

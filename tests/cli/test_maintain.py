@@ -231,6 +231,19 @@ def test_compact(ok, url):
     pd.testing.assert_frame_equal(query_cube(CUBE, url)[0], before)
 
 
+def test_delete_rows(ok, call, error, url):
+    asked = call("cube", "delete-rows", "-w", "v2 == m", input="n\n")
+    assert (asked.exit_code, "Delete 1 cell of cube cube (enrich, seed)?" in asked.stderr) == (1, True)
+    text = ok("cube", "delete-rows", "--where", "v2 == m", "--yes")
+    assert text == "enrich: 1 row deleted in 1 partition\nseed: 1 row deleted in 1 partition\n"
+    assert query_cube(CUBE, url)[0]["x"].tolist() == [2, 3, 4]
+    for options in ([], ["--where", " "], ["--everything", "--where", "x == 2"]):
+        assert "either --where with conditions, or --everything" in error("cube", "delete-rows", *options)
+    assert "unknown column y" in error("cube", "delete-rows", "-w", "y == 2", "--yes")
+    counts = json.loads(ok("cube", "delete-rows", "--everything", "--json", "--yes", "--exclude", "enrich"))
+    assert counts == {"seed": {"partitions": 2, "rows_deleted": 3}}
+
+
 @pytest.mark.parametrize(
     "options, partitions",
     [([], 1), (["--where", "p == b"], 0), (["--where", "p == a"], 1), (["--min-files", "3"], 0)],

@@ -43,6 +43,12 @@ PAIRS = [
     ("two", "delete", "delete"),
     ("cube", "append", "update"),
     ("past", "compact", "cleanup"),
+    ("past", "delete rows", "append"),
+    *(
+        ("two", "delete rows", other)
+        for other in ("append both", "append extra", "compact", "cleanup", "query")
+    ),
+    ("two", "delete rows", "delete rows"),
     ("nothing", "build two", "build"),
     ("nothing", "build two", "copy two"),
     ("nothing", "copy two", "copy extended"),

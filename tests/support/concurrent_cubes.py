@@ -24,6 +24,7 @@ from kartothek_cube.api.cube import (
     compute_dataset,
     copy_cube,
     delete_cube,
+    delete_rows,
     extend_cube,
     keep_cube_history,
     publish_cube,
@@ -69,6 +70,13 @@ OLD, NEW, MORE, LATER = {0: 0, 1: 0}, {0: 1, 2: 1}, {4: 2}, {0: 3}
 
 def _without(rows: frozenset[tuple[int, int]], parity: int) -> frozenset[tuple[int, int]]:
     return frozenset((x, v) for x, v in rows if x % 2 != parity)
+
+
+def _without_cell(state: Any, cell: int) -> State:
+    """The rows of a cell of the seed are deleted from both datasets; others stay."""
+    deleted = {cell} & {x for x, _ in state[0]}
+    seed, second = (rows and frozenset((x, v) for x, v in rows if x not in deleted) for rows in state)
+    return seed, second
 
 
 def _written(rows: frozenset[tuple[int, int]], new: dict[int, int]) -> frozenset[tuple[int, int]]:
@@ -149,6 +157,10 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "remove": (
         lambda s: remove_partitions(CUBE, s, C("p") == 0, ["seed"]),
         lambda state: (_without(_needs(state)[0], 0), state[1]),
+    ),
+    "delete rows": (
+        lambda s: delete_rows(CUBE, s, C("x") == 0),
+        lambda state: _without_cell(_needs(state), 0),
     ),
     "extend": (
         lambda s: extend_cube({"extra": extra(NEW)}, CUBE, s),
@@ -362,6 +374,7 @@ ON_TWO = (
     "append extra",
     "rollback both",
     "compact",
+    "delete rows",
     "cleanup",
     "delete",
     "delete extra",
@@ -392,6 +405,7 @@ def applies(name: str, start: str) -> bool:
     if name in (*ON_TWO, "rollback before extra") and name not in (
         "append",
         "compact",
+        "delete rows",
         "cleanup",
         "delete",
         "repair",
@@ -412,6 +426,7 @@ def applies(name: str, start: str) -> bool:
             "repair",
             "compact",
             "compute",
+            "delete rows",
             "update",
             "remove",
             "extend",

@@ -22,6 +22,7 @@ from kartothek_cube.api.cube import (
     cleanup_cube,
     copy_cube,
     delete_cube,
+    delete_rows,
     discover_datasets_unchecked,
     extend_cube,
     query_cube,
@@ -119,6 +120,7 @@ OPERATIONS = {
         build_two, lambda at: update_cube(seed(1, v1=9), CUBE, at.store, C("p") == 1, ["seed"])
     ),
     "remove": Operation(build_two, lambda at: remove_partitions(CUBE, at.store, C("p") == 1)),
+    "delete rows": Operation(build_two, lambda at: delete_rows(CUBE, at.store, "p == 0 | x < 1010")),
     "index": Operation(build_two, lambda at: build_dataset_indices(at.store, "cube++extra", ["v2"])),
     "copy": Operation(
         build_two, lambda at: copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix)

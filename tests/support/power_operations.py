@@ -19,6 +19,7 @@ from kartothek_cube.api.cube import (
     compact_cube,
     copy_cube,
     delete_cube,
+    delete_rows,
     extend_cube,
     keep_cube_history,
     publish_cube,
@@ -123,6 +124,9 @@ OPERATIONS = {
     ),
     "cube remove": Operation(
         (crash.build_two,), (lambda at: remove_partitions(CUBE, at.store, C("p") == 1),)
+    ),
+    "cube delete rows": Operation(
+        (crash.build_two,), (lambda at: delete_rows(CUBE, at.store, "p == 0 | x < 1010"),)
     ),
     "cube compact": Operation(
         (crash.build_two, crash.append),

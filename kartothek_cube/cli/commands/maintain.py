@@ -17,6 +17,7 @@ from kartothek_cube.cli.context import (
     closest,
     list_garbage_by_age,
     mask_store,
+    one_line,
     pass_state,
     print_json,
     usage_error,
@@ -272,6 +273,58 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
     click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({files}).")
     if state.cube.seed_dataset in names and not is_whole:
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
+
+
+# -- delete-rows -----------------------------------------------------------------------------------
+
+
+@click.command("delete-rows", cls=CubeCommand)
+@click.option(
+    "-w",
+    "--where",
+    multiple=True,
+    help='Conditions on any columns, joined by "&", e.g. "customer == 5". Repeat to add conditions.',
+)
+@click.option("--everything", is_flag=True, help="Delete all rows, instead of --where.")
+@datasets_option("changed")
+@yes_option
+@as_json
+@pass_state
+def delete_rows(
+    state: CliContext,
+    where: tuple[str, ...],
+    everything: bool,
+    include: str | None,
+    exclude: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete the cells that meet conditions, with their rows in all datasets.
+
+    The conditions are those of ``query``. The replaced files stay in the store until the next ``cleanup``.
+    """
+    from kartothek_cube.io.eager_cube import delete_rows, query_cube_df
+
+    cube, store = state.cube, state.store
+    names = select_datasets(state.datasets, include, exclude)
+    conditions = parse_conditions(where, column_types(state.datasets))
+    if bool(conditions.conditions) == everything:
+        usage_error("Pass either --where with conditions, or --everything to delete all rows")
+    try:
+        if not yes:
+            with state.progress("query"):
+                cells = format_count(len(query_cube_df(cube, store, conditions, columns=())), "cell")
+            confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(sorted(names))})?", yes)
+        with state.progress("delete"):
+            counts = delete_rows(cube, store, "all" if everything else conditions, names)
+    except (ValueError, TypeError) as error:
+        usage_error(one_line(error))
+    _print_counts(counts, as_json, _describe_deletion)
+
+
+def _describe_deletion(count: dict[str, int]) -> str:
+    rows, partitions = count["rows_deleted"], count["partitions"]
+    return f"{format_count(rows, 'row')} deleted in {format_count(partitions, 'partition')}"
 
 
 # -- cleanup ---------------------------------------------------------------------------------------

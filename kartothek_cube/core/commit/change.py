@@ -163,8 +163,8 @@ class ChangeSet:
         if self.remove_where is not None:
             mask[select_partitions(state, self.remove_where)] = True
         if self.overwrites_partitions and len(self.added):
-            written = partition_folders(self.added, keys, state.schema)
-            mask |= to_numpy(pc.is_in(partition_folders(table, keys, state.schema), value_set=written))
+            written = partition_folders(self.added, keys, keys, state.schema)
+            mask |= to_numpy(pc.is_in(partition_folders(table, keys, keys, state.schema), value_set=written))
         if mask.any():
             added = table.positions(self.added.labels)
             mask[added[added >= 0]] = False
@@ -281,7 +281,7 @@ class UnchangedPartitions:
         if state is None:
             return
         table = state.partition_table
-        folders = partition_folders(table, self.columns, state.schema)
+        folders = partition_folders(table, self.columns, state.partition_keys or (), state.schema)
         expected = pa.concat_arrays([self.labels, change.added.labels])
         touched = pc.is_in(folders, value_set=self.folders)
         unseen = pc.and_not(touched, pc.is_in(table.labels, value_set=expected))

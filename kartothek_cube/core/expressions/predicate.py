@@ -293,6 +293,17 @@ def imply(node: Node, columns: Collection[str]) -> Node | None:
     return AllOf(kept) if kept else None
 
 
+def reduce_to_columns(node: Node, columns: Collection[str]) -> Node:
+    """What suffices for a tree to match, whatever the values of other columns.
+
+    >>> reduce_to_columns(AnyOf((("CITY", "==", "Rom"), ("DAY", ">", 1))), {"DAY"})
+    AnyOf(operands=(AnyOf(operands=()), ('DAY', '>', 1)))
+    """
+    if isinstance(node, tuple):
+        return node if node[0] in columns else AnyOf(())
+    return type(node)(tuple(reduce_to_columns(operand, columns) for operand in node.operands))
+
+
 def all_of(nodes: Iterable[Node | None]) -> AllOf | None:
     """What holds where all nodes do; None where there is none."""
     operands = tuple(node for node in nodes if node is not None)

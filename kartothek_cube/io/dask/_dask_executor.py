@@ -219,6 +219,9 @@ _TASKS = {
         "deleted. Each task copies ``blocksize`` files, the last one commits the datasets."
     ),
     "collect_stats": "Each task reads the footers of ``blocksize`` files.",
+    "delete_rows": (
+        "The partitions that may have such cells are chosen when the graph is built; each task rewrites one."
+    ),
     "compact_cube": "The partitions to compact are chosen when the graph is built; each task compacts one.",
     "compute_dataset": "What has changed is found when the graph is built; each task computes one partition.",
     "verify_cube": "Headers and the existence of files are checked when the graph is built, files in tasks.",

@@ -39,6 +39,7 @@ from kartothek_cube.io.dask._dask_executor import (
     with_factories,
 )
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
+from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
@@ -69,6 +70,7 @@ __all__ = (
     "compute_dataset_bag",
     "copy_cube_bag",
     "delete_cube_bag",
+    "delete_rows_bag",
     "extend_cube_from_bag",
     "query_cube_bag",
     "remove_partitions_bag",
@@ -177,6 +179,7 @@ query_cube_bag = facade(
     returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
 )
 remove_partitions_bag = _bag("remove_partitions_bag", RemovePartitions[StoreFactoryInput])
+delete_rows_bag = _bag("delete_rows_bag", DeleteRows[StoreFactoryInput])
 delete_cube_bag = _bag_of_results("delete_cube_bag", _DeleteCube)
 cleanup_cube_bag = _bag_of_results("cleanup_cube_bag", CleanupCubeBlocks)
 copy_cube_bag = _bag("copy_cube_bag", _CopyCube)

@@ -41,6 +41,7 @@ from kartothek_cube.io.dask._dask_executor import (
     with_factories,
 )
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
+from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, facade
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.query.cube_query import QueryFrames
@@ -68,6 +69,7 @@ __all__ = (
     "compute_dataset_delayed",
     "copy_cube_delayed",
     "delete_cube_delayed",
+    "delete_rows_delayed",
     "extend_cube_from_delayed",
     "query_cube_delayed",
     "remove_partitions_delayed",
@@ -129,6 +131,7 @@ query_cube_delayed = facade(
 remove_partitions_delayed = delayed_facade(
     __name__, "remove_partitions_delayed", RemovePartitions[StoreFactoryInput]
 )
+delete_rows_delayed = delayed_facade(__name__, "delete_rows_delayed", DeleteRows[StoreFactoryInput])
 delete_cube_delayed = delayed_facade(__name__, "delete_cube_delayed", DeleteCubeBlocks)
 cleanup_cube_delayed = delayed_facade(__name__, "cleanup_cube_delayed", CleanupCubeBlocks)
 copy_cube_delayed = delayed_facade(__name__, "copy_cube_delayed", CopyCubeBlocks)

@@ -46,6 +46,7 @@ from kartothek_cube.io.spark._spark_executor import (
 )
 from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
+from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance.compact import CompactCube
@@ -82,6 +83,7 @@ __all__ = (
     "compute_dataset_spark",
     "copy_cube_spark",
     "delete_cube_spark",
+    "delete_rows_spark",
     "extend_cube_from_spark",
     "map_cube_spark",
     "merge_into_cube_from_spark",
@@ -271,6 +273,11 @@ class _UpdateCube(UpdateCube[SparkInput, StoreInput]):
 
 
 @attrs.frozen
+class _DeleteRows(DeleteRows[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+
+
+@attrs.frozen
 class _DeleteCube(DeleteCube[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
@@ -344,6 +351,9 @@ remove_partitions_spark = facade(
     "All of it is done on the driver.",
     _TYPES,
     example=_EXAMPLE,
+)
+delete_rows_spark = _spark(
+    "delete_rows_spark", _DeleteRows, "Each task rewrites one physical partition; the driver commits."
 )
 delete_cube_spark = _spark("delete_cube_spark", _DeleteCube, "Each task deletes 1,000 files.")
 cleanup_cube_spark = _spark("cleanup_cube_spark", _CleanupCube, "Each task deletes 1,000 files.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, Self
 
 import attrs
 import numpy as np
@@ -30,7 +30,7 @@ from kartothek_cube.io_components.write.cube_plan import partition_scope, plan_e
 from kartothek_cube.io_components.write.merge import StoredRows
 from kartothek_cube.io_components.write.table_writer import delete_uncommitted, write_table
 from kartothek_cube.io_components.write.write_commit import commit_datasets
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WriteResult, merge_results
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WriteResult
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.parquet_reader import read_footer
 
@@ -55,6 +55,25 @@ class CompactTask:
     labels: tuple[str, ...]
     #: their files, unless these follow from the labels
     keys: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, name: str, dataset: DatasetMetadata, positions: Any) -> Self:
+        """Some partitions of a dataset."""
+        files = dataset.partition_table.take(positions)
+        has_derived_keys = dataset.partition_table.has_derived_keys(dataset.uuid, dataset.table_name)
+        keys = None if has_derived_keys else tuple(files.files[dataset.table_name].to_pylist())
+        return cls(name, tuple(files.labels.to_pylist()), keys)
+
+    def files(self, spec: CubeWriteSpec) -> PartitionTable:
+        """The partitions, with their files."""
+        if self.keys is not None:
+            return PartitionTable(self.labels, {spec.table: self.keys})
+        return PartitionTable.from_labels(spec.uuid, spec.table, self.labels)
+
+    def file_keys(self, spec: CubeWriteSpec) -> list[str]:
+        """Storage keys of the files."""
+        keys: list[str] = self.files(spec).files[spec.table].to_pylist()
+        return keys
 
 
 @attrs.frozen
@@ -167,17 +186,12 @@ class CompactCube(Generic[StoreT]):
 def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
     """One task per physical partition with several files, or with one that may be outdated."""
     least = min_files if dataset.column_mapping is not None else max(min_files, 2)
-    chosen = dataset.partition_table.take(rows)
-    values = chosen.keys(dataset.partition_keys, dataset.schema)
-    codes = group_codes([values[c] for c in cube.partition_columns if c in values], len(chosen))
-    derived = PartitionTable.from_labels(dataset.uuid, dataset.table_name, chosen.labels) == chosen
-    tasks = []
-    for members in group_positions(codes):
-        if len(members) >= least:
-            part = chosen.take(members)
-            keys = None if derived else tuple(part.files[dataset.table_name].to_pylist())
-            tasks.append(CompactTask(name, tuple(part.labels.to_pylist()), keys))
-    return tasks
+    keys = dataset.partition_table.keys(dataset.partition_keys, dataset.schema)
+    codes = group_codes(
+        [keys[c].take(pa.array(rows)) for c in cube.partition_columns if c in keys], len(rows)
+    )
+    members = [rows[positions] for positions in group_positions(codes) if len(positions) >= least]
+    return [CompactTask.of(name, dataset, positions) for positions in members]
 
 
 def compact_files_job(
@@ -185,16 +199,9 @@ def compact_files_job(
 ) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
     """Compact the physical partitions of some files."""
     job = CompactCube(cube, store, min_files=1).job()
-    tasks = [task for task in job.tasks if not keys.isdisjoint(_files_of(job.context, task)[1])]
+    specs = job.context.plan.specs
+    tasks = [task for task in job.tasks if not keys.isdisjoint(task.file_keys(specs[task.name]))]
     return attrs.evolve(job, tasks=tasks, files=sum(len(task.labels) for task in tasks))
-
-
-def _files_of(context: CompactContext, task: CompactTask) -> tuple[PartitionTable, list[str]]:
-    """The partitions of a task, and the keys of their files."""
-    spec = context.plan.specs[task.name]
-    files = PartitionTable(task.labels, {spec.table: task.keys}) if task.keys else None
-    files = files or PartitionTable.from_labels(spec.uuid, spec.table, task.labels)
-    return files, files.files[spec.table].to_pylist()
 
 
 # -- run -----------------------------------------------------------------------------------------------------
@@ -205,7 +212,7 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     # one per value of further partition keys, where a dataset has such that the cube does not know
     stored, spec = context.stored[task.name], context.plan.specs[task.name]
     blobs = open_blobs(spec.store)
-    files, keys = _files_of(context, task)
+    files, keys = task.files(spec), task.file_keys(spec)
     before = {"files": len(keys), "bytes": sum(_size(blobs, key) for key in keys)}
     tables = stored.read(files)
     keys_of_cube = [c for c in spec.cube.partition_columns if c in stored.schema.names]
@@ -259,17 +266,20 @@ def _count_partitions(stored: StoredRows, files: PartitionTable) -> int:
 
 def finish_compact(context: CompactContext, results: Iterable[CompactResult]) -> Summary:
     """Commit what tasks wrote; later appends stay newer than the new files."""
-    plan = context.plan
-    by_name: dict[str, list[CompactResult]] = {name: [] for name in plan.specs}
+    by_name: dict[str, list[CompactResult]] = {name: [] for name in context.plan.specs}
     for result in results:
         by_name[result.name].append(result)
     rewritten = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
-    rewritten = {name: results for name, results in rewritten.items() if results}
-    changes = {name: _change_set(plan, name, results) for name, results in rewritten.items()}
-    written = [result.written for results in rewritten.values() for result in results if result.written]
+    commit_rewritten(context.plan, rewritten)
+    return CountsByDataset({name: _sums(results) for name, results in sorted(by_name.items())})
+
+
+def commit_rewritten(plan: CubeWritePlan, rewritten: Mapping[str, Sequence[CompactResult]]) -> None:
+    """Replace partitions by what was written from their rows, if anything: those of all datasets at once."""
+    changes = {name: _change_set(plan, name, results) for name, results in rewritten.items() if results}
+    written = [r.written for results in rewritten.values() for r in results if r.written is not None]
     with delete_on_failure(partial(delete_uncommitted, plan.store, written)):
         commit_datasets(plan, changes, open_blobs(plan.store))
-    return CountsByDataset({name: _sums(results) for name, results in sorted(by_name.items())})
 
 
 def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
@@ -278,13 +288,13 @@ def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
 
 
 def _change_set(plan: CubeWritePlan, name: str, results: Sequence[CompactResult]) -> ChangeSet:
-    written = [result.written for result in results if result.written is not None]
     # at the place of the newest input, the new file stays older than everything committed since
-    places = [r.labels[-1] for r, new in zip(results, written, strict=True) for _ in range(len(new.labels))]
+    places = [r.labels[-1] for r in results if r.written is not None for _ in r.written.labels]
     spec = attrs.evolve(
         plan.specs[name],
         replaces=pa.array([label for r in results for label in r.labels], pa.string()),
         replaces_at=pa.array(places, pa.string()),
         merge_schema=True,
     )
-    return spec.change_set(merge_results(written), plan.info)
+    written = spec.merge([r.written for r in results if r.written is not None])
+    return spec.change_set(written, plan.info)

@@ -79,7 +79,7 @@ class _PlannedCubeScan(SourceScan):
         keys = files.of_partitions(np.flatnonzero(is_single)).keys
         if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
             return None
-        remaining = self.plan.partition_tasks(np.flatnonzero(~is_single))
+        remaining = self.plan.partition_tasks(np.flatnonzero(~is_single)[:, None])
         tables = prefetch_map(self._read, remaining, available_cores())
         return count_rows(blobs, keys) + sum(len(table) for table in tables if table is not None)
 

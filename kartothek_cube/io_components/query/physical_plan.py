@@ -316,9 +316,9 @@ class PhysicalPlan:
         groups, members = tuple(self.groups), list(self.groups.values())
         return [self._task(np.unique(np.concatenate(members[part])), groups[part]) for part in slices]
 
-    def partition_tasks(self, partitions: Ints) -> list[ScanTask]:
-        """One task per physical partition among those of the seed; without groups."""
-        return [self._task(partitions[i : i + 1], None) for i in range(len(partitions))]
+    def partition_tasks(self, members: Iterable[Ints]) -> list[ScanTask]:
+        """One task per list of physical partitions of the seed; without groups."""
+        return [self._task(partitions, None) for partitions in members]
 
     def group_bytes(self, partition_bytes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Bytes of each group, if all groups in a physical partition have equal shares in it."""

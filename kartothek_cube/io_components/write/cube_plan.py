@@ -354,7 +354,7 @@ def _plan_removal(
     caller = CallerLine.find()
     if conditions is not None:
         conjunction = removal_conditions(cube, conditions, existing)
-        _warn_of_full_removal(caller, argument, conditions, conjunction)
+        check_is_full_removal(argument, conditions, is_full=not conjunction.active)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
     plan = plan_existing(operation, cube, store, datasets, metadata, df_serializer)
     specs = dict(plan.specs)
@@ -429,7 +429,7 @@ def removal_conditions(
 ) -> Conjunction:
     """Check that conditions concern partition columns only; none for ``"all"``."""
     ensure_cube(cube)
-    if _is_all(conditions):
+    if isinstance(conditions, str) and conditions == "all":
         return Conjunction(None)
     if isinstance(conditions, str):
         fields = [field for dataset in datasets.values() for field in arrow_schema(dataset)]
@@ -464,14 +464,9 @@ def _warn_of_other_keys(
     )
 
 
-def _is_all(conditions: object) -> bool:
-    """Whether the ``conditions`` of a removal select everything, and say so."""
-    return isinstance(conditions, str) and conditions == "all"
-
-
-def _warn_of_full_removal(caller: CallerLine, argument: str, given: object, conjunction: Conjunction) -> None:
-    """Warn of a removal without conditions, which users of kartothek may rely on."""
-    if not conjunction.active and not _is_all(given):
-        caller.warn(
-            f"No {argument}: all partitions are removed. Pass {argument}='all' if that is the intention"
+def check_is_full_removal(argument: str, given: object, *, is_full: bool) -> None:
+    """Refuse a removal of everything that the conditions do not ask for."""
+    if is_full and not (isinstance(given, str) and given == "all"):
+        raise ValueError(
+            f"No {argument}: everything would be removed. Pass {argument}='all' if that is the intention"
         )

@@ -362,8 +362,8 @@ class RemovePartitions(Generic[StoreT]):
         Conditions on partition columns of the cube, or their text. A condition on a column is ignored in
         datasets that are not partitioned by it: they lose rows with all its values, which is a warning unless
         they are named. One that joins several columns by ``|`` is an error if a
-        dataset is partitioned by some of them only. ``"all"`` removes all partitions; without conditions that
-        is done as well, with a warning.
+        dataset is partitioned by some of them only. ``"all"`` removes all partitions; without conditions,
+        that is an error.
     datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     metadata
@@ -377,7 +377,7 @@ class RemovePartitions(Generic[StoreT]):
     Raises
     ------
     ValueError
-        For conditions on other columns, and for unknown datasets.
+        For no conditions, conditions on other columns, and unknown datasets.
 
     Examples
     --------

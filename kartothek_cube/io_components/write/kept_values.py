@@ -68,8 +68,9 @@ class ValuesKept:
         """Files of the state that stay, in the cube partitions of the added ones."""
         keys = [c for c in self.cube.partition_columns if c in (state.partition_keys or ())]
         files = state.partition_table
-        added = partition_folders(change.added, keys, state.schema)
-        touched = to_numpy(pc.is_in(partition_folders(files, keys, state.schema), value_set=added))
+        added = partition_folders(change.added, keys, state.partition_keys, state.schema)
+        folders = partition_folders(files, keys, state.partition_keys, state.schema)
+        touched = to_numpy(pc.is_in(folders, value_set=added))
         return files.filter(touched & ~change.removal_mask(state))
 
     def _read(

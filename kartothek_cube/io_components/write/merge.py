@@ -197,7 +197,7 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartit
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
     state = DatasetMetadata.load_from_store(spec.uuid, open_blobs(spec.store))
     stored = StoredRows.of(spec, state)
-    folders = partition_folders(state.partition_table, context.keys, state.schema)
+    folders = partition_folders(state.partition_table, context.keys, state.partition_keys, state.schema)
     files = _positions_by_value(folders)
     parts = [_nothing()]
     try:

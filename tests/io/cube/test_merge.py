@@ -147,6 +147,19 @@ def test_an_enrichment_of_other_dimensions_is_merged_by_its_own_cells(store):
     assert set(query_cube(CUBE, store, payload_columns=["name"])[0]["name"]) == {"even", "ODD"}
 
 
+@pytest.mark.parametrize("keys", [["q", "p"], ["p", "k"], ["k", "q", "p"]], ids=str)
+def test_datasets_with_other_partition_keys_than_the_cube(store, keys):
+    """In another order than in the cube, or with further ones."""
+    extra = frame(0, 16).drop(columns=["v", "w", "i"]).assign(k=1, u=1)
+    extra = extra.drop(columns=sorted({"p", "q"} - {*keys}))
+    extend_cube({"extra": extra}, CUBE, store, partition_on={"extra": keys})
+    changes = pd.concat([extra.iloc[[3]], extra.iloc[[4]].assign(x=99)]).assign(u=7)
+    result = merge_into_cube(changes, CUBE, store, "extra")
+    assert (result.rows_updated, result.rows_inserted) == (1, 1)
+    assert stored(store)["u"].tolist() == [1, 1, 1, 7, *[1] * 12]
+    assert verify_cube(CUBE, store).ok
+
+
 def test_all_rows_can_be_deleted(store):
     merge_into_cube(frame(0, 16).assign(gone=True), CUBE, store, delete_column="gone")
     assert query_cube(CUBE, store) == [] and labels(store) == []

@@ -377,10 +377,9 @@ def test_an_index_of_other_names_is_dropped(built):
 
 
 @pytest.mark.parametrize("conditions", [None, [], " ", C("COUNTRY").in_interval()], ids=str)
-def test_removing_everything_without_saying_so_warns(driver, built, conditions):
-    with pytest.warns(UserWarning, match="No conditions: all partitions are removed. Pass conditions='all'"):
+def test_removing_everything_without_saying_so_is_refused(driver, built, conditions):
+    with refuses(built, ValueError, "No conditions: everything would be removed. Pass conditions='all'"):
         driver.remove_partitions(cube=CUBE, store=built, conditions=conditions)
-    assert driver.query_cube(cube=CUBE, store=built) == []
 
 
 def test_removing_everything(driver, built):
@@ -396,7 +395,7 @@ def test_an_update_replaces_everything(driver, built):
         warnings.simplefilter("error")
         driver.update_cube(data=MORE[:1], remove_conditions="all", **arguments)
     assert rows(driver.query_cube(cube=CUBE, store=built))["QTY"] == [10]
-    with pytest.warns(UserWarning, match="No remove_conditions"):
+    with refuses(built, ValueError, "No remove_conditions: everything would be removed"):
         driver.update_cube(data=MORE, remove_conditions=[], **arguments)
 
 
@@ -411,9 +410,11 @@ def test_warnings_name_the_line_of_the_user(driver, built):
             rows_outside="warn",
             **arguments,
         )
-    with pytest.warns(UserWarning, match="No conditions") as everything:
-        driver.remove_partitions(conditions=None, **arguments)
-    for caught, function in ((outside, driver.update_cube), (everything, driver.remove_partitions)):
+    days = {"days": SEED[["DAY"]].drop_duplicates().assign(WEEK=1)}
+    eager_cube.extend_cube(days, CUBE, built, partition_on={"days": []})
+    with pytest.warns(UserWarning, match="Removed from dataset") as other_keys:
+        driver.remove_partitions(conditions=C("COUNTRY") == "DE", **arguments)
+    for caught, function in ((outside, driver.update_cube), (other_keys, driver.remove_partitions)):
         (warning,) = caught
         lines, first = inspect.getsourcelines(function)
         assert warning.filename == inspect.getsourcefile(function)

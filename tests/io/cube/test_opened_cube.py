@@ -29,6 +29,7 @@ FUNCTIONS = {
     "copy_to": eager_cube.copy_cube,
     "dataset": arrow_cube.cube_dataset,
     "delete": eager_cube.delete_cube,
+    "delete_rows": eager_cube.delete_rows,
     "extend": eager_cube.extend_cube,
     "history": eager_cube.list_cube_history,
     "changes": eager_cube.list_cube_changes,

@@ -51,12 +51,11 @@ def directories(store, id_):
     return [label.rpartition("/")[0] for label in file_keys(store, f"cube++{id_}")]
 
 
-@pytest.mark.filterwarnings("ignore:No conditions", "ignore:Removed from dataset")
+@pytest.mark.filterwarnings("ignore:Removed from dataset")
 @pytest.mark.parametrize(
     "conditions, seed, only_q, whole, extra",
     [
-        (None, [], [], [], []),
-        ([], [], [], [], []),
+        ("all", [], [], [], []),
         (
             C("p") == 0,
             ["p=1/q=a", "p=1/q=b"],
@@ -86,7 +85,7 @@ def directories(store, id_):
             ["p=0/q=a/v5=50", "p=0/q=a/v5=51", "p=1/q=a/v5=51"],
         ),
     ],
-    ids=["none", "empty", "p", "q", "p and q", "list"],
+    ids=["all", "p", "q", "p and q", "list"],
 )
 def test_conditions_concern_the_keys_a_dataset_has(driver, built, conditions, seed, only_q, whole, extra):
     result = driver.remove_partitions(cube=PQ, store=built, conditions=conditions)
@@ -208,4 +207,4 @@ def test_wrong_arguments_are_refused_before_anything_is_written(
 
 def test_no_cube(driver, store_factory):
     with refuses(store_factory, ValueError, "Cube cube not found"):
-        driver.remove_partitions(cube=PQ, store=store_factory)
+        driver.remove_partitions(cube=PQ, store=store_factory, conditions="all")

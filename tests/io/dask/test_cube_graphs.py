@@ -433,7 +433,7 @@ FAMILIES = {
     },
     **{
         name: [f"{name}__iter", f"{name}_delayed", f"{name}_bag"]
-        for name in ("verify_cube", "compact_cube", "compute_dataset")
+        for name in ("verify_cube", "compact_cube", "compute_dataset", "delete_rows")
     },
 }
 #: a few calls of the store, nothing to distribute; or for one process so far

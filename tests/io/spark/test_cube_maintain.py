@@ -14,6 +14,7 @@ from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube,
 from kartothek_cube.io.spark.cube import (
     cleanup_cube_spark,
     compact_cube_spark,
+    delete_rows_spark,
     query_cube_spark,
     verify_cube_spark,
 )
@@ -38,6 +39,12 @@ def test_compact(built):
     counts = compact_cube_spark(CUBE, built)["seed"]
     assert (counts["files_before"], counts["files_after"], counts["rows_after"]) == (4, 2, 3)
     pd.testing.assert_frame_equal(query_cube(CUBE, built)[0], before)
+    assert verify_cube(CUBE, built).ok
+
+
+def test_delete_rows(built):
+    assert delete_rows_spark(CUBE, built, "v1 > 8") == {"seed": {"rows_deleted": 1, "partitions": 1}}
+    assert query_cube(CUBE, built)[0]["v1"].tolist() == [7, 8]
     assert verify_cube(CUBE, built).ok
 
 

@@ -1,0 +1,277 @@
+"""Delete the rows of cells that meet conditions: partitions are removed, or written again without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Generic, Literal
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.commit.change import UnchangedPartitions
+from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.expressions.predicate import AllOf, reduce_to_columns, tree_mask
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
+from kartothek_cube.io_components.kernels.search import lookup_keys
+from kartothek_cube.io_components.maintenance.compact import (
+    CompactContext,
+    CompactResult,
+    CompactTask,
+    commit_rewritten,
+)
+from kartothek_cube.io_components.maintenance.stats import CountsByDataset
+from kartothek_cube.io_components.query.cube_query import QueryCube
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.scan import count_rows
+from kartothek_cube.io_components.write.cube_plan import check_is_full_removal, plan_existing
+from kartothek_cube.io_components.write.merge import StoredRows
+from kartothek_cube.io_components.write.table_writer import write_table
+from kartothek_cube.io_components.write.write_plan import WriteResult
+from kartothek_cube.serialization import DataFrameSerializer
+
+
+@attrs.frozen
+class DeleteContext(CompactContext):
+    """The same, and how cells are read: those to delete, and all of the seed."""
+
+    query: ScanContext
+    seed: ScanContext
+
+
+@attrs.frozen
+class DeleteTask:
+    """Physical partitions of datasets, and what finds the cells whose rows are deleted from them."""
+
+    partitions: tuple[CompactTask, ...]
+    #: None if all rows are deleted
+    scan: ScanTask | None
+    #: all cells of the seed, where several may share a row
+    seed: tuple[ScanTask, ...] = ()
+
+
+#: what is left of physical partitions of which rows are deleted
+Deleted = tuple[CompactResult, ...]
+
+
+@attrs.frozen
+class DeleteRows(Generic[StoreT]):
+    """
+    Delete the cells that meet conditions, with their rows in all datasets, by one commit.
+
+    The conditions are those of a query: what :func:`query_cube` returns for them is deleted. Partitions whose
+    rows are all deleted, as their partition columns tell, are removed without being read. The others are
+    written again without the rows, and without versions of cells that newer files hide. The old files stay
+    until :func:`cleanup_cube`, and :func:`rollback_cube` brings the rows back until then.
+
+    Parameters
+    ----------
+    conditions
+        Conditions on any columns of the cube, or their text; ``"all"`` deletes all rows.
+    datasets, ktk_cube_dataset_ids
+        Datasets to delete the rows from; all by default. Without the seed, the cells stay, and lose the
+        columns of these datasets. With the seed only, the rows of the others stay, which no query returns
+        unless the cell is written again. In a dataset that lacks a dimension or partition column, cells may
+        share a row, which is deleted with the last of them.
+    df_serializer
+        How files are written; Parquet with ZSTD by default.
+
+    Returns
+    -------
+    dict
+        Dataset id to the numbers of ``rows_deleted`` and of changed ``partitions``. Of partitions that are
+        not read, all rows in their files count, with versions of cells that newer files hide.
+
+    Raises
+    ------
+    ValueError
+        For no conditions, and for unknown columns and datasets.
+    TypeError
+        If a condition has a value of the wrong type.
+    ConcurrentWriteError
+        Another writer changed a partition of which rows are deleted, or the schema. Nothing is changed:
+        repeat the call.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, query_cube_df
+    >>> from kartothek_cube.io.eager_cube import delete_rows
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> delete_rows(cube, store, "CITY == Bonn")
+    {'seed': {'rows_deleted': 1, 'partitions': 1}}
+    >>> query_cube_df(cube, store)["CITY"].tolist()
+    ['Rom', 'Ulm']
+    """
+
+    cube: Cube = attrs.field(converter=cube_or_name)
+    store: StoreT
+    conditions: ConditionsInput | Literal["all"]
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    df_serializer: DataFrameSerializer | None = None
+    datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[DeleteContext, DeleteTask, Deleted, dict[str, dict[str, int]]]:
+        """Rewrite the partitions that have such cells, then commit all at once."""
+        cube, store = self.cube, self.store
+        ensure_cube(cube)
+        existing = discover_datasets(cube, store)
+        names = choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
+        datasets = {name: existing[name] for name in cube.commit_order(names)}
+        conditions = (
+            None if isinstance(self.conditions, str) and self.conditions == "all" else self.conditions
+        )
+        query = plan_query(QueryCube(cube, store, conditions, existing, payload_columns=()))
+        seed = plan_query(QueryCube(cube, store, None, existing, payload_columns=()))
+        logical = query.logical_plan
+        where = AllOf((*(p for own in logical.predicates.values() for p in own), *logical.join_filters))
+        check_is_full_removal("conditions", self.conditions, is_full=not where.operands)
+        plan = plan_existing("delete_rows", cube, store, datasets, None, self.df_serializer)
+        stored = {name: StoredRows.of(spec, datasets[name]) for name, spec in plan.specs.items()}
+        context = DeleteContext(plan, stored, query.context, seed.context)
+        tasks = _make_tasks(cube, datasets, query, seed, where)
+        return Job(
+            name="delete_rows",
+            description=f"delete rows of cube {cube.uuid_prefix}",
+            context=attrs.evolve(context, plan=plan.without_commit_state()),
+            tasks=tasks,
+            run=run_delete,
+            finish=partial(finish_delete, context),
+            steps=("prepare", "partition", "commit"),
+            is_parallel=True,
+            files=sum(len(part.labels) for task in tasks for part in task.partitions),
+        )
+
+
+def _make_tasks(
+    cube: Cube, datasets: Mapping[str, DatasetMetadata], query: PhysicalPlan, seed: PhysicalPlan, where: AllOf
+) -> list[DeleteTask]:
+    """One task per physical partition of the seed, and one per dataset whose rows several cells may share."""
+    columns, files = cube.partition_columns, query.files[0]
+    n_partitions = query.n_partitions
+    first_files = np.unique(files.partition_ids, return_index=True)[1]
+    firsts = pa.array(files.positions[first_files])
+    values = [files.all_keys[column].take(firsts) for column in columns]
+    tasks = []
+    partitions: list[list[CompactTask]] = [[] for _ in range(n_partitions)]
+    for name, dataset in datasets.items():
+        keys = dataset.partition_table.keys(dataset.partition_keys, dataset.schema)
+        own = [keys[column] for column in columns if column in keys]
+        is_shared = len(own) < len(columns) or not {*cube.dimension_columns} <= {*arrow_schema(dataset).names}
+        if is_shared or not where.operands:
+            members = group_positions(group_codes(own, len(dataset.partition_table)))
+            parts = tuple([CompactTask.of(name, dataset, positions) for positions in members])
+            if not where.operands:
+                tasks.append(DeleteTask(parts, None))
+            elif n_partitions:
+                all_cells = seed.partition_tasks(np.arange(seed.n_partitions)[:, None])
+                tasks.append(DeleteTask(parts, query.single_task(), tuple(all_cells)))
+            continue
+        codes, own_codes = join_codes(values, own, n_partitions, len(dataset.partition_table))
+        number_of_code = {code: number for number, code in enumerate(codes.tolist())}
+        for positions in group_positions(own_codes):
+            number = number_of_code.get(int(own_codes[positions[0]]))
+            if number is not None:
+                partitions[number].append(CompactTask.of(name, dataset, positions))
+    # partition columns tell that all rows meet the conditions
+    table = pa.table([*values, firsts], names=[*columns, ""])
+    is_whole = tree_mask(table, reduce_to_columns(where, columns)).to_pylist()
+    scans = query.partition_tasks(np.arange(n_partitions)[:, None])
+    tasks += [
+        DeleteTask(tuple(parts), None if whole else scan)
+        for parts, whole, scan in zip(partitions, is_whole, scans, strict=True)
+        if parts
+    ]
+    return tasks
+
+
+def run_delete(context: DeleteContext, task: DeleteTask) -> Deleted:
+    """Write what is left of the physical partitions that have cells which meet the conditions."""
+    if task.scan is None:
+        return tuple(_delete_all(context, part) for part in task.partitions)
+    tables = run_task(context.query, task.scan)
+    if not tables or not task.partitions:
+        return ()
+    (cells,) = tables
+    types = context.stored[task.partitions[0].name].schema
+    cell = [column for column in cells.column_names if column in types.names]
+    keys = cells.select(cell)
+    for scan in task.seed:
+        for stored in run_task(context.seed, scan):
+            stays = stored.filter(pa.array(_find(stored, cells) < 0))
+            keys = keys.filter(pa.array(_find(keys, stays.select(cell)) < 0))
+    results = [_delete_cells(context, part, keys) for part in task.partitions]
+    return tuple(result for result in results if result.stats["rows_deleted"])
+
+
+def _find(rows: pa.Table, cells: pa.Table) -> Ints:
+    """For each row the position of its cell; -1 for none."""
+    columns = [rows.column(name) for name in cells.column_names]
+    return lookup_keys(columns, cells.columns, len(rows), len(cells))
+
+
+def _delete_all(context: DeleteContext, task: CompactTask) -> CompactResult:
+    spec = context.plan.specs[task.name]
+    keys = task.file_keys(spec)
+    if all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
+        return _result(task, None, count_rows(open_blobs(spec.store), keys))
+    return _result(task, None, sum(map(len, context.stored[task.name].read(task.files(spec)))))
+
+
+def _delete_cells(context: DeleteContext, task: CompactTask, cells: pa.Table) -> CompactResult:
+    stored, spec = context.stored[task.name], context.plan.specs[task.name]
+    files = task.files(spec)
+    keys = [c for c in spec.cube.partition_columns if c in stored.schema.names]
+    rows = stored.select_visible(stored.concat(files, stored.read(files)), keys)
+    remaining = rows.filter(pa.array(_find(rows, cells) < 0))
+    is_written = 0 < len(remaining) < len(rows)
+    # tasks are the parallel unit
+    written = write_table(spec, remaining, threads=1) if is_written else None
+    return _result(task, written, len(rows) - len(remaining))
+
+
+def _result(task: CompactTask, written: WriteResult | None, rows_deleted: int) -> CompactResult:
+    return CompactResult(task.name, task.labels, written, {"rows_deleted": rows_deleted, "partitions": 1})
+
+
+def finish_delete(context: DeleteContext, results: Iterable[Deleted]) -> dict[str, dict[str, int]]:
+    """Commit what tasks wrote, if no other writer changed the partitions that it replaces."""
+    by_name: dict[str, list[CompactResult]] = {name: [] for name in context.plan.specs}
+    for deleted in results:
+        for result in deleted:
+            by_name[result.name].append(result)
+    specs = dict(context.plan.specs)
+    for name, own in by_name.items():
+        specs[name] = attrs.evolve(specs[name], requires=(_unchanged(context.stored[name], own),))
+    commit_rewritten(attrs.evolve(context.plan, specs=specs), by_name)
+    counts = ("rows_deleted", "partitions")
+    return CountsByDataset(
+        {n: {c: sum(r.stats[c] for r in own) for c in counts} for n, own in sorted(by_name.items())}
+    )
+
+
+def _unchanged(stored: StoredRows, results: Sequence[CompactResult]) -> UnchangedPartitions:
+    spec = stored.spec
+    columns = tuple(c for c in spec.cube.partition_columns if c in spec.partition_on)
+    labels = pa.array([label for result in results for label in result.labels], pa.string())
+    files = PartitionTable.from_labels(spec.uuid, spec.table, labels)
+    folders = partition_folders(files, columns, spec.partition_on, stored.schema)
+    return UnchangedPartitions(columns, folders.unique(), labels)

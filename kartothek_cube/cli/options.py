@@ -296,7 +296,7 @@ ALL = "__all__"
 
 
 def parse_conditions(texts: str | Sequence[str], types: dict[str, pa.DataType]) -> Conjunction:
-    """Parse conditions of the form ``column operator value``, joined by ``&``."""
+    """Parse conditions, all of which have to hold."""
     from kartothek_cube.core.cube import conditions
 
     texts = [texts] if isinstance(texts, str) else texts

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.casting import parse_timestamp
 from kartothek_cube.core.arrow.types import widen
 
 P = ParamSpec("P")
@@ -181,7 +182,7 @@ class _ZonedTimestamp:
         self.zone = zone
 
     def __call__(self, text: str) -> pd.Timestamp:
-        stamp = pd.Timestamp(text)
+        stamp: pd.Timestamp = parse_timestamp(text)
         return stamp.tz_localize(self.zone) if stamp.tz is None else stamp
 
 
@@ -190,5 +191,5 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]]
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
     (pa.types.is_string, _remove_quotes),
-    (pa.types.is_timestamp, pd.Timestamp),
+    (pa.types.is_timestamp, parse_timestamp),
 )

@@ -208,7 +208,7 @@ class CubeNotFoundError(KartothekCubeError, ValueError, RuntimeError):
 
     def __init__(self, uuid_prefix: str, reason: str) -> None:
         super().__init__(f"Cube {uuid_prefix} not found: {reason}")
-        self.uuid_prefix = uuid_prefix
+        self.uuid_prefix, self.reason = uuid_prefix, reason
 
 
 class MissingFileError(KartothekCubeError, KeyError):

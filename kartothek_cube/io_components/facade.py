@@ -21,6 +21,7 @@ import attrs
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
+from kartothek_cube.core.errors import CubeNotFoundError
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Answer, Job
 
@@ -99,7 +100,13 @@ def _find_cube(operation: T) -> T:
     stores = [getattr(arguments, name) for name in _STORES if hasattr(arguments, name)]
     if not isinstance(cube, str) or not stores:
         return operation
-    named: T = attrs.evolve(arguments, cube=find_cube(cube, stores[0]))
+    try:
+        named: T = attrs.evolve(arguments, cube=find_cube(cube, stores[0]))
+    except CubeNotFoundError as error:
+        remedy = getattr(operation, "cube_not_found", None)
+        if remedy is None:
+            raise
+        raise CubeNotFoundError(cube, f"{error.reason}; {remedy.format(cube)}") from error
     return named
 
 

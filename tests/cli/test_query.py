@@ -94,7 +94,7 @@ def test_conditions_on_every_type(tmp_path, ok, error):
     }.items():
         found = rows(ok("types", "query", "-w", text, "-o", "json", "--columns", ""))
         assert (text, [row["x"] for row in found]) == (text, expected)
-    for text in ("name == 'it", "name == it's and qty > 1", "day in (x)", "price == x", "day == 5.1.2024"):
+    for text in ("name == 'it", "name == 'it's'", "day in (x)", "price == x", "day == 5.1.2024"):
         assert text in error("types", "query", "-w", text, "-o", "json")
 
 

@@ -44,9 +44,9 @@ def to_frames(data: Any, cube: Cube) -> Any:
     return {name: to_frame(concat(frames)) if frames else None for name, frames in found.items()}
 
 
-def with_integers(df: Any, cube: Cube) -> Any:
+def with_integers(df: Any, cube: Cube | str) -> Any:
     """Give key columns the integers that pandas made floats of, since one of them is missing."""
-    if not isinstance(df, pd.DataFrame) or not df.columns.is_unique:
+    if not isinstance(df, pd.DataFrame) or not df.columns.is_unique or isinstance(cube, str):
         return df
     keys = [c for c in (*cube.dimension_columns, *cube.partition_columns) if c in df.columns]
     floats = [c for c in keys if df[c].dtype == "float64" and df[c].isna().any()]

@@ -393,7 +393,7 @@ def _parse_duration(text: str) -> timedelta | None:
 
 
 @click.command(cls=CubeCommand)
-@click.option("-w", "--where", default="", help='Conditions on partition columns, e.g. "country == DE".')
+@click.option("-w", "--where", default="", help="Conditions on partition columns, e.g. \"country = 'DE'\".")
 @click.option(
     "--min-files",
     type=click.IntRange(min=1),

@@ -44,7 +44,7 @@ except ImportError:  # reported on use
     "-w",
     "--where",
     multiple=True,
-    help='Conditions, joined by "&", e.g. "country == DE & avg_temp > 5". Repeat to add conditions.',
+    help="Conditions, e.g. \"country = 'DE' AND avg_temp > 5\". Repeat to add conditions.",
 )
 @click.option(
     "-c",
@@ -69,10 +69,20 @@ except ImportError:  # reported on use
 def query(
     state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **options: Any
 ) -> None:
-    """Query the cube: interactively without options on a terminal, otherwise to a table or file.
+    r"""Query the cube: interactively without options on a terminal, otherwise to a table or file.
 
-    Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs quotes only if it
-    contains ``&``, ``=`` or ``)``; within them, a quote is written twice.
+    Conditions are those of SQL, with keywords in any case:
+
+    \b
+    x = 1, != <> < <= > >=         values that compare like this (also ==)
+    x IN (1, 2), NOT IN            one of the values, none of them
+    x BETWEEN 1 AND 5, NOT ...     1 and 5 included
+    x LIKE 'Bad%', NOT LIKE        texts with a prefix (also x startswith Bad)
+    x IS NULL, IS NOT NULL         rows without a value, with one
+    AND, OR, NOT, ( )              (also & | ~)
+
+    Dates are written as 2020-01-31. Text needs quotes only if it contains ``&``, ``|``, ``=`` or ``)``, or
+    one of these words; within quotes, a quote is written twice.
     """
     # an empty text is a value: no columns
     has_options = explain or any(value not in (None, ()) for value in (limit, output, to, *options.values()))

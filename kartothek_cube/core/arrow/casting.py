@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,9 +51,29 @@ def _convert(convert: Callable[[pa.DataType, Any], Any], dtype: pa.DataType, val
     try:
         return convert(dtype, value)
     except (ValueError, ArithmeticError) as error:
-        raise ValueError(f"{describe(value)} is no value of type {dtype}.") from error
+        hint = ": write it as in ISO 8601, the year first" if pat.is_temporal(dtype) else ""
+        raise ValueError(f"{describe(value)} is no value of type {dtype}{hint}.") from error
     except TypeError as error:
         raise TypeError(f"{describe(value)} cannot be converted to type {dtype} without loss.") from error
+
+
+#: dates of which the day and the month can be confused (5.1.2024, 01/05/2024), and times of the day of today
+_NO_YEAR_FIRST = re.compile(r"\s*\d{1,2}\W+\d")
+
+
+def parse_timestamp(text: Any) -> Any:
+    """Timestamp of a text or another value; raises ValueError for dates that do not begin with the year.
+
+    >>> parse_timestamp("2020-01-31")
+    Timestamp('2020-01-31 00:00:00')
+    >>> parse_timestamp("01/02/2020")
+    Traceback (most recent call last):
+    ...
+    ValueError: write the year first, as in 2020-01-31
+    """
+    if isinstance(text, str) and _NO_YEAR_FIRST.match(text):
+        raise ValueError("write the year first, as in 2020-01-31")
+    return pd.Timestamp(text)
 
 
 def _decode(value: Any) -> Any:
@@ -84,7 +105,7 @@ def _to_bool(dtype: pa.DataType, value: Any) -> bool:
 def _to_date(dtype: pa.DataType, value: Any) -> datetime.date:
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
-    stamp: Any = pd.Timestamp(_decode(value))
+    stamp = parse_timestamp(_decode(value))
     if stamp is pd.NaT or stamp != stamp.normalize():
         raise TypeError
     day: datetime.date = stamp.date()
@@ -109,7 +130,7 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, A
     (pat.is_floating, lambda _, value: float(value)),
     (pat.is_boolean, _to_bool),
     (pat.is_date, _to_date),
-    (pat.is_timestamp, lambda _, value: pd.Timestamp(_decode(value)).as_unit("ns").to_datetime64()),
+    (pat.is_timestamp, lambda _, value: parse_timestamp(_decode(value)).as_unit("ns").to_datetime64()),
     (pat.is_time, _to_time),
     (pat.is_decimal, _to_decimal),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import functools
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_converter
 from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.casting import parse_timestamp
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
@@ -33,14 +33,14 @@ _PARTS = re.compile(r"[=<>]\s*(?:'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|&|[^&]")
 _QUOTES = ("'", '"')
 _QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
 _QUOTED = re.compile(_QUOTED_VALUE)
-#: a word of other languages that joins conditions, and what follows: a condition, or it is part of a text
-_WORD_JOIN = re.compile(
-    r"(?:^|\s)(?:and|or|not)\s+(?:not\s+)?[(\s]*(?P<column>[^\s=<>!&|()~]+)\s*"
-    r"(?:(?P<sign>[=<>!])|(?<=\s)(?:is|in|not|between|startswith)\b)",
+#: a word of SQL that joins conditions, and what follows it: a condition, else it is part of a text
+_WORD = re.compile(
+    r"(?<![^\s()&|~])(?P<word>and|or|not)(?=[\s(](?:[\s(]|not\b)*(?P<column>[^\s=<>!&|()~]+)\s*"
+    r"(?:(?P<sign>[=<>!]|(?<=\s)(?:is\s+(?:not\s+)?null\b|(?:not\s+)?(?:in\s*\(|like\s+')))"
+    r"|(?<=\s)(?:not\s+)?(?:between|like|startswith)\b))|<>",
     re.IGNORECASE,
 )
-#: dates of which the day and the month can be confused, such as 5.1.2024 and 01/05/2024
-_AMBIGUOUS_DATE = re.compile(r"\s*\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*", re.DOTALL)
+_SYMBOLS = {"and": "&  ", "or": "| ", "not": "~  ", "<>": "!="}
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*", re.ASCII)
 _JSON_SCALARS = (str, bool, int, float)
 #: levels of conditions within each other, for each of which a copy needs about ten of Python's 1,000 frames
@@ -189,14 +189,19 @@ def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: C
         ) from error
 
 
-def check_words(text: str, types: Mapping[str, pa.DataType]) -> None:
-    """Raise for conditions that are joined by words: the rest of the text would be a value."""
-    for match in _WORD_JOIN.finditer(_QUOTED.sub("''", text)):
-        if match["sign"] or match["column"] in types:
-            raise ValueError(
-                f"Cannot parse condition {abbreviate_text(repr(text))}; join conditions by & | ~ instead of "
-                "and, or, not; text with these words and a comparison needs quotes"
-            )
+def replace_words(text: str, types: Mapping[str, pa.DataType]) -> str:
+    """Text with symbols for the words of SQL that join conditions, at the same positions.
+
+    >>> replace_words("CITY = Bed and Breakfast AND (TEMP <> 5 OR NOT WIND IS NULL)", {})
+    'CITY = Bed and Breakfast &   (TEMP != 5 |  ~   WIND IS NULL)'
+    """
+    # the content of quotes is hidden, so that it is neither replaced nor a word that follows
+    unquoted = _QUOTED.sub(lambda quoted: "'" * len(quoted[0]), text)
+    for match in _WORD.finditer(unquoted):
+        if match["word"] is None or match["sign"] or match["column"] in types:
+            symbol = _SYMBOLS[match[0].lower()]
+            text = text[: match.start()] + symbol + text[match.end() :]
+    return text
 
 
 def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
@@ -207,8 +212,6 @@ def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
         return _parse_float
     if pa.types.is_date(dtype):
         return _parse_date
-    if pa.types.is_timestamp(dtype):
-        return functools.partial(_parse_stamp, get_str_to_python_converter(dtype))
     if pa.types.is_decimal(dtype):
         return _parse_decimal
     return time.fromisoformat if pa.types.is_time(dtype) else None
@@ -235,14 +238,8 @@ def _parse_decimal(text: str) -> decimal.Decimal:
         raise ValueError("not a decimal number") from None
 
 
-def _parse_stamp(convert: Callable[[str], Any], text: str) -> Any:
-    if _AMBIGUOUS_DATE.fullmatch(text):
-        raise ValueError("write the year first, as in 2020-01-31")
-    return convert(text)
-
-
 def _parse_date(text: str) -> Any:
-    stamp = _parse_stamp(pd.Timestamp, text)
+    stamp = parse_timestamp(text)
     if stamp is pd.NaT:
         return stamp
     if stamp.tzinfo is not None or stamp != stamp.normalize():
@@ -333,7 +330,8 @@ def filter_rows(
 #   all          = single { "&" single }
 #   single       = "~" single | "(" alternatives ")" | condition
 #   condition    = column operator value | column "is" [ "not" ] "null" | column [ "not" ] "in" "(" values ")"
-#                | column "between" value "and" value | column "startswith" value
+#                | column [ "not" ] "between" value "and" value | column [ "not" ] "like" value
+#                | column "startswith" value
 
 _COLUMN = r"(?P<column>[^\s=<>!&|()~'\"]+)"
 _VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s](?:[^=()&|'\"]*[^=()&|'\"\s])?)"
@@ -341,11 +339,13 @@ _WORD_VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s]+(?:\s+(?!and\b)[^=<>()&|'\"
 _FORMS = tuple(
     (operator, re.compile(rf"{_COLUMN}{pattern}", re.IGNORECASE))
     for operator, pattern in (
-        ("is null", r"\s+is\s+null\b"),
-        ("is not null", r"\s+is\s+not\s+null\b"),
-        ("in", rf"\s+in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
-        ("not in", rf"\s+not\s+in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
-        ("between", rf"\s+between\s+(?P<first>{_WORD_VALUE})\s+and\s+(?P<last>{_VALUE})"),
+        ("is null", r"\s+is\s+(?P<negation>not\s+)?null\b"),
+        ("in", rf"\s+(?P<negation>not\s+)?in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
+        (
+            "between",
+            rf"\s+(?P<negation>not\s+)?between\s+(?P<first>{_WORD_VALUE})\s+and\s+(?P<last>{_VALUE})",
+        ),
+        ("like", rf"\s+(?P<negation>not\s+)?like\s+(?P<value>{_VALUE})"),
         ("startswith", rf"\s+startswith\s+(?P<value>{_VALUE})"),
     )
 )
@@ -354,7 +354,7 @@ _COMPARISON = re.compile(rf"{_COLUMN}\s*(?:==|!=|<=|>=|=|<|>)(?![<>!=])\s*(?:{_Q
 _ITEM = re.compile(rf"\s*(?P<item>{_QUOTED_VALUE}|[^,'\"\s](?:[^,'\"]*[^,'\"\s])?)\s*(?:,|$)")
 #: a quote opens a value only behind an operator, a word, a bracket or a comma
 _JOINS = re.compile(
-    rf"(?:[=<>(,]|\s)\s*(?:{_QUOTED_VALUE})|(?P<join>\||(?:^|[&(])\s*~|\s(?:is|in|between|startswith)\b)"
+    rf"(?:[=<>(,]|\s)\s*(?:{_QUOTED_VALUE})|(?P<join>\||(?:^|[&(])\s*~|\s(?:is|in|between|like|startswith)\b)"
 )
 
 
@@ -378,9 +378,9 @@ class JoinedTexts(NamedTuple):
     operands: Sequence[JoinedTexts | ConditionText]
 
 
-def parse_joined(text: str) -> JoinedTexts | ConditionText:
-    """Parse the grammar of this module; raises :class:`ConditionSyntaxError`."""
-    parser = _Parser(text)
+def parse_joined(text: str, original: str) -> JoinedTexts | ConditionText:
+    """Parse the grammar of this module; raises :class:`ConditionSyntaxError` about the original text."""
+    parser = _Parser(text, original)
     result = parser.alternatives()
     if parser.next_character():
         raise parser.error()
@@ -388,14 +388,15 @@ def parse_joined(text: str) -> JoinedTexts | ConditionText:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self.text, self.position, self.depth = text, 0, 0
+    def __init__(self, text: str, original: str) -> None:
+        self.text, self.original, self.position, self.depth = text, original, 0, 0
 
     def error(self) -> ConditionSyntaxError:
-        place = self.text[self.position :].strip()
+        place = self.original[self.position :].strip()
         return ConditionSyntaxError(
-            f"Cannot parse condition {abbreviate_text(repr(self.text))} at {abbreviate_text(repr(place))}; "
-            "write: column operator value, joined by & | ~ and parentheses; "
+            f"Cannot parse condition {abbreviate_text(repr(self.original))} at "
+            f"{abbreviate_text(repr(place))}; "
+            "write: column operator value, joined by AND OR NOT (or & | ~) and parentheses; "
             "text with one of these needs quotes, with '' for a quote in the value"
         )
 
@@ -436,7 +437,7 @@ class _Parser:
         self.depth -= 1
         return inner
 
-    def condition(self) -> ConditionText:
+    def condition(self) -> JoinedTexts | ConditionText:
         for operator, form in _FORMS:
             match = form.match(self.text, self.position)
             if match is not None:
@@ -446,7 +447,8 @@ class _Parser:
                 else:
                     values = tuple(groups[name] for name in ("value", "first", "last") if name in groups)
                 self.end(match)
-                return ConditionText(match[0], match["column"], operator, values)
+                condition = ConditionText(match[0], match["column"], operator, values)
+                return JoinedTexts("~", [condition]) if groups.get("negation") else condition
         match = _COMPARISON.match(self.text, self.position)
         if match is None:
             raise self.error()

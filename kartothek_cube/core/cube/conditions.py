@@ -24,7 +24,6 @@ from kartothek_cube.core.cube.condition_codec import (
     check_depth,
     check_value,
     check_values,
-    check_words,
     convert_value,
     filter_rows,
     from_json,
@@ -34,6 +33,7 @@ from kartothek_cube.core.cube.condition_codec import (
     parse_text,
     parse_value,
     query_parser,
+    replace_words,
     split_conditions,
     to_json,
     to_python_scalar,
@@ -1024,7 +1024,9 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
     Parameters
     ----------
     text
-        Comparisons, joined by ``&``, ``|`` and parentheses.
+        Conditions as in SQL, with keywords in any case: comparisons (also ``==`` and ``!=``), ``IN``,
+        ``BETWEEN``, ``LIKE`` of a prefix, ``IS NULL``, each also with ``NOT``, joined by ``AND``, ``OR``,
+        ``NOT`` and parentheses; ``&``, ``|``, ``~`` and ``startswith`` are those of :class:`C`.
     types
         Types of the columns by name.
 
@@ -1043,8 +1045,9 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
     >>> types = {"DAY": pa.date32(), "COUNTRY_CODE": pa.string()}
     >>> parse_conditions("DAY >= 2020-01-31 & COUNTRY_CODE == DE", types).conditions[0].value
     datetime.date(2020, 1, 31)
+    >>> print(parse_conditions("NOT DAY <= '2020-02-01' AND (DAY IS NULL OR COUNTRY_CODE LIKE 'D%')", types))
+    (DAY > 2020-02-01) & ((DAY is null) | (COUNTRY_CODE startswith D))
     """
-    check_words(text, types)
     return _TextReader(types, of_query=True).read(text)
 
 
@@ -1060,7 +1063,9 @@ class _TextReader:
 
     def read(self, text: str) -> Conjunction:
         """Conditions of a text; one that is blank has none."""
-        text = text.strip()
+        original = text = text.strip()
+        if self.of_query:
+            text = replace_words(text, self.types)
         if not text:
             return Conjunction(None)
         if not has_joins(text):
@@ -1069,10 +1074,10 @@ class _TextReader:
             except ValueError:
                 # nested parentheses, or an error indeed
                 with suppress(ConditionSyntaxError):
-                    return self._read_joined(text)
+                    return self._read_joined(text, original)
                 raise
         try:
-            return self._read_joined(text)
+            return self._read_joined(text, original)
         except ConditionSyntaxError:
             if not self.of_query:
                 with suppress(ValueError):
@@ -1082,8 +1087,8 @@ class _TextReader:
     def _read_comparisons(self, text: str) -> Conjunction:
         return Conjunction([self.make(parse_text(part)) for part in split_conditions(text)])
 
-    def _read_joined(self, text: str) -> Conjunction:
-        return Conjunction(self._build(parse_joined(text)))
+    def _read_joined(self, text: str, original: str) -> Conjunction:
+        return Conjunction(self._build(parse_joined(text, original)))
 
     def _build(self, parsed: JoinedTexts | ConditionText) -> ConditionTree:
         if isinstance(parsed, ConditionText):
@@ -1099,17 +1104,21 @@ class _TextReader:
         """Condition of its text."""
         column, operator = parsed.column, parsed.operator
         check_column(parsed.text, column, self.types)
-        if operator == "startswith":
-            return StartsWithCondition(
-                column, parse_value(parsed.text, column, parsed.values[0], pa.string())
-            )
+        if operator in ("startswith", "like"):
+            text = parse_value(parsed.text, column, parsed.values[0], pa.string())
+            return StartsWithCondition(column, text) if operator == "startswith" else _like(column, text)
         values = [self._value(parsed, text) for text in parsed.values]
-        if operator in ("in", "not in"):
-            return (IsInCondition if operator == "in" else NotInCondition)(column, tuple(values))
+        if operator == "in":
+            return IsInCondition(column, tuple(values))
         return _BY_OPERATOR[operator](column, *values)
 
     def _value(self, parsed: ConditionText, text: str) -> Any:
         dtype = self.types[parsed.column]
+        if self.of_query and text.lower() == "null":
+            raise ValueError(
+                f"Condition {abbreviate_text(repr(parsed.text))}: conditions never match nulls; write "
+                f"{parsed.column} IS NULL, or the text 'null' in quotes"
+            )
         parser = query_parser(dtype) if self.of_query else None
         if parser is None:
             return parse_value(parsed.text, parsed.column, text, dtype)
@@ -1121,11 +1130,21 @@ _BY_OPERATOR: dict[str, type[Condition]] = {
     **COMPARISONS,
     "between": BetweenCondition,
     "is null": IsNullCondition,
-    "is not null": NotNullCondition,
 }
+
+
+def _like(column: str, pattern: str) -> Condition:
+    """The condition of a pattern of SQL, which may have a % at its end only."""
+    prefix, wildcard, end = pattern.partition("%")
+    if end or "_" in prefix:
+        raise ValueError(
+            f"Condition on {column}: LIKE takes a prefix, as in 'Bad%', not "
+            f"{abbreviate_text(repr(pattern))}; a prefix that contains % or _ is written startswith 'a_b'"
+        )
+    return StartsWithCondition(column, prefix) if wildcard else EqualityCondition(column, prefix)
 
 
 ConditionsInput: TypeAlias = (
     Condition | Conjunction | Disjunction | Iterable[Condition | Conjunction | Disjunction] | str | None
 )
-"""Conditions that all have to hold; or their text, as in ``"TEMP > 10 & DAY >= 2024-01-05"``."""
+"""Conditions that all have to hold; or their text, as in ``"TEMP > 10 AND DAY >= 2024-01-05"``."""

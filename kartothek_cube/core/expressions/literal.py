@@ -94,9 +94,15 @@ def _mismatch(dtype: pa.DataType, value: object, column: str, op: str, hint: str
 def _hint(wide: pa.DataType, value: Any) -> str:
     """Hint how to write a value of another kind."""
     if pat.is_timestamp(wide) and wide.tz is None and getattr(value, "tzinfo", None):
-        return f" The column has no time zone. Write pandas.Timestamp({str(value.replace(tzinfo=None))!r})."
+        stamp = pd.Timestamp(value).tz_convert("UTC").tz_localize(None)
+        return (
+            " The column has no time zone; are its times those of UTC? "
+            f"Write pandas.Timestamp({str(stamp)!r})."
+        )
     if pat.is_timestamp(wide) and isinstance(value, (str, datetime.date)):
-        zone = "" if wide.tz is None or getattr(value, "tzinfo", None) else ", tz='UTC'"
+        if isinstance(value, str) and _parse_time(value) is None:
+            return " Write the year first, as in pandas.Timestamp('2020-01-31')."
+        zone = "" if wide.tz is None or getattr(value, "tzinfo", None) else f", tz={wide.tz!r}"
         return f" Write pandas.Timestamp({str(value)!r}{zone})."
     if pat.is_date(wide) and isinstance(value, datetime.datetime):
         return f" Write {value.date()!r}."

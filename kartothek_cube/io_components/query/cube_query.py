@@ -26,8 +26,7 @@ class QueryCube(Generic[StoreT]):
     ----------
     conditions
         Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`, or their
-        text: ``"TEMP > 10 & DAY >= 2024-01-05"``; see
-        :meth:`~kartothek_cube.core.cube.conditions.Conjunction.from_string`.
+        text, as in SQL: ``"TEMP > 10 AND DAY >= '2024-01-05'"``; see :ref:`conditions`.
     datasets
         Ids of the datasets to join, or a dict of id to metadata; by default all of the cube.
     dimension_columns

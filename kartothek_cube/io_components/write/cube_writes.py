@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -112,6 +112,12 @@ class BuildCube(Generic[DataT, StoreT]):
     ['seed']
     """
 
+    #: what to do about the name of a cube that is not stored
+    cube_not_found: ClassVar[str | None] = (
+        "a new cube needs its specification in place of the name, such as "
+        'Cube(dimension_columns=["SHOP", "DAY"], uuid_prefix="{}")'
+    )
+
     data: DataT
     cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
@@ -183,6 +189,8 @@ class ExtendCube(BuildCube[DataT, StoreT]):
     >>> sorted(extend_cube(data, cube, store))
     ['sizes']
     """
+
+    cube_not_found = None
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan the write."""

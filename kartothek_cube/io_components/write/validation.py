@@ -163,7 +163,7 @@ def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
     if not dimensions & columns:
         raise ValueError(
             f"Dataset {spec.name!r} must have at least one of the following dimension columns: "
-            f"{', '.join(sorted(dimensions))}"
+            f"{', '.join(sorted(dimensions))}{_as_dimension(columns & set(spec.foreign))}"
         )
     missing = set(spec.partition_on) - columns
     if missing:
@@ -181,7 +181,20 @@ def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
     clashes = {c: spec.foreign[c] for c in sorted(get_payload_subset(columns, cube)) if c in spec.foreign}
     if clashes:
         text = ", ".join(f"{column} (in {owner})" for column, owner in clashes.items())
-        raise ValueError(f"Payload written in {where} is already present in cube: {text}")
+        raise ValueError(
+            f"Payload written in {where} is already present in cube: {text}{_as_dimension(clashes)}"
+        )
+
+
+def _as_dimension(payload: Iterable[str]) -> str:
+    """How to join datasets by columns that are payload of others."""
+    names = ", ".join(sorted(payload))
+    if not names:
+        return ""
+    return (
+        f". Datasets are joined by dimensions only: if {names} identifies rows, build the cube with it in "
+        "dimension_columns; else rename or drop it"
+    )
 
 
 def _check_merge(spec: CubeWriteSpec, columns: Collection[str], stored: Collection[str]) -> None:

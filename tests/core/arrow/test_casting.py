@@ -58,6 +58,8 @@ def test_normalize_value(dtype, value, expected):
         (pa.date32(), STAMP, TypeError, "date32"),
         (pa.date32(), None, TypeError, "None"),
         (pa.timestamp("ns"), "x", ValueError, "'x'"),
+        (pa.timestamp("ns"), "01/02/2024", ValueError, "'01/02/2024' .*the year first"),
+        (pa.date32(), b"01.02.2024", ValueError, "01.02.2024' .*the year first"),
         (pa.timestamp("ns"), datetime.datetime(9999, 1, 1), ValueError, "9999"),
         (pa.decimal128(5, 2), "1.234", ValueError, "1.234"),
         (pa.list_(pa.int64()), [1], NotImplementedError, "list"),

@@ -380,6 +380,7 @@ def test_condition_from_string_names_unknown_column():
         ("t == x", ["'x'", "'t'", "timestamp[ns]"]),
         ("f == nan", ["'f'", "nan"]),
         ("t == NaT", ["'t'", "NaT"]),
+        ("t == 01.02.2024", ["'01.02.2024'", "write the year first"]),
         ("d == 2020-01-01", ["date32[day]"]),
     ],
 )
@@ -558,7 +559,8 @@ def test_text_of_queries_on_every_type(text, expected):
             for form in ("in (x, 1)", "== x")
         ),
         *((f"{c} between x and y", f"'x' does not fit, column '{c}' has") for c in "ifbtdncz"),
-        *((f"{c} == {t}", "year first") for c in "tdz" for t in ("5.1.2024", "01/05/2024", "'5-1-24'")),
+        *((f"{c} {form}", "year first") for c in "tdz" for form in ("== 5.1.2024", "IN ('01/05/2024')")),
+        *((f"{c} >= {t}", "year first") for c in "tdz" for t in ("'5-1-24'", "1 5 2024", "01.05", "10:00")),
         *((f"{c} == {t}", "conditions never match nulls") for c in "tdz" for t in ("NaT", "''")),
         ("d == 2024-01-05T00:00Z", "without a time of day and zone"),
         ("n == nan", "conditions never match nulls"),
@@ -570,13 +572,65 @@ def test_text_of_queries_with_values_that_do_not_fit(text, problem):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["s == a and i > 1", "s == a AND f < 5", "s == a or (i is null)", "s == a or i in (1, 2)", "not i == 1",
-     "i == 1 and not s startswith a", "s == a or unknown > 1", "s == a and not b == true"],
-)  # fmt: skip
-def test_words_do_not_join(text):
-    """What was meant as a condition is never a part of a text, which no row has."""
-    with pytest.raises(ValueError, match=r"join conditions by & \| ~ instead of and, or, not"):
+    "text, expected",
+    [
+        ("s == a and i > 1", (C("s") == "a") & (C("i") > 1)),
+        ("s = New York AND f < 5", (C("s") == "New York") & (C("f") < 5)),
+        ("s == a or (i is null)", (C("s") == "a") | C("i").is_null()),
+        ("s == a or i in (1, 2)", (C("s") == "a") | C("i").isin([1, 2])),
+        ("not i == 1", C("i") != 1),
+        ("i == 1 and not s startswith a", (C("i") == 1) & ~C("s").startswith("a")),
+        ("s == a and not b == true", (C("s") == "a") & (C("b") != True)),  # noqa: E712
+        ("s = 'a' OR i = 1 AND f = 2", (C("s") == "a") | ((C("i") == 1) & (C("f") == 2))),
+        ("NOT s = 'a' AND i = 1", (C("s") != "a") & (C("i") == 1)),
+        ("NOT(s = 'a' Or i = 1)and(f = 2)", (C("s") != "a") & (C("i") != 1) & (C("f") == 2)),
+        ("NOT NOT i = 1", C("i") == 1),
+        ("i <> 1 AND s <> '<>'", (C("i") != 1) & (C("s") != "<>")),
+        ("i BETWEEN 1 AND 5 AND s = b", C("i").between(1, 5) & (C("s") == "b")),
+        ("i NOT BETWEEN 1 AND 5 OR s IS NOT NULL", ~C("i").between(1, 5) | C("s").not_null()),
+        (
+            "t BETWEEN '2024-01-01' AND '2024-02-01'",
+            C("t").between(*map(pd.Timestamp, ("2024-01", "2024-02"))),
+        ),
+        ("i NOT IN (1, 2) AND i NOT IN(3)", ~C("i").isin([1, 2]) & ~C("i").isin([3])),
+        ("s LIKE 'U%' OR s NOT LIKE 'Bad %'", C("s").startswith("U") | ~C("s").startswith("Bad ")),
+        ("s = x AND s LIKE U%", (C("s") == "x") & C("s").startswith("U")),
+        ("s LIKE 'Ulm' AND s LIKE '%'", (C("s") == "Ulm") & C("s").startswith("")),
+        ("s = 'O''Neill AND i = 2' AND i = 1", (C("s") == "O'Neill AND i = 2") & (C("i") == 1)),
+        ('s = "a or i = 2" OR i = 1', (C("s") == "a or i = 2") | (C("i") == 1)),
+        ("s IN ('x and i = 1', 'NULL') OR i = 1", C("s").isin(["x and i = 1", "NULL"]) | (C("i") == 1)),
+        ("s = Bed and Breakfast AND i = 1", (C("s") == "Bed and Breakfast") & (C("i") == 1)),
+        (
+            "s = a AND i = 1 & f = 2 | b != false",
+            ((C("s") == "a") & (C("i") == 1) & (C("f") == 2)) | (C("b") != False),  # noqa: E712
+        ),
+    ],
+)
+def test_words_of_sql_join(text, expected):
+    assert parse_conditions(text, QUERY_TYPES) == Conjunction(expected)
+    lower = parse_conditions(
+        text.replace("AND", "and").replace("OR", "or").replace("NOT", "not"), QUERY_TYPES
+    )
+    assert lower == Conjunction(expected) or "'" in text
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("s == a or unknown > 1", "unknown column unknown"),
+        ("s = a AND unknown IS NULL", "unknown column unknown"),
+        ("s = a AND unknown NOT IN (1)", "unknown column unknown"),
+        ("(i = 1 OR i = 2 AND f = 3", r"^Cannot parse condition '\(i = 1 OR i = 2 AND f = 3' at ''; write"),
+        ("i = 1 OR OR i = 2", "'1 OR' does not fit, column 'i'"),
+        ("s = NULL", "conditions never match nulls; write s IS NULL"),
+        ("i NOT IN (1, null)", "conditions never match nulls; write i IS NULL"),
+        ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
+        ("s LIKE 'B_d%'", "startswith 'a_b'"),
+        ("NOT", "Cannot parse condition 'NOT'"),
+    ],
+)
+def test_sql_that_is_none(text, problem):
+    with pytest.raises(ValueError, match=problem):
         parse_conditions(text, QUERY_TYPES)
 
 

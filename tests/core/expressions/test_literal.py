@@ -173,6 +173,12 @@ def test_bind_values_is_strict(dtype, values):
     "dtype, value, remedy",
     [
         (pa.timestamp("ns"), "2020-01-01", "pandas.Timestamp('2020-01-01')"),
+        (pa.timestamp("ns", "CET"), DAY, "pandas.Timestamp('2020-01-01', tz='CET')"),
+        (
+            pa.timestamp("ns"),
+            pd.Timestamp("2020-01-01", tz="CET"),
+            "pandas.Timestamp('2019-12-31 23:00:00')",
+        ),
         (pa.timestamp("us"), DAY, "pandas.Timestamp('2020-01-01')"),
         (
             pa.timestamp("ns", "UTC"),
@@ -193,3 +199,8 @@ def test_a_value_of_another_kind_is_named_with_its_remedy(dtype, value, remedy):
     assert str(caught.value).endswith(f"Write {remedy}.")
     written = eval(remedy, {"pandas": pd, "datetime": datetime})  # noqa: S307 (one of the remedies above)
     assert literal.bind_value(dtype, written, "x", "==") is not None
+
+
+def test_a_date_that_does_not_begin_with_the_year_is_not_a_remedy():
+    with pytest.raises(TypeError, match=r"Write the year first, as in pandas.Timestamp\('2020-01-31'\)\.$"):
+        literal.bind_value(pa.timestamp("ns"), "01.02.2024", "x", "==")

@@ -108,7 +108,11 @@ MISTAKES = {
         ValueError,
         "(COUNTRY), but got conditions on: SHOP",
     ),
-    "zone of a condition": (query(conditions=C("DAY") >= AWARE), TypeError, "DAY"),
+    "zone of a condition": (
+        query(conditions=C("DAY") >= AWARE.tz_convert("Asia/Tokyo")),
+        TypeError,
+        "are its times those of UTC? Write pandas.Timestamp('2024-01-05 00:00:00').",
+    ),
     "zone": (
         append(MORE.assign(DAY=AWARE)),
         ValueError,
@@ -119,6 +123,35 @@ MISTAKES = {
         lambda d, s: d.extend_cube(data={"prices": PRICES.assign(DAY=MIXED)}, cube=CUBE, store=s),
         ValueError,
         "Column 'DAY' mixes timestamps with and without time zone",
+    ),
+    "name of a new cube": (
+        lambda d, s: d.build_cube(data={"seed": SEED}, cube="new", store=s),
+        CubeNotFoundError,
+        "Cube new not found: available: c; a new cube needs its specification in place of the name, such as "
+        """Cube(dimension_columns=["SHOP", "DAY"], uuid_prefix="new")""",
+    ),
+    "payload as a key": (
+        lambda d, s: d.extend_cube(
+            data={"weather": pd.DataFrame({"QTY": [10], "DAY": MORE.DAY[:1], "COUNTRY": "DE", "TEMP": 7})},
+            cube=CUBE,
+            store=s,
+        ),
+        ValueError,
+        "already present in cube: QTY (in seed). Datasets are joined by dimensions only: if QTY identifies "
+        "rows, build the cube with it in dimension_columns",
+    ),
+    "payload as the only key": (
+        lambda d, s: d.extend_cube(
+            data={"weather": pd.DataFrame({"QTY": [10], "COUNTRY": "DE", "TEMP": 7})}, cube=CUBE, store=s
+        ),
+        ValueError,
+        "dimension columns: DAY, SHOP. Datasets are joined by dimensions only: if QTY identifies rows",
+    ),
+    "day before month": (query(conditions="DAY >= 01.02.2024"), ValueError, "write the year first"),
+    "day before month as a value": (
+        query(conditions=C("DAY") >= "01/02/2024"),
+        TypeError,
+        "Write the year first, as in pandas.Timestamp('2020-01-31')",
     ),
     "null key": (
         append(MORE.assign(COUNTRY=["DE", None, "FR"])),

@@ -398,6 +398,10 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
         super().__init__(message + (f"\n{detail}" if detail else ""))
 
 
+class PublicationWarning(UserWarning):
+    """A commit is done, but its table still shows an older state (:doc:`/publish`)."""
+
+
 class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
     """One dataset of a cube could not be committed; what this operation had committed was rolled back.
 

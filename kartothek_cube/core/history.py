@@ -119,11 +119,6 @@ def snapshot_retention(metadata: Mapping[str, Any]) -> int | None:
     return retention
 
 
-def retention_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata that survive an overwrite, and that new datasets of a cube inherit: the snapshot retention."""
-    return {KEEP_HISTORY: metadata[KEEP_HISTORY]} if KEEP_HISTORY in metadata else {}
-
-
 @attrs.frozen
 class Version:
     """The place of a state in the history of its dataset."""

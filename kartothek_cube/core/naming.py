@@ -25,6 +25,10 @@ INDICES_DIRECTORY = "indices"
 HISTORY_DIRECTORY = "_history"
 #: readers of Delta tables look for it
 DELTA_LOG_DIRECTORY = "_delta_log"
+#: formats of published tables
+TABLE_FORMATS = ("delta",)
+#: metadata key of the format in which each commit publishes the dataset
+PUBLISH = "kartothek_cube_publish"
 TABLE_METADATA_FILE = "_common_metadata"
 SINGLE_TABLE = "table"
 #: bytes of a component of a path, in all usual file systems

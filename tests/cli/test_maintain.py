@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube, update_schema
 from tests.cli.conftest import CUBE
 
@@ -274,6 +275,17 @@ def test_publish(ok, call, error, url):
     assert "compact the cube first" in error("cube", "publish")
     text = ok("cube", "publish", "--compact", "--exclude", "enrich")
     assert text == "seed: version 1, 2 files (1 added, 1 removed)\n"
+
+
+def test_publish_on_commit(ok, url):
+    ok("cube", "publish", "--on-commit", "--include", "seed")
+    assert "Published: Delta table, version 0, by each commit\n" in ok("cube", "info")
+    with pytest.warns(PublicationWarning, match="newer version"):
+        append(url, 9.5)
+    ok("cube", "compact")
+    assert "Published: Delta table, version 1, by each commit\n" in ok("cube", "info")
+    ok("cube", "publish", "--not-on-commit")
+    assert "by each commit" not in ok("cube", "info")
 
 
 def test_unpublish(ok, call, url, tmp_path):

@@ -58,6 +58,7 @@ PAIRS = [
     *(("published", other, "cleanup") for other in ("publish", "overwrite", "compact")),
     ("published", "publish", "remove and clean"),
     *(("published", "unpublish", other) for other in ("publish", "cleanup", "unpublish")),
+    *(("publishing", "append", other) for other in ("update", "unpublish", "cleanup", "overwrite", "delete")),
     *(("extended", "rollback before extra", other) for other in ("query", "append both", "cleanup")),
     ("hidden", "extend", "query"),
     *(("computed", "compute", other) for other in ("compute", "append", "append both", "compact", "query")),
@@ -194,6 +195,17 @@ def test_one_operation_that_fails(name, faults):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""
     starts = ("cube", "past", "two", "nothing", "published", "extended")
     start = "computed" if name == "compute" else next(start for start in starts if applies(name, start))
+    _fail(start, name, faults)
+
+
+@MORE
+@pytest.mark.parametrize("name", ["append", "update", "unpublish"])
+def test_an_operation_on_a_cube_that_each_commit_publishes_fails(name):
+    """Also between the commit and the publication, and before the publication is complete."""
+    _fail("publishing", name, (Crash, LostAnswer))
+
+
+def _fail(start, name, faults):
     assert start in STARTS
     runs = list(explore(Pair("s3", start, (name,)).play, faults=faults))
     assert len(runs) > 4 * len(faults)

@@ -7,6 +7,7 @@ import itertools
 import json
 import pickle
 import shutil
+import warnings
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -38,8 +39,10 @@ from kartothek_cube.api.cube import (
     publish_cube,
     query_cube,
     remove_partitions,
+    rollback_cube,
     unpublish_cube,
     update_cube,
+    update_schema,
     verify_cube,
 )
 from kartothek_cube.api.dataset import (
@@ -47,15 +50,17 @@ from kartothek_cube.api.dataset import (
     delete_dataset,
     garbage_collect_dataset,
     list_dataset_garbage,
+    list_dataset_history,
     publish_dataset,
     read_table_arrow,
+    rollback_dataset,
     store_dataframes_as_dataset,
     unpublish_dataset,
     update_dataset_from_dataframes,
     update_dataset_schema,
     verify_dataset,
 )
-from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, PublicationWarning
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.publish import PublishCube
 from kartothek_cube.io_components.publication import delta_log
@@ -757,6 +762,130 @@ def test_a_damaged_log_stops_a_cleanup(url, path):
     assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication-log"]
     delete_cube(CUBE, url)
     assert files_below(path) == set()
+
+
+# publication by commits -----------------------------------------------------------------------------
+
+PUBLISHED = {"kartothek_cube_publish": "delta"}
+
+
+def is_current(store) -> bool:
+    return verify_cube(CUBE, store).ok
+
+
+def test_each_commit_publishes(driver, store_factory, tmp_path):
+    """With any façade, once the datasets are published so, or built so; new datasets do as the seed."""
+    driver.build_cube(data=seed(), cube=CUBE, store=store_factory, metadata={"seed": PUBLISHED})
+    driver.extend_cube(data={"more": seed(w=[1, 2])}, cube=CUBE, store=store_factory)
+    driver.append_to_cube(data=seed().assign(x=[2, 3]), cube=CUBE, store=store_factory)
+    files = on_disk(store_factory(), tmp_path / "files")
+    assert len(rows(files / "cube++seed")) == 4
+    assert len(rows(files / "cube++more")) == 2
+    driver.remove_partitions(cube=CUBE, store=store_factory, conditions=C("p") == 1)
+    files = on_disk(store_factory(), tmp_path / "later")
+    assert [row["x"] for row in rows(files / "cube++seed")] == [0, 2]
+    assert [row["x"] for row in rows(files / "cube++more")] == [0]
+    assert is_current(store_factory)
+
+
+def test_each_commit_to_a_dataset_publishes(url, path):
+    store_dataframes_as_dataset(url, "u", [seed()])
+    assert publish_dataset("u", url, on_commit=True)["version"] == 0
+    update_dataset_from_dataframes([seed()], url, "u")
+    assert len(rows(path / "u")) == 4
+    update_dataset_schema("u", url, add={"new": "string"})
+    assert rows(path / "u")[0]["new"] is None
+    rollback_dataset("u", url, list_dataset_history("u", url)[0].version)
+    assert len(rows(path / "u")) == 2
+    update_dataset_from_dataframes([seed()], url, "u")
+    assert len(rows(path / "u")) == 4
+    store_dataframes_as_dataset(url, "u", [seed()], overwrite=True)
+    assert len(rows(path / "u")) == 2
+    copy_dataset("u", url, "copy")
+    assert len(rows(path / "copy")) == 2
+    assert verify_dataset("u", url).ok
+
+
+def test_all_kinds_of_commits_to_a_cube_publish(url, tmp_path):
+    build_cube(seed(v=[1, 2]), CUBE, url)
+    publish_cube(CUBE, url, on_commit=True)
+    merge_into_cube(seed(v=[3, 4]), CUBE, url)
+    assert is_current(url)
+    update_cube(pd.DataFrame({"x": [0], "p": [0], "v": [7]}), CUBE, url, C("p") == 0, ["seed"])
+    assert is_current(url)
+    update_schema(CUBE, url, add={"new": "string"})
+    assert is_current(url)
+    rollback_cube(CUBE, url, 1)
+    assert is_current(url)
+    build_cube(seed(), CUBE, url, overwrite=True)
+    assert is_current(url)
+    other = f"hfs://{tmp_path}/other?create_if_missing=true"
+    copy_cube(CUBE, url, other)
+    append_to_cube(seed().assign(x=[4, 5]), CUBE, other)
+    assert is_current(other)
+    assert len(rows(tmp_path / "other/cube++seed")) == 4
+
+
+def test_a_commit_that_cannot_be_published_is_done(url, path):
+    """A warning says so, and ``verify``; the next commit that can catches up."""
+    build_cube(seed(v=[1, 2]), CUBE, url)
+    publish_cube(CUBE, url, on_commit=True)
+    with pytest.warns(PublicationWarning, match="the commit is done, but not published .*a newer version"):
+        append_to_cube(seed(v=[3, 4]), CUBE, url)
+    assert query_cube(CUBE, url)[0]["v"].tolist() == [3, 4]
+    assert [row["v"] for row in rows(path / "cube++seed")] == [1, 2]
+    assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication"]
+    compact_cube(CUBE, url)
+    assert [row["v"] for row in rows(path / "cube++seed")] == [3, 4]
+
+
+def test_a_store_that_fails_after_the_commit():
+    """At each call of the publication: a warning, and a table of the old or the new state."""
+    for at in itertools.count(1):
+        store = memory()
+        store_dataframes_as_dataset(Same.of(store), "u", [seed()])
+        publish_dataset("u", Same.of(store), on_commit=True)
+        faulty = FaultyStore(store).fail("any", at=at, key="_delta_log")
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            update_dataset_from_dataframes([seed()], Same.of(faulty), "u")
+        assert len(read_table_arrow("u", store)) == 4
+        if not faulty.happened:
+            break
+        assert all(warning.category is PublicationWarning for warning in caught)
+        assert len(read_log(open_blobs(store), "u").files) in (1, 2)
+        update_dataset_from_dataframes([seed()], Same.of(store), "u")
+        assert verify_dataset("u", store).ok
+    assert at > 4
+
+
+def test_the_end_of_publication_by_commits(url):
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url, on_commit=True)
+    unpublish_cube(CUBE, url)
+    append_to_cube(seed().assign(x=[2, 3]), CUBE, url)
+    assert unpublish_cube(CUBE, url) == {"seed": {"files": 0}}
+    publish_cube(CUBE, url, on_commit=True)
+    publish_cube(CUBE, url)
+    append_to_cube(seed().assign(x=[4, 5]), CUBE, url)
+    assert is_current(url)
+    publish_cube(CUBE, url, on_commit=False)
+    append_to_cube(seed().assign(x=[6, 7]), CUBE, url)
+    assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication"]
+
+
+def test_a_publication_that_fails_does_not_mark_the_dataset(url):
+    build_cube(seed(), CUBE, url)
+    append_to_cube(seed(), CUBE, url)
+    with pytest.raises(ValueError, match="newer version"):
+        publish_cube(CUBE, url, on_commit=True)
+    # no warning
+    append_to_cube(seed(), CUBE, url)
+
+
+def test_metadata_with_an_unknown_format(url, path):
+    with pytest.raises(ValueError, match=r"'kartothek_cube_publish' .* \('delta'\), or None; it is 'hudi'"):
+        build_cube(seed(), CUBE, url, metadata={"seed": {"kartothek_cube_publish": "hudi"}})
+    assert not files_below(path)
 
 
 # the end of a publication --------------------------------------------------------------------------

@@ -141,6 +141,9 @@ OPERATIONS = {
             lambda at: cleanup_cube(CUBE, at.store),
         ),
     ),
+    "cube publish on commit": Operation(
+        (crash.build_two, lambda at: publish_cube(CUBE, at.store, on_commit=True)), (crash.append,)
+    ),
     "cube unpublish": Operation(
         (crash.build_two, lambda at: publish_cube(CUBE, at.store)),
         (lambda at: unpublish_cube(CUBE, at.store),),

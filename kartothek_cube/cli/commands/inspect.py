@@ -108,6 +108,7 @@ def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
 def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | None:
     """What the published table of a dataset shows; None if there is none."""
     from kartothek_cube.core.errors import CorruptDatasetError
+    from kartothek_cube.core.naming import PUBLISH
     from kartothek_cube.core.store import open_blobs
     from kartothek_cube.io_components.publication.table import find_publication
 
@@ -117,7 +118,9 @@ def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | 
         return "Delta table with a damaged log (see verify)"
     if table is None:
         return None
-    return f"Delta table, version {table.version}" + ("" if table.is_current else ", of an older state")
+    age = "" if table.is_current else ", of an older state"
+    cause = ", by each commit" if dataset.metadata.get(PUBLISH) else ""
+    return f"Delta table, version {table.version}{age}{cause}"
 
 
 def _print_columns(title: str, names: Iterable[str], types: dict[str, pa.DataType]) -> None:

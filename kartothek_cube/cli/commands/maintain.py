@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import click
@@ -461,13 +461,15 @@ def _describe_compaction(count: dict[str, int]) -> str:
     help="Format of the tables.",
 )
 @click.option("--compact", is_flag=True, help="First compact what a table cannot show: overwritten cells.")
+@click.option("--on-commit/--not-on-commit", default=None, help="Whether each later commit publishes, too.")
 @datasets_option("published")
 @as_json
 @pass_state
 def publish(
     state: CliContext,
-    table_format: str,
+    table_format: Literal["delta"],
     compact: bool,
+    on_commit: bool | None,
     include: str | None,
     exclude: str | None,
     as_json: bool,
@@ -480,7 +482,9 @@ def publish(
 
     names = select_datasets(state.datasets, include, exclude)
     with state.progress("publish"):
-        counts = publish_cube(state.cube, state.store, names, compact=compact)
+        counts = publish_cube(
+            state.cube, state.store, names, format=table_format, compact=compact, on_commit=on_commit
+        )
     _print_counts(counts, as_json, _describe_publication)
 
 

@@ -18,9 +18,9 @@ from kartothek_cube.core.dataset.loading import copy_json
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.expressions.predicate import Node
-from kartothek_cube.core.history import OperationInfo, retention_metadata
+from kartothek_cube.core.history import KEEP_HISTORY, OperationInfo, snapshot_retention
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.naming import PUBLISH, SINGLE_TABLE, TABLE_FORMATS
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema.evolution import (
     EVOLUTION,
@@ -312,6 +312,22 @@ def last_batch(dataset: DatasetMetadata, stream: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
+def check_settings(metadata: Mapping[str, Any]) -> None:
+    """Raise ValueError for a malformed setting."""
+    snapshot_retention(metadata)
+    if metadata.get(PUBLISH) not in (None, *TABLE_FORMATS):
+        names = ", ".join(map(repr, TABLE_FORMATS))
+        raise ValueError(
+            f"{PUBLISH!r} in the metadata is the format in which commits publish the dataset ({names}), or "
+            f"None; it is {metadata[PUBLISH]!r}"
+        )
+
+
+def inherited_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata that survive an overwrite or a rollback, and that new datasets of a cube inherit."""
+    return {key: metadata[key] for key in (KEEP_HISTORY, PUBLISH) if key in metadata}
+
+
 def _batches(dataset: DatasetMetadata) -> dict[str, Any]:
     batches = dataset.metadata.get(BATCHES)
     return batches if isinstance(batches, dict) else {}
@@ -326,7 +342,7 @@ def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata
         uuid=change.uuid,
         partitions=change.added,
         metadata={
-            **retention_metadata({} if state is None else state.metadata),
+            **inherited_settings({} if state is None else state.metadata),
             **_without_evolution(_metadata({}, change)),
         },
         indices=indices,

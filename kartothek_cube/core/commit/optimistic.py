@@ -22,6 +22,7 @@ from kartothek_cube.core.commit.change import (
     MissingIndexEntries,
     WriteMode,
     apply,
+    check_settings,
     last_batch,
 )
 from kartothek_cube.core.commit.header_store import (
@@ -103,7 +104,7 @@ def commit(
     blobs: BlobStore, change: ChangeSet, read_index: IndexReader | None = None, role: Role = None
 ) -> Result:
     """Commit a change to the newest state; return the new state, as loading it gives, and a receipt."""
-    snapshot_retention(change.metadata)
+    check_settings(change.metadata)
     for number in attempts():
         try:
             return _attempt(blobs, change, role)

@@ -42,6 +42,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
+from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.write.write_commit import commit_cube
 
 
@@ -211,8 +212,8 @@ def _finish_dataset_copy(
     target_store: StoreInput, copy: DatasetCopy, copied: Iterable[None]
 ) -> dict[str, DatasetMetadata]:
     discard_results(copied)
-    state, _ = finish_copy(open_blobs(target_store), copy)
-    return {copy.header_key: state}
+    blobs = open_blobs(target_store)
+    return {copy.header_key: publish_committed(blobs, finish_copy(blobs, copy)[0])}
 
 
 @attrs.frozen
@@ -302,10 +303,9 @@ def _commit_copies(plan: CopyPlan, target: BlobStore, copies: Mapping[str, Datas
     """Put the headers of all datasets, the seed last, as one operation."""
     started: list[str] = []
 
-    def put_header(copy: DatasetCopy, role: Role) -> tuple[None, header_store.CommitReceipt]:
+    def put_header(copy: DatasetCopy, role: Role) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
         started.append(copy.target_uuid)
-        _, receipt = finish_copy(target, copy, overwrite=plan.overwrite, role=role)
-        return None, receipt
+        return finish_copy(target, copy, overwrite=plan.overwrite, role=role)
 
     seed = plan.target_cube.ktk_dataset_uuid(plan.target_cube.seed_dataset)
     steps = {uuid: partial(put_header, copy) for uuid, copy in copies.items()}

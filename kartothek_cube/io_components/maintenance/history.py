@@ -14,7 +14,7 @@ import pandas as pd
 
 from kartothek_cube.core import errors, tuning
 from kartothek_cube.core.commit import header_store
-from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.change import ChangeSet, WriteMode, inherited_settings
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
 from kartothek_cube.core.commit.optimistic import commit, commit_state
 from kartothek_cube.core.commit.tombstones import missing_files
@@ -51,6 +51,7 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations
+from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.write.write_commit import commit_cube
 from kartothek_cube.serialization.parquet_reader import read_footer
@@ -84,12 +85,13 @@ def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
     _check_complete(blobs, state, as_of)
     base = _read_base(blobs, uuid, state.table_name)
     current = base.state
-    kept = {} if current is None else {k: v for k, v in current.metadata.items() if k == KEEP_HISTORY}
+    kept = {} if current is None else inherited_settings(current.metadata)
     schema = state.schema
     if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
         # that of later updates, which knows at least as much
         schema = current.schema
-    metadata = {key: value for key, value in state.metadata.items() if key != KEEP_HISTORY}
+    settings = inherited_settings(state.metadata)
+    metadata = {key: value for key, value in state.metadata.items() if key not in settings}
     return RollbackPlan(base, state.copy(metadata={**metadata, **kept}, schema=schema))
 
 
@@ -573,7 +575,7 @@ def return_dataset(uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata
     state = select_state(uuid, states, as_of)
     if state is not None and state.current:
         raise _already_current(f"Dataset {uuid!r}", as_of, states)
-    return finish_rollback(blobs, plan_rollback(uuid, blobs, as_of))[0]
+    return publish_committed(blobs, finish_rollback(blobs, plan_rollback(uuid, blobs, as_of))[0])
 
 
 def _already_current(name: str, as_of: CubeAsOf, states: Sequence[CubeState | DatasetState]) -> ValueError:

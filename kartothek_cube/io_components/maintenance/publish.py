@@ -8,10 +8,15 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from kartothek_cube.core.commit.change import ChangeSet
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.history import describe_operation
+from kartothek_cube.core.naming import PUBLISH
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import cube_or_name
@@ -26,6 +31,7 @@ from kartothek_cube.io_components.publication.table import (
     describe_hidden_rows,
     list_new_files,
     load_shown,
+    publish_committed,
     publish_table,
     read_facts,
     shown_state,
@@ -74,6 +80,10 @@ class PublishCube:
     compact
         First compact (:func:`compact_cube`) the partitions that a table cannot show as they are: those with
         cells that newer files overwrite, and with files that differ from the schema after it was changed.
+    on_commit
+        Whether each later commit publishes as well, once it is visible. The metadata of each dataset say so
+        (``kartothek_cube_publish``); datasets that are added later do as the seed. A commit that cannot be
+        published is done all the same, with a warning. By default as before.
 
     Returns
     -------
@@ -109,12 +119,13 @@ class PublishCube:
     datasets: str | Iterable[str] | None = None
     format: Literal["delta"] = attrs.field(default="delta", kw_only=True)
     compact: bool = attrs.field(default=False, kw_only=True)
+    on_commit: bool | None = attrs.field(default=None, kw_only=True)
 
     def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, CountsByDataset]:
         """Look at new files, then add a version to the log of each dataset."""
         check_format(self.format)
         uuids = _choose_uuids(self.cube, self.store, self.datasets)
-        finish = partial(_finish, uuids, store_factory(self.store))
+        finish = partial(_finish, uuids, store_factory(self.store), self.format, self.on_commit)
         return _publish_job(uuids, self.store, partial(_compact, self, finish) if self.compact else finish)
 
 
@@ -133,6 +144,10 @@ class PublishDataset:
         the factory has loaded an older one.
     format
         ``"delta"``.
+    on_commit
+        Whether each later commit publishes as well, once it is visible. The metadata of the dataset say so
+        (``kartothek_cube_publish``). A commit that cannot be published is done all the same, with a warning.
+        By default as before.
 
     Returns
     -------
@@ -168,13 +183,15 @@ class PublishDataset:
     store: StoreInput | None = None
     factory: DatasetFactory | None = None
     format: Literal["delta"] = attrs.field(default="delta", kw_only=True)
+    on_commit: bool | None = attrs.field(default=None, kw_only=True)
 
     def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, dict[str, int]]:
         """Look at new files, then add a version to the log."""
         check_format(self.format)
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         uuid, store = dataset.dataset_uuid, dataset.store_factory
-        return _publish_job({uuid: uuid}, store, lambda found: _finish({uuid: uuid}, store, found)[uuid])
+        finish = partial(_finish, {uuid: uuid}, store, self.format, self.on_commit)
+        return _publish_job({uuid: uuid}, store, lambda found: finish(found)[uuid])
 
 
 def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
@@ -231,7 +248,13 @@ def _compact(
     return finish([(uuid, facts) for uuid, facts in results if not facts.problems()])
 
 
-def _finish(uuids: Mapping[str, str], store: StoreFactory, results: Iterable[Found]) -> CountsByDataset:
+def _finish(
+    uuids: Mapping[str, str],
+    store: StoreFactory,
+    format: str,
+    on_commit: bool | None,
+    results: Iterable[Found],
+) -> CountsByDataset:
     """Add a version to the log of each dataset, or to none."""
     found = {uuid: PublishFacts() for uuid in uuids.values()}
     for uuid, facts in results:
@@ -239,7 +262,22 @@ def _finish(uuids: Mapping[str, str], store: StoreFactory, results: Iterable[Fou
     for problem in (text for facts in found.values() for text in facts.problems().values()):
         raise ValueError(problem)
     blobs = open_blobs(store)
-    return CountsByDataset({name: publish_table(blobs, uuid, found[uuid]) for name, uuid in uuids.items()})
+    counts = {name: publish_table(blobs, uuid, found[uuid]) for name, uuid in uuids.items()}
+    if on_commit is not None:
+        # what cannot be published is not marked; commits until then are published by the mark's own commit
+        for uuid in uuids.values():
+            _set_publish(blobs, uuid, format if on_commit else None)
+    return CountsByDataset(counts)
+
+
+def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
+    """Set whether each commit publishes the dataset."""
+    state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    if state.metadata.get(PUBLISH) != format:
+        change = ChangeSet(
+            uuid, state.table_name, metadata={PUBLISH: format}, info=describe_operation("publish")
+        )
+        publish_committed(blobs, commit(blobs, change)[0])
 
 
 # -- the end of publications -----------------------------------------------------------------------------
@@ -248,9 +286,10 @@ def _finish(uuids: Mapping[str, str], store: StoreFactory, results: Iterable[Fou
 @attrs.frozen
 class UnpublishCube:
     """
-    Stop publishing the datasets of a cube: delete the logs of their tables. The datasets stay as they are.
+    Stop publishing the datasets of a cube, also on commits: delete the logs of their tables.
 
-    Readers of the tables fail from then on. Files that only the tables showed become garbage.
+    The datasets stay as they are. Readers of the tables fail from then on. Files that only the tables showed
+    become garbage.
 
     Parameters
     ----------
@@ -295,9 +334,10 @@ class UnpublishCube:
 @attrs.frozen
 class UnpublishDataset:
     """
-    Stop publishing a dataset: delete the log of its table. The dataset stays as it is.
+    Stop publishing a dataset, also on commits: delete the log of its table.
 
-    Readers of the table fail from then on. Files that only the table showed become garbage.
+    The dataset stays as it is. Readers of the table fail from then on. Files that only the table showed
+    become garbage.
 
     Parameters
     ----------
@@ -359,4 +399,7 @@ def _unpublish_job(
 
 def _unpublish(store: StoreFactory, task: tuple[str, str]) -> tuple[str, dict[str, int]]:
     name, uuid = task
-    return name, {"files": delta_log.delete_log(open_blobs(store), uuid)}
+    blobs = open_blobs(store)
+    # first, so that later commits do not publish again
+    _set_publish(blobs, uuid, None)
+    return name, {"files": delta_log.delete_log(blobs, uuid)}

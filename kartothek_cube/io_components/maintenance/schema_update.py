@@ -24,6 +24,7 @@ from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.schema.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.scan import read_files
 
 #: types of Python that pandas takes for objects, or not at all
@@ -151,7 +152,7 @@ def update_dataset_schema(
     # before any file is read
     apply(dataset, change)
     _check_exact(blobs, dataset, update)
-    return commit(blobs, change)[0]
+    return publish_committed(blobs, commit(blobs, change)[0])
 
 
 def update_cube_schema(
@@ -179,4 +180,4 @@ def update_cube_schema(
     change = _change_set(existing[name], update, fixed)
     check_cube({**existing, name: apply(existing[name], change)}, cube)
     _check_exact(blobs, existing[name], update)
-    return commit(blobs, change)[0]
+    return publish_committed(blobs, commit(blobs, change)[0])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC
 from functools import partial
@@ -26,9 +27,9 @@ from kartothek_cube.core.cube import constants
 from kartothek_cube.core.cube.consistency import read_specification
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import data_keys
-from kartothek_cube.core.errors import ConcurrentWriteError, format_count
+from kartothek_cube.core.errors import ConcurrentWriteError, PublicationWarning, format_count
 from kartothek_cube.core.header import parse_record
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_column_names
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, PUBLISH, check_column_names
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
@@ -360,12 +361,33 @@ def _schema_of_log(state: DatasetMetadata, log: delta_log.LogState) -> pa.Schema
 # -- the new version -------------------------------------------------------------------------------------
 
 
-def publish_table(blobs: BlobStore, uuid: str, facts: PublishFacts | None = None) -> dict[str, int]:
+def publish_committed(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata:
+    """Publish a state that was committed, if its metadata ask for that; return the state."""
+    if state.metadata.get(PUBLISH) is not None:
+        try:
+            publish_table(blobs, state.uuid, on_commit=True)
+        except Exception as error:
+            # The commit is done and cannot be taken back; the next publication catches up.
+            warnings.warn(
+                f"Dataset {state.uuid!r}: the commit is done, but not published ({error}). The table shows "
+                "an older state until the next commit, publish_cube or publish_dataset.",
+                PublicationWarning,
+                stacklevel=2,
+            )
+    return state
+
+
+def publish_table(
+    blobs: BlobStore, uuid: str, facts: PublishFacts | None = None, *, on_commit: bool = False
+) -> dict[str, int]:
     """Add a log version that shows the newest state, unless the newest one does; with what is known."""
     facts = PublishFacts() if facts is None else facts
     for _ in attempts():
         log = delta_log.read_log(blobs, uuid)
         state = load_shown(blobs, uuid)
+        if on_commit and state.metadata.get(PUBLISH) is None:
+            # unpublished since
+            return _count(log, 0, 0)
         table = shown_state(state)
         if _is_shown(state, log):
             return _count(log, 0, 0)
@@ -386,6 +408,9 @@ def publish_table(blobs: BlobStore, uuid: str, facts: PublishFacts | None = None
             if _digests(load_shown(blobs, uuid))["state"] != digests["state"]:
                 continue
             new = delta_log.add_version(blobs, uuid, log, actions)
+            if on_commit and not new.version and load_shown(blobs, uuid).metadata.get(PUBLISH) is None:
+                # unpublished before there was a log to delete
+                delta_log.delete_log(blobs, uuid)
         except PreconditionFailed:
             # another publisher was faster, or this request was repeated after its answer was lost
             continue

@@ -14,7 +14,7 @@ from kartothek_cube.core.arguments import (
     converter_str_tupleset,
 )
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.commit.change import WriteMode
+from kartothek_cube.core.commit.change import WriteMode, check_settings, inherited_settings
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction, parse_conditions
 from kartothek_cube.core.cube.consistency import (
     arrow_schema,
@@ -34,7 +34,6 @@ from kartothek_cube.core.errors import (
     unknown_names,
 )
 from kartothek_cube.core.expressions.predicate import AllOf, Node
-from kartothek_cube.core.history import retention_metadata, snapshot_retention
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -130,8 +129,8 @@ def _plan_new(
     cube, partition_on = write.cube, write.partition_on
     names = sorted(names)
     user = _check_metadata(write.metadata, names)
-    # the retention of the history belongs to the cube: that of its seed counts for new datasets
-    kept = {**kept, **retention_metadata(user.get(cube.seed_dataset, {}))}
+    # settings belong to the cube: those of its seed count for new datasets
+    kept = {**kept, **inherited_settings(user.get(cube.seed_dataset, {}))}
     if partition_on is not None and not isinstance(partition_on, Mapping):
         raise TypeError(
             f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
@@ -178,7 +177,7 @@ def plan_build(write: BuildCube[Any, Any], names: Iterable[str]) -> CubeWritePla
             f"given are: {', '.join(sorted(names)) or 'none'}"
         )
     factory = store_factory(store)
-    kept = _read_retention(cube, store) if overwrite else {}
+    kept = _read_settings(cube, store) if overwrite else {}
     plan = _plan_new("build", write, factory, names, {}, {}, kept)
     existing = existing_dataset_ids(cube.uuid_prefix, store)
     others = existing - names
@@ -211,17 +210,17 @@ def plan_extend(write: ExtendCube[Any, Any], names: Iterable[str]) -> CubeWriteP
     foreign = _payload_owners(cube, others)
     shared = {*cube.dimension_columns, *cube.partition_columns}
     types = {column: dtype for column, dtype in _types(others.values()).items() if column in shared}
-    kept = retention_metadata(existing[cube.seed_dataset].metadata)
+    kept = inherited_settings(existing[cube.seed_dataset].metadata)
     return _plan_new("extend", write, factory, names, foreign, types, kept)
 
 
-def _read_retention(cube: Cube, store: StoreInput) -> dict[str, Any]:
-    """The retention of the history of a stored cube; {} for the default, or if there is none."""
+def _read_settings(cube: Cube, store: StoreInput) -> dict[str, Any]:
+    """The settings of a stored cube; {} for the defaults, or if there is none."""
     uuid = cube.ktk_dataset_uuid(cube.seed_dataset)
     try:
         metadata = DatasetMetadata.load_from_store(uuid, open_blobs(store), load_schema=False).metadata
-        snapshot_retention(metadata)
-        return retention_metadata(metadata)
+        check_settings(metadata)
+        return inherited_settings(metadata)
     except (KeyError, ValueError, NotImplementedError):
         # absent, or damaged: overwriting is how a user repairs it
         return {}

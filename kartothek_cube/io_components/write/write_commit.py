@@ -38,6 +38,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.utils import extract_duplicates
@@ -326,7 +327,10 @@ def commit_datasets(
 ) -> dict[str, DatasetMetadata]:
     """Commit the changes of a plan, by id: those of a cube at once."""
     if not isinstance(plan, CubeWritePlan):
-        return {name: commit_change(blobs, change)[0] for name, change in changes.items()}
+        return {
+            name: publish_committed(blobs, commit_change(blobs, change)[0])
+            for name, change in changes.items()
+        }
     # the seed last: without it there is no cube, so that readers with any library see all of a new one
     order = plan.cube.commit_order(changes)
     steps = {changes[name].uuid: partial(commit_change, blobs, changes[name]) for name in order}
@@ -338,12 +342,12 @@ def commit_datasets(
 def commit_cube(
     cube: Cube,
     blobs: BlobStore,
-    steps: Mapping[str, Callable[[Role], tuple[T, CommitReceipt]]],
+    steps: Mapping[str, Callable[[Role], tuple[DatasetMetadata, CommitReceipt]]],
     info: OperationInfo | None = None,
     *,
     creates: bool = False,
     final_lineage: str | None = None,
-) -> dict[str, T]:
+) -> dict[str, DatasetMetadata]:
     """Commit datasets of a cube, by uuid, at once; undo what was committed if one of them fails."""
     seed = cube.ktk_dataset_uuid(cube.seed_dataset)
 
@@ -352,7 +356,9 @@ def commit_cube(
         return commit(blobs, ChangeSet(seed, table, info=info), role=role)
 
     undo = partial(undo_all, blobs)
-    return commit_operation(blobs, seed, steps, touch, undo, creates=creates, final_lineage=final_lineage)
+    written = commit_operation(blobs, seed, steps, touch, undo, creates=creates, final_lineage=final_lineage)
+    # after all of them: readers of the cube do not see one before
+    return {uuid: publish_committed(blobs, state) for uuid, state in written.items()}
 
 
 def _check_unique_cells(plan: CubeWritePlan, results: Written) -> None:

@@ -8,6 +8,7 @@ import dask
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io.arrow_cube import query_cube_arrow
@@ -20,7 +21,6 @@ from kartothek_cube.io.eager_cube import (
     cleanup_cube,
     compact_cube,
     delete_cube,
-    discover_datasets,
     extend_cube,
     keep_cube_history,
     list_cube_garbage,

@@ -17,6 +17,7 @@ from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.commit.undo import rollback
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, SchemaConflictError
 from kartothek_cube.core.schema.evolution import EVOLUTION
@@ -684,7 +685,7 @@ def change_often(store):
     "operation",
     [
         lambda store: eager_cube.query_cube(CUBE, store),
-        lambda store: eager_cube.discover_datasets(CUBE, store)["seed"].schema,
+        lambda store: discover_datasets(CUBE, store)["seed"].schema,
         lambda store: eager_cube.collect_stats(CUBE, store),
         lambda store: eager_cube.append_to_cube(
             NEW.drop(columns="q").assign(x=NEW["x"] + 100), CUBE, store, schema_mode="merge"

@@ -19,12 +19,17 @@ extensions = [
     "sphinx.ext.doctest",  # leaves <BLANKLINE> and flags out of the pages
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "terminal",  # docs/_ext: runs the command line and shows what it prints
 ]
 exclude_patterns = ["_build"]
 html_static_path = ["_static"]
 html_theme = "furo"
 html_title = f"kartothek_cube {release}"
+
+# a copied example is a script: without prompts and output
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 autodoc_default_options = {"members": True, "show-inheritance": True, "member-order": "bysource"}
 autodoc_typehints = "signature"

@@ -30,6 +30,23 @@ def _own_directory(monkeypatch, tmp_path):
 
 
 @pytest.fixture(autouse=True)
+def _bucket(request, monkeypatch):
+    """The cookbook has a bucket of S3: the small server of the tests, as the environment says."""
+    if request.node.path.name != "cookbook.rst":
+        yield
+        return
+    from tests.support.object_server import running
+
+    with running() as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret_of_tests")
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        yield
+
+
+@pytest.fixture(autouse=True)
 def _session_of_tests(request):
     """The page about Spark starts a session, which later tests of the process use: it is set up for tests."""
     if request.node.path.name == "spark.rst":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pandas as pd
+import polars as pl
 import pytest
 
 import kartothek_cube
@@ -166,6 +167,13 @@ def test_all_libraries_get_the_same_rows_and_columns(opened, read, arguments, ro
     result = read(opened.query(**arguments))
     assert result == rows
     assert [list(row) for row in result] == [list(row) for row in rows]
+
+
+@pytest.mark.parametrize("where", ["QTY > 5", C("QTY") > 5], ids=str)
+def test_filters_of_engines_are_added_to_the_conditions(opened, where):
+    query = opened.query(where)
+    assert query.lazy().filter(pl.col("COUNTRY") == "DE").collect().height == 0
+    assert query.sql("SELECT QTY FROM query WHERE COUNTRY = 'IT'").fetchall() == [(6,)]
 
 
 def test_a_query_reads_nothing_before_its_result_is_asked_for(store):

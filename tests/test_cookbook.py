@@ -1,0 +1,76 @@
+"""The recipes of the cookbook that are no doctests run: that for Spark, and the script for dask."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.opened_cube import open_cube
+from tests.support.paths import ROOT
+
+PAGE = (ROOT / "docs" / "cookbook.rst").read_text(encoding="utf-8")
+RECIPES = re.split(r"\n(.+)\n~+\n", PAGE)[1:]
+TITLES = dict(zip(RECIPES[::2], RECIPES[1::2], strict=True))
+
+
+def script_of(title: str) -> str:
+    """The block of code of a recipe."""
+    (block,) = re.findall(r"\.\. code-block:: python\n\n((?:(?:    .*)?\n)+)", TITLES[title] + "\n")
+    return textwrap.dedent(block)
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """The current directory, which has the cube of the page in its folder ``store``."""
+    monkeypatch.chdir(tmp_path)
+    readings = pd.DataFrame(
+        {"meter": ["a", "a", "b"], "hour": [1, 2, 1], "month": ["01", "02", "01"], "kwh": 1.5}
+    )
+    open_cube(Cube(["meter", "hour"], ["month"], "energy"), "./store").build(readings)
+    return tmp_path
+
+
+@pytest.mark.slow("starts a session of Spark")
+def test_the_recipe_for_spark_runs(directory, capsys):
+    from tests.support.spark_session import shared_session
+
+    shared_session()
+    exec(script_of("In Spark"), {})  # noqa: S102 (the page is ours)
+    shown = capsys.readouterr().out
+    assert re.findall(r"\|\s*(0\d)\|\s*(\S+)\|", shown) == [("01", "1.5"), ("02", "1.5")]
+
+
+@pytest.mark.slow("starts processes of dask")
+def test_the_recipe_for_dask_is_a_script_that_runs(directory):
+    (directory / "script.py").write_text(script_of("With dask"), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, "script.py"], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert re.findall(r"(?m)^([ab]) +(\S+)$", run.stdout) == [("a", "3.0"), ("b", "1.5")]
+
+
+def test_tasks_are_found_under_the_words_that_users_type():
+    words = {
+        word.strip().lower() for line in re.findall(r"\.\. index:: (.+)", PAGE) for word in line.split(",")
+    }
+    expected = {"csv", "upsert", "delete rows", "undo", "time zone", "plot", "late data", "one file per day"}
+    expected |= {
+        "rename column",
+        "s3",
+        "which files are read",
+        "sql",
+        "polars",
+        "spark",
+        "dask",
+        "disk space",
+    }
+    expected |= {"several jobs", "check", "delta lake", "copy", "vacuum", "time travel", "small files"}
+    assert expected - words == set()
+    assert len(TITLES) >= 20

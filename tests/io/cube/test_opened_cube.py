@@ -122,6 +122,13 @@ def test_every_method_is_tested():
     assert public == {*FUNCTIONS, "as_of"}
 
 
+def test_every_function_of_a_cube_is_a_method():
+    functions = {name for name in eager_cube.__all__ if inspect.isfunction(getattr(eager_cube, name))}
+    # not of a cube; methods of a query
+    functions -= {"annotate_operations", "explain_query", "query_cube", "query_cube_df"}
+    assert functions - {function.__name__ for function in FUNCTIONS.values()} == set()
+
+
 def test_methods_are_completed_by_tab(opened):
     assert {*FUNCTIONS, "as_of", "c", "datasets", "schema"} <= set(dir(opened))
     results = {"to_pandas", "to_arrow", "to_polars", "lazy", "sql", "explain"}

@@ -194,6 +194,13 @@ def compare_writes(work: Path, rounds: int) -> Results:
     return _of_one_process("writes.py", work / "writes", work / "out.json", rounds, "writes")
 
 
+def compare_jobs(work: Path, rounds: int) -> Results:
+    """Jobs that add columns to a table of 1,500,000 rows, one after the other and at the same time."""
+    return _of_one_process(
+        "jobs.py", work / "jobs", work / "out.json", rounds, "jobs that build on each other"
+    )
+
+
 def _of_one_process(script: str, directory: Path, out: Path, rounds: int, title: str) -> Results:
     """Results of a peer that alternates the engines itself."""
     results = Results()
@@ -231,6 +238,7 @@ def main() -> int:
             "lazy",
             "plan",
             "merge",
+            "jobs",
             "spark",
             "shapes",
         ],
@@ -275,6 +283,10 @@ def main() -> int:
         if args.only in (None, "merge"):
             measured["merge"] = compare_merge(work, args.rounds)
             _print("Upserts of 1 % of 2,000,000 rows", measured["merge"], [OURS, "delta"])
+        if args.only in (None, "jobs"):
+            measured["jobs"] = compare_jobs(work, args.rounds)
+            title = "Jobs that build on each other, 1,500,000 cells"
+            _print(title, measured["jobs"], [OURS, "lance", "delta", "iceberg"])
         if args.only in (None, "spark"):
             measured["spark"] = compare_spark(work, size, args.rounds)
             _print("One cube on Spark", measured["spark"], [*SPARK])

@@ -184,3 +184,12 @@ def test_upserts_of_other_engines_have_the_same_rows(tmp_path):
         "kartothek_cube": 2,
         "delta": 2,
     }
+
+
+def test_jobs_that_add_columns_have_equal_answers(tmp_path):
+    """The peer compares them; Lance is not among the dependencies of the tests."""
+    out = tmp_path / "out.json"
+    run("peers/jobs.py", tmp_path / "tables", 1, out, BENCH_ROWS="3000", BENCH_ENGINES="kartothek_cube,delta")
+    measured = json.loads(out.read_text())
+    assert measured["kartothek_cube"]["four jobs: columns lost"] == {"s": 0}
+    assert measured["delta"]["add a column: MB written"]["s"] > 0

@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kartothek_cube.api import lazy_names
+from kartothek_cube.core import transforms
 from kartothek_cube.core.cube import conditions, constants, cube, discover
 from kartothek_cube.core.cube.conditions import *
 from kartothek_cube.core.cube.constants import *
 from kartothek_cube.core.cube.cube import *
 from kartothek_cube.core.cube.discover import *
+from kartothek_cube.core.transforms import *
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, opened_cube, sql
 from kartothek_cube.io.arrow_cube import *
 from kartothek_cube.io.eager_cube import *
@@ -30,7 +32,18 @@ if TYPE_CHECKING:
     from kartothek_cube.io.dask.delayed_cube import *
     from kartothek_cube.io.spark.cube import *
 
-_MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_cube, opened_cube, sql)
+_MODULES = (
+    conditions,
+    constants,
+    cube,
+    discover,
+    transforms,
+    arrow_cube,
+    eager_cube,
+    iter_cube,
+    opened_cube,
+    sql,
+)
 
 #: façades that are imported on first use, and their names
 _FACADES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -140,6 +141,15 @@ def converter_str_tupleset(obj: object) -> tuple[str, ...]:
     if duplicates:
         raise ValueError(f"Names must not occur twice, but these do: {', '.join(duplicates)}")
     return names
+
+
+def split_names(text: str | None) -> list[str]:
+    """Split names at commas that are in no parentheses.
+
+    >>> split_names("COUNTRY_CODE, bucket(16, METER)")
+    ['COUNTRY_CODE', 'bucket(16, METER)']
+    """
+    return [name.strip() for name in re.split(r",(?![^()]*\))", text or "") if name.strip()]
 
 
 def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]:

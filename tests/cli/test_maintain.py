@@ -9,8 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import PublicationWarning
+from kartothek_cube.core.transforms import bucket
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube, update_schema
 from tests.cli.conftest import CUBE
 
@@ -61,6 +63,10 @@ def test_adopt_as_a_new_cube(ok, tmp_path, table):
     assert "w" in DatasetMetadata.load_from_store("shops++seed", store).indices
     ok("plain", "adopt", table, "seed", "--dimensions", "x", "--partitions", "", store=store)
     assert DatasetMetadata.load_from_store("plain++seed", store).partition_keys == []
+    partitions = "p, bucket(4, x)"
+    ok("spread", "adopt", table, "seed", "--dimensions", "x", "--partitions", partitions, store=store)
+    assert discover_cube("spread", store)[0].transforms == (bucket(4, "x"),)
+    assert "\n  - x_bucket: int64, bucket(4, 'x')\n" in ok("spread", "info", store=store)
     assert json.loads(
         ok("shops", "sql", "SELECT p, x FROM shops WHERE w > 3", "-o", "json", store=store)
     ) == [{"p": "b", "x": 3}]

@@ -14,6 +14,7 @@ from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.api import discover
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from kartothek_cube.io.spark import cube as spark_cube
 from tests.support.cubes import CUBE, memory
@@ -95,11 +96,12 @@ def test_parameters_of_a_cube_are_typed():
     parameters = {name: hint for name, hint in hints.items() if name != "return"}
     assert parameters == {
         "dimension_columns": str | Iterable[str],
-        "partition_columns": str | Iterable[str],
+        "partition_columns": str | PartitionTransform | Iterable[str | PartitionTransform],
         "uuid_prefix": str,
         "seed_dataset": str,
         "index_columns": str | Iterable[str] | None,
         "suppress_index_on": str | Iterable[str] | None,
+        "transforms": Iterable[PartitionTransform],
     }
 
 

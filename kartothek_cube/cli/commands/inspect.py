@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +63,8 @@ def info(state: CliContext, as_json: bool) -> None:
     headline("Infos")
     label("UUID Prefix:", f"        {cube.uuid_prefix}")
     _print_columns("Dimension Columns:", cube.dimension_columns, types)
-    _print_columns("Partition Columns:", cube.partition_columns, types)
+    derived = {t.name: f"{types.get(t.name, 'unknown')}, {t!r}" for t in cube.transforms}
+    _print_columns("Partition Columns:", cube.partition_columns, {**types, **derived})
     _print_columns("Index Columns:", sorted(cube.index_columns), types)
     if not cube.index_columns:
         click.echo()
@@ -123,7 +124,7 @@ def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | 
     return f"Delta table, version {table.version}{age}{cause}"
 
 
-def _print_columns(title: str, names: Iterable[str], types: dict[str, pa.DataType]) -> None:
+def _print_columns(title: str, names: Iterable[str], types: Mapping[str, object]) -> None:
     label(title)
     for name in names:
         click.echo(f"  - {name}: {types.get(name, 'unknown')}")
@@ -179,6 +180,7 @@ def _to_dict(
         "seed_dataset": cube.seed_dataset,
         "dimension_columns": list(cube.dimension_columns),
         "partition_columns": list(cube.partition_columns),
+        "transforms": {transform.name: transform.to_dict() for transform in cube.transforms},
         "index_columns": sorted(cube.index_columns),
         "suppress_index_on": sorted(cube.suppress_index_on),
         "types": with_types(sorted(types), types),

@@ -39,6 +39,7 @@ from kartothek_cube.cli.options import (
     select_datasets,
     yes_option,
 )
+from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
@@ -162,7 +163,10 @@ def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
 @click.argument("dataset", shell_complete=complete_datasets)
 @click.option("--snapshot", type=int, help="Version of a Delta table, id of a snapshot of an Iceberg table.")
 @click.option("--dimensions", help="Dimension columns of a new cube, comma-separated.")
-@click.option("--partitions", help="Partition columns of a new cube, comma-separated; '' for none.")
+@click.option(
+    "--partitions",
+    help="Partition columns of a new cube, comma-separated, or transforms such as 'month(DAY)'; '' for none.",
+)
 @click.option("--index", "indexed", help="Further columns of a new cube to index, comma-separated.")
 @click.option(
     "--partition-on",
@@ -204,16 +208,17 @@ def adopt(
     """
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.errors import DatasetExistsError
+    from kartothek_cube.core.transforms import parse_transform
     from kartothek_cube.io.eager_cube import adopt_dataset
 
     if dimensions and partitions is not None:
         store = state.open_store(state.store_name, create=True)
         cube = Cube(
-            _split(dimensions),
-            _split(partitions),
+            split_names(dimensions),
+            [parse_transform(column) for column in split_names(partitions)],
             state.prefix,
             seed_dataset=dataset,
-            index_columns=_split(indexed),
+            index_columns=split_names(indexed),
         )
     elif dimensions or partitions or indexed:
         usage_error("A new cube needs both --dimensions and --partitions; '' for no partition columns")
@@ -234,7 +239,7 @@ def adopt(
                 dataset,
                 snapshot=snapshot,
                 types={column: name for column, _, name in pairs},
-                partition_on=None if partition_on is None else _split(partition_on),
+                partition_on=None if partition_on is None else split_names(partition_on),
                 overwrite=overwrite,
                 link=link,
             )
@@ -244,10 +249,6 @@ def adopt(
     click.echo(
         f"Adopted {format_count(done.n_rows, 'row')} as {dataset} of cube {state.prefix} (files: {files})."
     )
-
-
-def _split(names: str | None) -> list[str]:
-    return [name.strip() for name in (names or "").split(",") if name.strip()]
 
 
 # -- delete ----------------------------------------------------------------------------------------

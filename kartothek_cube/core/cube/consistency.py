@@ -25,6 +25,7 @@ from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.schema.wrapper import validate_shared_columns
+from kartothek_cube.core.transforms import METADATA_KEY
 
 if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
@@ -112,6 +113,7 @@ def cube_metadata(cube: Cube, name: str) -> dict[str, Any]:
     return {
         **values,
         KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
+        **({METADATA_KEY: {t.name: t.to_dict() for t in cube.transforms}} if cube.transforms else {}),
         **{_OLD_KEYS[key]: value for key, value in values.items()},
     }
 

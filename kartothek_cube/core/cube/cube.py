@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any, Self, cast
 
 import attrs
 
-from kartothek_cube.core.arguments import converter_str, converter_str_set, converter_str_tupleset
+from kartothek_cube.core.arguments import (
+    converter_str,
+    converter_str_set,
+    converter_str_tupleset,
+    converter_tuple,
+)
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.naming import check_uuid
+from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.display import card, facts, table
 
 __all__ = ("Cube",)
@@ -24,6 +31,24 @@ def _to_columns(columns: str | Iterable[str]) -> tuple[str, ...]:
     return converter_str_tupleset(columns)
 
 
+def _to_partition_columns(
+    columns: str | PartitionTransform | Iterable[str | PartitionTransform],
+) -> tuple[str, ...]:
+    # the constructor takes the names of transforms
+    items = converter_tuple(columns)
+    has_transforms = any(isinstance(item, PartitionTransform) for item in items)
+    is_ordered = not isinstance(columns, set | frozenset | dict)
+    return cast(tuple[str, ...], items) if has_transforms and is_ordered else converter_str_tupleset(columns)
+
+
+def _to_transforms(transforms: Iterable[PartitionTransform]) -> tuple[PartitionTransform, ...]:
+    return tuple(transforms)
+
+
+def _name_of(column: object) -> object:
+    return column.name if isinstance(column, PartitionTransform) else column
+
+
 def _to_column_set(columns: str | Iterable[str] | None) -> frozenset[str]:
     return converter_str_set(columns)
 
@@ -33,7 +58,7 @@ def _repr_set(names: frozenset[str]) -> str:
     return f"frozenset({{{', '.join(repr(name) for name in sorted(names))}}})" if names else "frozenset()"
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Cube(CopyMixin):
     """What makes a set of datasets a cube; immutable, comparable and hashable.
 
@@ -46,7 +71,9 @@ class Cube(CopyMixin):
     partition_columns
         The columns by which data is partitioned in the store, none of them a dimension. Without any, each
         dataset is one partition: it is removed and replaced as a whole. kartothek reads the datasets of such
-        cubes only.
+        cubes only. A transform of a dimension, such as ``month("DAY")``, makes a column whose values are
+        derived when rows are written, and by which conditions on the dimension prune partitions
+        (:doc:`/partitioning`).
     uuid_prefix
         Common prefix of the uuids of all datasets.
     seed_dataset
@@ -55,6 +82,8 @@ class Cube(CopyMixin):
         Further columns to be indexed, neither dimension nor partition columns.
     suppress_index_on
         Dimension columns that are *not* to be indexed in the seed.
+    transforms
+        Transforms of partition columns that are given by their names, as in :attr:`partition_columns`.
 
     Raises
     ------
@@ -77,16 +106,34 @@ class Cube(CopyMixin):
     """
 
     dimension_columns: tuple[str, ...] = attrs.field(converter=_to_columns)
-    partition_columns: tuple[str, ...] = attrs.field(converter=_to_columns)
+    partition_columns: tuple[str, ...] = attrs.field(converter=_to_partition_columns)
     uuid_prefix: str = attrs.field(converter=_to_name)
     seed_dataset: str = attrs.field(converter=_to_name, default="seed")
-    index_columns: frozenset[str] = attrs.field(converter=_to_column_set, default=None, repr=_repr_set)
-    suppress_index_on: frozenset[str] = attrs.field(converter=_to_column_set, default=None, repr=_repr_set)
+    index_columns: frozenset[str] = attrs.field(converter=_to_column_set, default=None)
+    suppress_index_on: frozenset[str] = attrs.field(converter=_to_column_set, default=None)
+    transforms: tuple[PartitionTransform, ...] = attrs.field(
+        converter=_to_transforms, default=(), kw_only=True
+    )
 
     def __attrs_post_init__(self) -> None:
+        columns: tuple[object, ...] = self.partition_columns
+        given = [*self.transforms, *(c for c in columns if isinstance(c, PartitionTransform))]
+        names = converter_str_tupleset(map(_name_of, columns))
+        object.__setattr__(self, "partition_columns", names)
+        by_name = {transform.name: transform for transform in given}
+        object.__setattr__(self, "transforms", tuple(by_name[name] for name in names if name in by_name))
         if not self.dimension_columns:
             raise ValueError("dimension_columns must not be empty")
         self._check_disjoint("partition_columns", "dimension_columns")
+        for transform in given:
+            if transform.name not in names:
+                raise ValueError(f"{transform!r} is not among the partition_columns ({_join_sorted(names)})")
+            if transform.column not in self.dimension_columns:
+                dimensions = _join_sorted(self.dimension_columns)
+                raise ValueError(
+                    f"{transform!r} must be of one of the dimension_columns ({dimensions}): "
+                    "the cell determines the partition"
+                )
         self._check_disjoint("index_columns", "dimension_columns")
         self._check_disjoint("index_columns", "partition_columns")
         unknown = self.suppress_index_on.difference(self.dimension_columns)
@@ -98,6 +145,23 @@ class Cube(CopyMixin):
             )
         _check_uuid_part("uuid_prefix", self.uuid_prefix)
         _check_uuid_part("seed_dataset", self.seed_dataset)
+
+    def __repr__(self) -> str:
+        values = attrs.asdict(self, recurse=False)
+        by_name = {transform.name: transform for transform in values.pop("transforms")}
+        values["partition_columns"] = tuple(by_name.get(name, name) for name in self.partition_columns)
+        shown = (
+            f"{name}={_repr_set(value) if isinstance(value, frozenset) else repr(value)}"
+            for name, value in values.items()
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def copy(self, **kwargs: Any) -> Self:
+        """Rebuild the cube through its constructor, with some arguments changed.
+
+        Other ``partition_columns`` replace the transforms as well.
+        """
+        return super().copy(**({"transforms": ()} if "partition_columns" in kwargs else {}) | kwargs)
 
     def _check_disjoint(self, field: str, other: str) -> None:
         shared = set(getattr(self, field)).intersection(getattr(self, other))
@@ -148,9 +212,10 @@ class Cube(CopyMixin):
 
     def _repr_html_(self) -> str:
         suppressed = self.suppress_index_on
+        roles = {transform.name: f"partition: {transform!r}" for transform in self.transforms}
         columns: list[tuple[str, str, str]] = [
             *((name, "dimension", "no" if name in suppressed else "seed") for name in self.dimension_columns),
-            *((name, "partition", "labels") for name in self.partition_columns),
+            *((name, roles.get(name, "partition"), "labels") for name in self.partition_columns),
             *((name, "payload", "every dataset that has it") for name in sorted(self.index_columns)),
         ]
         return card(

@@ -44,6 +44,7 @@ from kartothek_cube.core.naming import (
     validate_uuid,
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
@@ -456,6 +457,7 @@ def discover_cube(
         suppress_index_on=_names(
             metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed
         ),
+        transforms=read_transforms(metadata) or (),
     )
     return cube, check_datasets(stored, cube)
 

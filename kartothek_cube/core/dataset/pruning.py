@@ -24,6 +24,7 @@ from kartothek_cube.core.expressions.predicate import (
 )
 from kartothek_cube.core.index import PartitionIndex
 from kartothek_cube.core.index.data import IndexColumns, partition_frame, partition_rows
+from kartothek_cube.core.transforms import read_transforms, refine
 
 if TYPE_CHECKING:
     from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
@@ -34,10 +35,20 @@ def select_partitions(dataset: DatasetMetadataBase, node: Node | None) -> Ints:
     return np.flatnonzero(_partition_mask(dataset, node)).astype(np.int64)
 
 
+def imply_partition_keys(dataset: DatasetMetadataBase, node: Node) -> Node:
+    """The same condition, with what it implies about partition keys that are transforms of other columns."""
+    keys, schema = set(dataset.partition_keys), dataset.schema
+    transforms = [t for t in read_transforms(dataset.metadata) or () if t.name in keys]
+    if not transforms or schema is None:
+        return node
+    return refine(node, transforms, {field.name: field.type for field in schema})
+
+
 def _partition_mask(dataset: DatasetMetadataBase, node: Node | None) -> Mask:
     length = len(dataset.partition_table)
     if node is None:
         return np.ones(length, dtype=bool)
+    node = imply_partition_keys(dataset, node)
     return to_numpy(evaluate(node, lambda literal: _mask_of_literal(dataset, literal), length))
 
 

@@ -28,7 +28,7 @@ import pandas as pd
 from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
-from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
+from kartothek_cube.core.arrow.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import (
@@ -57,8 +57,9 @@ from kartothek_cube.io_components.write.cube_writes import (
     RemovePartitions,
     UpdateCube,
 )
+from kartothek_cube.io_components.write.validation import derive_columns
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, Written, merge_writes
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
 from kartothek_cube.io_components.write.write_tasks import prepare, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -112,6 +113,18 @@ def _write_partitions(plan: CubeWritePlan, frames: Frames, function: Callable[..
 def _write_partition(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
     name, frame = item
     return write_part(plan, {name: frame})
+
+
+def _derive_columns(frame: pd.DataFrame, spec: CubeWriteSpec) -> pd.DataFrame:
+    """The frame with the partition columns that are transforms, so that it can be shuffled by them."""
+    sources = [transform.column for transform in spec.cube.transforms if transform.column in frame]
+    if not sources:
+        return frame
+    derived = derive_columns(spec, as_table(frame[list(dict.fromkeys(sources))], spec.types))
+    columns = {name: derived.column(name).to_pandas() for name in derived.column_names}
+    return frame.assign(
+        **{name: values.set_axis(frame.index) for name, values in columns.items() if name not in frame}
+    )
 
 
 def _write_buckets(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
@@ -169,7 +182,12 @@ def _build(build: _BuildCube) -> Delayed:
     if not build.shuffle:
         return _write_partitions(plan, frames, _write_partition)
     frames = {
-        name: shuffle_by_key(frame, plan.specs[name].partition_on, build.bucket_by, build.num_buckets)
+        name: shuffle_by_key(
+            frame.map_partitions(_derive_columns, plan.specs[name]),
+            plan.specs[name].partition_on,
+            build.bucket_by,
+            build.num_buckets,
+        )
         for name, frame in frames.items()
     }
     return _write_partitions(plan, frames, _write_buckets)

@@ -12,6 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import attrs
 from pyspark.sql.types import StructField, StructType
 
+from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
@@ -208,7 +209,7 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
 def _names(option: str, text: str) -> Names:
     """Names in text: separated by commas, or a JSON list for names with commas in them."""
     if not text.strip().startswith("["):
-        return tuple(name.strip() for name in text.split(",") if name.strip())
+        return tuple(split_names(text))
     names = _load_json(option, text, "list")
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"Format {FORMAT}: option {option!r} has to be a list of names, got {text}")

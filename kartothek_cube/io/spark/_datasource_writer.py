@@ -17,9 +17,10 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
+from kartothek_cube.core.transforms import parse_transform
 from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
-from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpickle
+from kartothek_cube.io.spark._spark_executor import attempt, derive_batches, raise_first, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io_components.job import delete_on_failure
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
@@ -111,7 +112,8 @@ class WriteTarget:
         cube, _ = discover_cube(options.cube, self.store)
         for option in ("dimension_columns", "partition_columns"):
             columns = getattr(options, option)
-            if columns is not None and columns != getattr(cube, option):
+            given = [getattr(parse_transform(text), "name", text) for text in columns or ()]
+            if columns is not None and given != list(getattr(cube, option)):
                 raise ValueError(
                     f"Format {FORMAT}: option {option!r} is {', '.join(columns)}, but the cube "
                     f"{options.cube!r} has {', '.join(getattr(cube, option))}"
@@ -128,7 +130,7 @@ class WriteTarget:
             )
         return Cube(
             dimension_columns=options.dimension_columns or (),
-            partition_columns=options.partition_columns or (),
+            partition_columns=[parse_transform(text) for text in options.partition_columns or ()],
             uuid_prefix=options.cube,
             seed_dataset=options.seed_dataset,
             index_columns=options.index_columns or (),
@@ -150,6 +152,7 @@ def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
 def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Write the rows of a task, which come in any order."""
     spec = plan.specs[name]
+    batches = derive_batches(spec, batches)
     tables = rechunk_by_partition(batches, spec.partition_on, _ROWS, 4 * _ROWS)
     rows = (to_storage_types(table, spec.types) for table in tables)
     return attempt(partial(write_stream, plan, name, rows))

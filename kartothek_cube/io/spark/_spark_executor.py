@@ -19,6 +19,7 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError
+from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.io.spark._session import (
     active_session,
     check_python,
@@ -43,7 +44,7 @@ from kartothek_cube.io_components.write.merge import (
     run_merge,
 )
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WritePlan, Written
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input, write_stream
 
 if TYPE_CHECKING:
@@ -409,6 +410,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     rows = []
     for name, df in inputs.items():
         cells = [c for c in plan.cube.dimension_columns if c in df.columns]
+        df = _derive_columns(df, plan.specs[name])
         rows.append((name, _shuffle_by_partition(df, plan.specs[name].partition_on, cells, file_rows)))
     job = write_job(plan, rows, partial(write_rows, file_rows=file_rows))
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
@@ -438,7 +440,7 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     types = context.spec.types
     check_merge_input(context, _empty_table(df, types))
     context = attrs.evolve(context, plan=context.plan.with_write_id())
-    rows = _shuffle_by_partition(df, context.keys)
+    rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
     # what executors have of a frame are batches
     run: Callable[[MergeContext, Any], MergedPartitions] = merge_rows
     job = merge_job(context, [(context.name, rows)], run)
@@ -446,6 +448,47 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------
+
+
+def _derive_columns(df: DataFrame, spec: CubeWriteSpec) -> DataFrame:
+    """The frame with the partition columns that are transforms, so that it can be shuffled by them."""
+    missing = _missing_transforms(spec, df.columns)
+    if not missing:
+        return df
+    empty = _empty_table(df, spec.types)
+    derived = pa.schema([(t.name, t.apply(empty.column(t.column)).type) for t in missing])
+    return _map_batches(
+        df,
+        partial(derive_batches, spec),
+        type(df.schema)([*df.schema.fields, *spark_schema(derived).fields]),
+        "derive",
+    )
+
+
+def _missing_transforms(spec: CubeWriteSpec, columns: Iterable[str]) -> list[PartitionTransform]:
+    names = set(columns)
+    return [
+        t
+        for t in spec.cube.transforms
+        if t.name in spec.partition_on and t.name not in names and t.column in names
+    ]
+
+
+def derive_batches(spec: CubeWriteSpec, batches: Batches) -> Batches:
+    """Batches with the partition columns that are transforms."""
+    for batch in batches:
+        for transform in _missing_transforms(spec, batch.schema.names):
+            source = pa.table({transform.column: batch.column(transform.column)})
+            values = to_storage_types(source, spec.types).column(transform.column)
+            try:
+                derived = transform.apply(values.drop_null())
+            except ValueError:
+                derived = pa.nulls(0)
+            if len(derived) < len(batch):
+                # refused when the rows are written, with the error of all façades
+                derived = pa.nulls(len(batch), transform.apply(values.slice(0, 0)).type)
+            batch = batch.append_column(transform.name, derived)
+        yield batch
 
 
 def _shuffle_by_partition(

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from kartothek_cube.core.cube.conditions import Condition, Disjunction
-from kartothek_cube.core.dataset.pruning import select_partitions
+from kartothek_cube.core.dataset.pruning import imply_partition_keys, select_partitions
 from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions.predicate import Node, all_of, columns_of, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -306,7 +306,7 @@ def _condition_pruning(
 ) -> ConditionPruning:
     dataset = files.dataset
     kept = len(select_partitions(dataset, node))
-    columns = columns_of(node)
+    columns = columns_of(None if node is None else imply_partition_keys(dataset, node))
     by = "rows"
     if columns & {*files.scan.partition_keys}:
         by = "partition key"

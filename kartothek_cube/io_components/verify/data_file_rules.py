@@ -19,6 +19,7 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels import sort
 from kartothek_cube.io_components.scan import read_file
@@ -49,6 +50,8 @@ class VerifyContext:
     not_null: tuple[str, ...] = ()
     #: whether all rows are read, or only the footers
     deep: bool = True
+    #: partition keys that follow from other columns
+    transforms: tuple[PartitionTransform, ...] = ()
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
@@ -178,16 +181,22 @@ def _is_readable_as(stored: pa.DataType, expected: pa.DataType) -> bool:
 def _place_problems(
     context: VerifyContext, key: str, table: pa.Table, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Partition keys that a file has although they are in its path, with other values than there."""
+    """Partition keys that rows have, or imply, with other values than in the path of the file."""
     names = set(table.column_names)
+    derived = {t.name: t for t in context.transforms if t.column in names}
     for column, value in values.items():
-        if column not in names:
+        if column not in names | set(derived):
             continue
-        stored = table.column(column)
         try:
+            # conditions on the other column would not find rows with another value
+            stored = (
+                table.column(column)
+                if column in names
+                else derived[column].apply(table.column(derived[column].column).drop_null())
+            )
             same = pc.equal(stored.cast(value.type), value)
-        except pa.ArrowException:
-            same = pa.chunked_array([pa.array([False] * len(stored), pa.bool_())])
+        except (pa.ArrowException, TypeError, ValueError):
+            same = pa.array([False])
         if not pc.all(pc.fill_null(same, False), min_count=0).as_py():
             text = f"rows have other values of {column} than {value.as_py()!r}, the one of their partition"
             yield _problem(context, "wrong-partition", key, text, column)

@@ -35,6 +35,7 @@ from kartothek_cube.core.schema.file import (
 )
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
+from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys
@@ -122,6 +123,7 @@ def plan_verify(
         tuple(c for c in cell if c in dataset.schema.names),
         tuple(not_null),
         deep,
+        read_transforms(dataset.metadata) or (),
         mapping,
     )
     return VerifyPlan(uuid, tuple(problems), dataset, context, _tasks(context, dataset, rows))

@@ -33,7 +33,7 @@ from kartothek_cube.io_components.write.foreign_tables import (
     open_table,
 )
 from kartothek_cube.io_components.write.table_writer import delete_attempts, index_entries, split_by_partition
-from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
+from kartothek_cube.io_components.write.validation import CubeMetadata, derive_columns, prepare_table
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WriteResult
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, prepare, run_write
@@ -245,7 +245,8 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     indices = write.index_columns(names)
     cube = write.cube
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
-    rows = context.table.read(file, parquet, list(dict.fromkeys([*keys, *order, *indices])))
+    stored = [c for c in (*keys, *order, *indices) if c in names]
+    rows = context.table.read(file, parquet, list(dict.fromkeys(stored)))
     if sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
     rows = prepare_table(write, [rows])
@@ -253,7 +254,8 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     if len(starts) > 1:
         return None
     labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{gen_uuid()[len(write.write_id) :]}"])
-    schema = make_meta(context.table.schema.empty_table(), context.table.description, partition_keys=keys)
+    empty = derive_columns(write, context.table.schema.empty_table())
+    schema = make_meta(empty, context.table.description, partition_keys=keys)
     entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
     widths = column_widths(parquet.schema_arrow)
     return WriteResult(write.uuid, write.table, schema, labels, entries, len(rows), widths=widths)

@@ -36,6 +36,7 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.expressions.predicate import AllOf, Node
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.scan import count_rows
@@ -211,7 +212,25 @@ def plan_extend(write: ExtendCube[Any, Any], names: Iterable[str]) -> CubeWriteP
     shared = {*cube.dimension_columns, *cube.partition_columns}
     types = {column: dtype for column, dtype in _types(others.values()).items() if column in shared}
     kept = inherited_settings(existing[cube.seed_dataset].metadata)
+    write = attrs.evolve(write, cube=_with_stored_transforms(cube, existing[cube.seed_dataset]))
     return _plan_new("extend", write, factory, names, foreign, types, kept)
+
+
+def _with_stored_transforms(cube: Cube, dataset: DatasetMetadata) -> Cube:
+    """The cube with the partition transforms of a stored dataset, if it has a record of them."""
+    # kartothek records none
+    stored = read_transforms(dataset.metadata)
+    if stored is None:
+        return cube
+    if cube.transforms and set(cube.transforms) != set(stored):
+        described = [
+            ", ".join(map(repr, transforms)) or "nothing" for transforms in (stored, cube.transforms)
+        ]
+        raise ValueError(
+            f"Dataset {dataset.uuid!r} was written with the partition columns {described[0]}, but the cube "
+            f"has {described[1]}; discover_cube gives the specification of a stored cube"
+        )
+    return cube.copy(transforms=stored)
 
 
 def _read_settings(cube: Cube, store: StoreInput) -> dict[str, Any]:
@@ -259,7 +278,7 @@ def plan_existing(
     specs = {
         name: CubeWriteSpec(
             name=name,
-            cube=cube,
+            cube=_with_stored_transforms(cube, dataset),
             foreign={column: owner for column, owner in foreign.items() if owner != name},
             store=factory,
             uuid=dataset.uuid,

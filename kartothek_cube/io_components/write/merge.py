@@ -32,7 +32,7 @@ from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.scan import concat_tables, read_files
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
-from kartothek_cube.io_components.write.validation import prepare_table
+from kartothek_cube.io_components.write.validation import derive_columns, prepare_table
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
@@ -141,6 +141,7 @@ class MergeResult:
 def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     """Check the columns of the input; of a table without rows, so that nothing has to be computed."""
     spec = context.spec
+    table = derive_columns(spec, table)
     stored, names = set(spec.types), set(table.column_names)
     where, flag = f"dataset {context.name!r}", context.delete_column
     if _PARTITION in stored | names:

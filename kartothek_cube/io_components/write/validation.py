@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import count_nulls
+from kartothek_cube.core.arrow.arrays import append_columns, count_nulls, to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.arrow.types import Frame, is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
@@ -18,6 +19,7 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, check_names, format_count, unknown_names
 from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import (
     last_occurrence_mask,
@@ -119,9 +121,46 @@ def _check_table(spec: CubeWriteSpec, frame: Any) -> pa.Table:
         _check_index(spec, frame, names)
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
-    table = as_table(frame, spec.types)
+    table = derive_columns(spec, as_table(frame, spec.types))
     _check_columns(spec, table.column_names)
     return table
+
+
+def derive_columns(spec: CubeWriteSpec, table: pa.Table) -> pa.Table:
+    """Add the partition columns that are transforms; those that the input has are checked."""
+    for transform in spec.cube.transforms:
+        source = table.schema.get_field_index(transform.column)
+        if transform.name not in spec.partition_on or source < 0:
+            continue
+        _check_nulls(spec, "dimension", transform.column, table.column(source))
+        values = transform.apply(table.column(source))
+        position = table.schema.get_field_index(transform.name)
+        if position < 0:
+            table = append_columns(table, [(transform.name, values)])
+        elif not pa.types.is_null(values.type):
+            _check_derived(spec, transform, table, values)
+            table = table.set_column(position, transform.name, values)
+    return table
+
+
+def _check_derived(
+    spec: CubeWriteSpec, transform: PartitionTransform, table: pa.Table, values: pa.Array
+) -> None:
+    """Refuse a partition column of the input with other values than those that its transform gives."""
+    given = table.column(transform.name)
+    try:
+        is_same = pc.equal(given.cast(values.type), pa.chunked_array([values]))
+    except pa.ArrowException:
+        is_same = pa.chunked_array([pa.repeat(False, len(table))])
+    wrong = np.flatnonzero(~to_numpy(pc.fill_null(is_same, False)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(
+            f"Dataset {spec.name!r}: column {transform.name!r} has other values than {transform!r} in "
+            f"{len(wrong):,} of {format_count(len(table), 'row')}, such as {given[row].as_py()!r} where "
+            f"{transform.column} is {table.column(transform.column)[row].as_py()!r}, which gives "
+            f"{values[row].as_py()!r}. Drop the column: it is derived"
+        )
 
 
 def _check_index(spec: CubeWriteSpec, frame: pd.DataFrame, names: Sequence[str]) -> None:
@@ -167,8 +206,10 @@ def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
         )
     missing = set(spec.partition_on) - columns
     if missing:
+        underivable = [transform for transform in cube.transforms if transform.name in missing]
+        hint = f". To derive it, {underivable[0]!r} needs {underivable[0].column}" if underivable else ""
         raise ValueError(
-            f"Missing partition columns in {where}: " + unknown_names("column", missing, columns)
+            f"Missing partition columns in {where}: {unknown_names('column', missing, columns)}{hint}"
         )
     unspecified = (set(cube.partition_columns) & columns) - set(spec.partition_on)
     if unspecified:
@@ -252,12 +293,16 @@ def _check_keys(spec: CubeWriteSpec, table: pa.Table) -> None:
                     f"{values.type}. "
                     f"A {kind} column holds single values"
                 )
-            nulls = count_nulls(values)
-            if nulls:
-                raise ValueError(
-                    f'Found NULL-values in {kind} column "{column}" of dataset "{spec.name}" '
-                    f"({nulls:,} of {format_count(len(table), 'row')}). Fill or drop them before writing"
-                )
+            _check_nulls(spec, kind, column, values)
+
+
+def _check_nulls(spec: CubeWriteSpec, kind: str, column: str, values: pa.ChunkedArray) -> None:
+    nulls = count_nulls(values)
+    if nulls:
+        raise ValueError(
+            f'Found NULL-values in {kind} column "{column}" of dataset "{spec.name}" '
+            f"({nulls:,} of {format_count(len(values), 'row')}). Fill or drop them before writing"
+        )
 
 
 def _key_columns(spec: CubeWriteSpec, table: pa.Table) -> list[str]:

@@ -50,7 +50,7 @@ from kartothek_cube.io_components.write.table_writer import (
     delete_uncommitted,
     index_entries_of,
 )
-from kartothek_cube.io_components.write.validation import SchemaInput
+from kartothek_cube.io_components.write.validation import SchemaInput, derive_columns
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     WritePlan,
@@ -224,7 +224,7 @@ def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
     for name, table in tables.items():
         spec = plan.specs[name]
         origin, keys = f"{spec.uuid}/{spec.table}", list(spec.partition_on)
-        schema = make_meta(as_table(table, spec.types), origin, partition_keys=keys)
+        schema = make_meta(derive_columns(spec, as_table(table, spec.types)), origin, partition_keys=keys)
         names = set(schema.names)
         indices = [column for column in spec.index_columns(schema.names) if column in names]
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}

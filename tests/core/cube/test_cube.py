@@ -29,6 +29,7 @@ def test_arguments_are_converted():
         "seed_dataset": "seed",
         "index_columns": frozenset(),
         "suppress_index_on": frozenset(),
+        "transforms": (),
     }
 
 

@@ -1,24 +1,46 @@
-"""Partition columns of cubes: cubes without any."""
+"""Partition columns of cubes: none at all, and such that follow from dimensions."""
 
 from __future__ import annotations
 
+import dask
+import dask.dataframe as dd
+import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube
+from kartothek_cube.core.transforms import (
+    bucket,
+    day,
+    hash_values,
+    hour,
+    month,
+    truncate,
+    year,
+)
+from kartothek_cube.io.arrow_cube import cube_dataset, scan_cube
+from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe
+from kartothek_cube.io.eager import read_dataset_as_dataframes, update_dataset_from_dataframes
 from kartothek_cube.io.eager_cube import (
     append_to_cube,
     build_cube,
     compact_cube,
+    explain_query,
     merge_into_cube,
     query_cube,
+    query_cube_df,
     remove_partitions,
     verify_cube,
 )
 from kartothek_cube.io.opened_cube import open_cube
-from tests.support.cubes import file_keys, frame, refuses, rows
+from kartothek_cube.io.sql import connect
+from tests.support.cubes import file_keys, frame, memory, refuses, rows
 
 PLAIN = Cube(["x"], [], "cube", index_columns=["v2"])
 
@@ -89,3 +111,252 @@ def test_single_rows_of_a_cube_without_partition_columns_cannot_be_removed(store
     assert "partitioned by nothing" in repr(open_cube("cube", store_factory))
     with refuses(store_factory, ValueError, "none: all rows are one partition", ": x"):
         remove_partitions(PLAIN, store_factory, C("x") == 1)
+
+
+# transforms ----------------------------------------------------------------------------------------
+
+CUBE = Cube(["meter", "time"], [month("time")], "cube", suppress_index_on=["meter", "time"])
+FEBRUARY, MARCH = pd.Timestamp("2024-02-01"), pd.Timestamp("2024-03-01")
+
+
+def readings(*times: str, meter: int = 1) -> pd.DataFrame:
+    """Give a frame of the seed with one row per time."""
+    stamps = pd.DatetimeIndex([pd.Timestamp(time) for time in times])
+    return pd.DataFrame({"meter": meter, "time": stamps, "v": np.arange(len(stamps))})
+
+
+SEED = readings("2024-01-31 23:59:59.999999", "2024-02-01", "2024-02-29 12:00", "2024-03-01", "2024-03-31")
+
+
+def partitions(store_factory, uuid: str = "cube++seed") -> list[str]:
+    """Give the folders of the data files, sorted."""
+    return sorted({label.rpartition("/")[0] for label in file_keys(store_factory, uuid)})
+
+
+def test_the_partition_column_is_derived_from_the_dimension(driver, store_factory):
+    driver.build_cube(data={"seed": SEED}, cube=CUBE, store=store_factory)
+    assert partitions(store_factory) == ["time_month=2024-01", "time_month=2024-02", "time_month=2024-03"]
+    assert discover_cube("cube", store_factory)[0] == CUBE
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert result["time_month"].tolist() == ["2024-01", "2024-02", "2024-02", "2024-03", "2024-03"]
+    condition = C("time").in_interval(FEBRUARY, MARCH)
+    assert rows(driver.query_cube(cube=CUBE, store=store_factory, conditions=condition))["v"] == [1, 2]
+    assert explain_query(CUBE, store_factory, condition).read_files == 1
+
+    # what a query returns can be written, also to another dataset of the cube
+    driver.append_to_cube(data=result.assign(v=result.v + 10), cube=CUBE, store=store_factory)
+    driver.extend_cube(data={"more": SEED.assign(w=1).drop(columns="v")}, cube=CUBE, store=store_factory)
+    driver.update_cube(
+        data={"seed": readings("2024-02-02")},
+        cube=CUBE,
+        store=store_factory,
+        remove_conditions=C("time_month") == "2024-02",
+        ktk_cube_dataset_ids=["seed"],
+    )
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert result["v"].tolist() == [10, 0, 13, 14]
+    assert explain_query(CUBE, store_factory, condition).read_files == 2
+    assert not verify_cube(CUBE, store_factory).problems
+
+
+def test_a_partition_column_with_other_values_is_refused(driver, store_factory):
+    driver.build_cube(data={"seed": SEED}, cube=CUBE, store=store_factory)
+    wrong = SEED.assign(time_month=["2024-01", "2024-02", "2024-03", "2024-03", "2024-03"])
+    with refuses(
+        store_factory,
+        ValueError,
+        "'seed'",
+        "time_month",
+        "1 of",
+        "'2024-03' where time is",
+        "2024-02-29",
+        "gives '2024-02'",
+    ):
+        driver.append_to_cube(data={"seed": wrong}, cube=CUBE, store=store_factory)
+
+
+def test_nulls_of_the_dimension_are_refused(driver, store_factory):
+    missing = SEED.assign(time=SEED.time.where(SEED.v > 0))
+    with refuses(store_factory, ValueError, 'dimension column "time"', "1 of"):
+        driver.build_cube(data={"seed": missing}, cube=CUBE, store=store_factory)
+
+
+def test_the_record_of_the_cube_counts_for_writes(store_factory):
+    build_cube(SEED, CUBE, store_factory)
+    plain = CUBE.copy(partition_columns=["time_month"])
+    assert rows(query_cube(plain, store_factory))["v"] == [0, 1, 2, 3, 4]
+    append_to_cube(readings("2024-05-01"), plain, store_factory)
+    assert partitions(store_factory)[-1] == "time_month=2024-05"
+    other = CUBE.copy(partition_columns=[day("time", name="time_month")])
+    with refuses(store_factory, ValueError, "month('time')", "day('time', name='time_month')"):
+        append_to_cube(SEED, other, store_factory)
+
+
+def test_a_dataset_without_the_dimension_needs_partition_columns_of_its_own(store_factory):
+    meters = pd.DataFrame({"meter": [1], "place": "Rom"})
+    with refuses(store_factory, ValueError, "'meters'", "month('time') needs time"):
+        build_cube({"seed": SEED, "meters": meters}, CUBE, store_factory)
+    build_cube({"seed": SEED, "meters": meters}, CUBE, store_factory, partition_on={"meters": []})
+    assert query_cube(CUBE, store_factory, C("time") > MARCH)[0]["place"].tolist() == ["Rom"]
+
+
+@pytest.mark.parametrize("is_flagged", [False, True])
+def test_merges_derive_the_partition_column(store_factory, is_flagged):
+    build_cube(SEED, CUBE, store_factory)
+    changes = readings("2024-02-01", "2024-06-01").assign(is_gone=[is_flagged, False])
+    result = merge_into_cube(changes, CUBE, store_factory, delete_column="is_gone")
+    assert (result.rows_inserted, result.rows_updated + result.rows_deleted) == (1, 1)
+    assert result.partitions["partition"].to_pylist() == ["time_month=2024-02", "time_month=2024-06"]
+    assert not verify_cube(CUBE, store_factory).problems
+
+
+def test_rows_that_other_software_has_put_into_a_wrong_partition_are_found(store_factory):
+    build_cube(SEED, CUBE, store_factory)
+    wrong = SEED.assign(time_month="2024-01")
+    update_dataset_from_dataframes([wrong], store_factory, "cube++seed")
+    problems = verify_cube(CUBE, store_factory).problems
+    assert {"wrong-partition"} <= {problem.kind for problem in problems}
+    assert "2024-01" in next(p.message for p in problems if p.kind == "wrong-partition")
+
+
+def test_a_dataset_prunes_partitions_by_conditions_on_the_dimension(store_factory):
+    build_cube(SEED, CUBE, store_factory)
+    predicates = [[("time", ">=", FEBRUARY), ("time", "<", MARCH)]]
+    frames = read_dataset_as_dataframes("cube++seed", store_factory, predicates=predicates)
+    assert [frame["v"].tolist() for frame in frames] == [[1, 2]]
+
+
+@pytest.mark.parametrize("engine", ["polars", "sql", "arrow"])
+def test_filters_of_other_engines_prune_partitions(tmp_path, engine):
+    store = f"hfs://{tmp_path}"
+    build_cube(SEED, CUBE, store)
+    # no query may open them
+    for file in (tmp_path / "cube++seed").rglob("*.parquet"):
+        if "time_month=2024-02" not in str(file) and "table" in str(file):
+            file.write_bytes(b"")
+    condition = (pl.col("time") >= FEBRUARY) & (pl.col("time") < MARCH)
+    if engine == "polars":
+        values = scan_cube(CUBE, store).filter(condition).collect()["v"].to_list()
+    elif engine == "arrow":
+        field = pa.compute.field("time")
+        table = cube_dataset(CUBE, store).to_table(filter=(field >= FEBRUARY) & (field < MARCH))
+        values = table["v"].to_pylist()
+    else:
+        query = "SELECT v FROM cube WHERE time >= '2024-02-01' AND time < '2024-03-01' ORDER BY v"
+        values = connect(CUBE, store).sql(query).fetchnumpy()["v"].tolist()
+    assert values == [1, 2]
+
+
+def test_a_shuffle_of_dask_collects_the_rows_of_a_partition(store_factory):
+    data = dd.from_pandas(pd.concat([SEED, SEED.assign(meter=2)], ignore_index=True), npartitions=3)
+    dask.compute(build_cube_from_dataframe(data, CUBE, store_factory, shuffle=True), scheduler="sync")
+    assert len(file_keys(store_factory, "cube++seed")) == 3
+    assert not verify_cube(CUBE, store_factory).problems
+
+
+# a cube with transforms, and one whose partition columns are made by hand -------------------------
+
+DAYS = pd.date_range("2023-11-15", periods=40, freq="53h")
+NAMES = ["", "a", "ab", "abc", "abd", "b", "ba", "Köln", "Kö", "z" * 9]
+
+
+def _hash(text: str, n: int) -> int:
+    return int(hash_values(pa.array([text]))[0] & 0x7FFFFFFF) % n
+
+
+TRANSFORMS = {
+    year("time"): lambda df: df.time.dt.year,
+    month("time"): lambda df: df.time.dt.strftime("%Y-%m"),
+    day("time"): lambda df: df.time.dt.date,
+    hour("time"): lambda df: df.time.dt.strftime("%Y-%m-%dT%H"),
+    truncate(10, "number"): lambda df: df.number // 10 * 10,
+    truncate(2, "name"): lambda df: df.name_.str[:2],
+    bucket(4, "name"): lambda df: [_hash(text, 4) for text in df["name"]],
+    bucket(4, "number"): lambda df: [int(bucket(4, "n").apply(pa.array([n]))[0].as_py()) for n in df.number],
+}
+VALUES = {
+    "time": st.sampled_from([*DAYS, MARCH, FEBRUARY, pd.Timestamp("2024-01-01")]),
+    "number": st.integers(-30, 95),
+    "name": st.sampled_from([*NAMES, "K", "zz"]),
+}
+DIMENSIONS = list(VALUES)
+
+
+@st.composite
+def conditions(draw, depth: int = 2):
+    """Random conditions on the dimensions."""
+    if depth and draw(st.booleans()):
+        left, right = draw(conditions(depth=depth - 1)), draw(conditions(depth=depth - 1))
+        return left & right if draw(st.booleans()) else left | right
+    column = draw(st.sampled_from(DIMENSIONS))
+    first, second = draw(VALUES[column]), draw(VALUES[column])
+    c = C(column)
+    made = [
+        c == first,
+        c != first,
+        c < first,
+        c <= first,
+        c > first,
+        c >= first,
+        c.isin([first, second]),
+        c.between(first, second),
+        c.in_interval(first, second),
+        ~c.isin([first]),
+    ]
+    return draw(st.sampled_from(made))
+
+
+@pytest.fixture(scope="module")
+def twins():
+    """For each transform a store with a cube, and one with the same cube without the transform."""
+    df = pd.DataFrame({"time": DAYS, "number": np.arange(len(DAYS)) * 7 % 120 - 25})
+    df["name"] = [NAMES[i % len(NAMES)] for i in range(len(df))]
+    df["v"] = np.arange(len(df))
+    store = memory()
+    cubes = {}
+    for number, (transform, make) in enumerate(TRANSFORMS.items()):
+        cube = Cube(DIMENSIONS, [transform], f"derived{number}", suppress_index_on=DIMENSIONS)
+        by_hand = Cube(DIMENSIONS, [transform.name], f"made{number}", suppress_index_on=DIMENSIONS)
+        build_cube(df, cube, store)
+        build_cube(df.assign(**{transform.name: make(df.assign(name_=df["name"]))}), by_hand, store)
+        cubes[transform] = cube, by_hand
+    return store, cubes
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+@settings(max_examples=40)
+@given(condition=conditions())
+def test_queries_give_the_rows_of_a_cube_whose_partition_column_is_made_by_hand(twins, transform, condition):
+    store, cubes = twins
+    cube, by_hand = cubes[transform]
+    expected = query_cube_df(by_hand, store, condition)
+    pd.testing.assert_frame_equal(query_cube_df(cube, store, condition), expected)
+    read = explain_query(cube, store, condition).read_files
+    assert (
+        len(expected[transform.name].unique()) <= read <= explain_query(by_hand, store, condition).read_files
+    )
+
+
+@pytest.mark.parametrize(
+    "transform, condition",
+    [
+        (year("time"), C("time") < "2024-01-01"),
+        (month("time"), C("time").in_interval("2023-12-01", "2024-02-01")),
+        (month("time"), (C("time") < "2023-12-01") | (C("time") >= "2024-01-31")),
+        (day("time"), C("time").between("2024-01-01", "2024-01-05 23:59")),
+        (hour("time"), C("time") == DAYS[7]),
+        (truncate(10, "number"), (C("number") >= 10) & (C("number") < 30)),
+        (truncate(2, "name"), C("name").startswith("ab")),
+        (truncate(2, "name"), C("name") == "abc"),
+        (bucket(4, "name"), C("name") == "abc"),
+        (bucket(4, "number"), C("number") == 17),
+    ],
+    ids=str,
+)
+def test_only_files_are_read_that_can_have_rows(twins, transform, condition):
+    store, cubes = twins
+    cube, by_hand = cubes[transform]
+    explained = explain_query(cube, store, condition)
+    expected = query_cube_df(by_hand, store, condition)[transform.name].nunique()
+    assert explained.read_files == expected < explain_query(by_hand, store, condition).read_files
+    assert "partition key" in {pruning.by for pruning in explained.datasets[0].conditions}

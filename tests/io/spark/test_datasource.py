@@ -16,6 +16,8 @@ from pyspark.sql.datasource import GreaterThan, IsNull, StringStartsWith
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_cube
+from kartothek_cube.core.transforms import bucket, month
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager_cube import (
     build_cube,
@@ -25,6 +27,7 @@ from kartothek_cube.io.eager_cube import (
     list_cube_history,
     remove_partitions,
     update_schema,
+    verify_cube,
 )
 from kartothek_cube.io.spark import create_frame, datasource
 from kartothek_cube.io.spark.cube import query_cube_spark
@@ -331,6 +334,22 @@ def test_modes_differ_in_what_they_do_with_what_is_there(spark, url, mode, expec
     else:
         save(frame(spark, [7]), url, mode)
     assert stored(url) == expected
+
+
+def test_a_new_cube_may_have_partition_transforms(spark, url):
+    options = {"dimension_columns": "x, day", "partition_columns": "bucket(2, x), month(day)"}
+    days = "SELECT id AS x, timestamp_ntz'2024-01-30' + make_interval(0, 0, 0, id) AS day FROM range(4)"
+    save(spark.sql(days), url, **options)
+    assert discover_cube("cube", url)[0] == Cube(["x", "day"], [bucket(2, "x"), month("day")], "cube")
+    save(spark.sql(days.replace("01-30", "02-28")), url, **options)
+    read = load(spark, url, conditions="day >= 2024-02-01 & day < 2024-03-01")
+    assert [str(row.day) for row in read.orderBy("day").collect()] == [
+        "2024-02-01 00:00:00",
+        "2024-02-02 00:00:00",
+        "2024-02-28 00:00:00",
+        "2024-02-29 00:00:00",
+    ]
+    assert not verify_cube("cube", url).problems
 
 
 def test_other_formats_keep_their_modes(spark, tmp_path):

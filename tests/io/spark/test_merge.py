@@ -10,9 +10,10 @@ import pytest
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError
+from kartothek_cube.core.transforms import month, truncate
 from kartothek_cube.io.eager_cube import build_cube, merge_into_cube, query_cube, verify_cube
 from kartothek_cube.io.spark import create_frame
-from kartothek_cube.io.spark.cube import merge_into_cube_from_spark
+from kartothek_cube.io.spark.cube import build_cube_from_spark, merge_into_cube_from_spark
 
 CUBE = Cube(["x", "day"], ["p"], "cube", index_columns=["i"])
 DAYS = pd.date_range("2020-01-01", periods=24, tz="UTC")
@@ -47,6 +48,19 @@ def test_a_merge_is_that_of_the_eager_function(spark, url, tmp_path):
     assert (result.rows_inserted, result.rows_updated, result.rows_deleted) == (4, 11, 3)
     pd.testing.assert_frame_equal(query_cube(CUBE, url)[0], query_cube(CUBE, other)[0])
     assert verify_cube(CUBE, url).ok
+
+
+def test_merges_derive_partition_columns(spark, url, tmp_path):
+    cube = Cube(["x", "day"], [month("day"), truncate(5, "x")], "cube")
+    other = f"hfs://{tmp_path}/other?create_if_missing=true"
+    build_cube_from_spark(create_frame(rows(0, 16).drop_columns("p")), cube, url, max_rows_per_file=3)
+    build_cube(rows(0, 16).drop_columns("p"), cube, other)
+    changes = flagged(rows(2, 22, 10).drop_columns(["w", "p"]))
+    result = merge_into_cube_from_spark(create_frame(changes), cube, url, delete_column="gone")
+    expected = merge_into_cube(changes, cube, other, delete_column="gone")
+    assert result.partitions.equals(expected.partitions)
+    pd.testing.assert_frame_equal(query_cube(cube, url)[0], query_cube(cube, other)[0])
+    assert verify_cube(cube, url).ok
 
 
 def test_partitions_that_are_not_in_the_frame_keep_their_files(spark, url):

@@ -192,7 +192,7 @@ class ComputeDataset(Generic[StoreT]):
             name="compute_dataset",
             description=f"compute dataset {into} of cube {cube.uuid_prefix}",
             context=context,
-            tasks=scans.partition_tasks(partitions),
+            tasks=scans.partition_tasks(partitions[:, None]),
             run=run_compute,
             finish=partial(_finish_compute, plan, target, len(partitions)),
             merge=merge_writes,
@@ -266,7 +266,7 @@ def run_compute(context: ComputeContext, task: ScanTask) -> Written:
             raise TypeError(
                 f"The function returns a DataFrame or None, but it returned {type(rows).__name__}"
             )
-        if set(keys) <= set(rows.columns) and len(rows):
+        if keys and set(keys) <= set(rows.columns) and len(rows):
             outside = ~rows[keys].isin({key: [frame[key].iloc[0]] for key in keys}).all(axis=1)
             if outside.any():
                 raise ValueError(

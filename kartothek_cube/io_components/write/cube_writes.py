@@ -115,7 +115,7 @@ class BuildCube(Generic[DataT, StoreT]):
     #: what to do about the name of a cube that is not stored
     cube_not_found: ClassVar[str | None] = (
         "a new cube needs its specification in place of the name, such as "
-        'Cube(dimension_columns=["SHOP", "DAY"], uuid_prefix="{}")'
+        'Cube(dimension_columns=["SHOP", "DAY"], partition_columns=[], uuid_prefix="{}")'
     )
 
     data: DataT

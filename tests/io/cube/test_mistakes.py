@@ -128,7 +128,7 @@ MISTAKES = {
         lambda d, s: d.build_cube(data={"seed": SEED}, cube="new", store=s),
         CubeNotFoundError,
         "Cube new not found: available: c; a new cube needs its specification in place of the name, such as "
-        """Cube(dimension_columns=["SHOP", "DAY"], uuid_prefix="new")""",
+        """Cube(dimension_columns=["SHOP", "DAY"], partition_columns=[], uuid_prefix="new")""",
     ),
     "payload as a key": (
         lambda d, s: d.extend_cube(

@@ -31,6 +31,8 @@ from kartothek_cube.io.eager_cube import (
     append_to_cube,
     build_cube,
     compact_cube,
+    compute_dataset,
+    delete_rows,
     explain_query,
     merge_into_cube,
     query_cube,
@@ -208,6 +210,24 @@ def test_merges_derive_the_partition_column(store_factory, is_flagged):
     assert (result.rows_inserted, result.rows_updated + result.rows_deleted) == (1, 1)
     assert result.partitions["partition"].to_pylist() == ["time_month=2024-02", "time_month=2024-06"]
     assert not verify_cube(CUBE, store_factory).problems
+
+
+@pytest.mark.parametrize("partition_columns", [[], [month("time")], [day("time"), bucket(2, "meter")]])
+def test_operations_know_partition_columns_of_all_kinds(store_factory, partition_columns):
+    cube = CUBE.copy(partition_columns=partition_columns)
+    build_cube(SEED, cube, store_factory)
+    n_partitions = len(partitions(store_factory))
+
+    def double(cells: pd.DataFrame) -> pd.DataFrame:
+        return cells[["meter", "time"]].assign(double=2 * cells["v"])
+
+    assert compute_dataset(double, cube, store_factory, "computed").n_partitions == n_partitions
+    append_to_cube(SEED[:1].assign(v=7), cube, store_factory)
+    assert compute_dataset(double, cube, store_factory, "computed").n_partitions == 1
+    delete_rows(cube, store_factory, C("time").in_interval(FEBRUARY, MARCH))
+    result = query_cube_df(cube, store_factory)
+    assert (result["v"].tolist(), result["double"].tolist()) == ([7, 3, 4], [14, 6, 8])
+    assert not verify_cube(cube, store_factory).problems
 
 
 def test_rows_that_other_software_has_put_into_a_wrong_partition_are_found(store_factory):

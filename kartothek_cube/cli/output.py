@@ -36,6 +36,8 @@ _SCREENFUL = 50
 NEVER_CUT = {"cut": "never"}
 #: texts are cut to this width before columns are omitted
 _MIN_TEXT_WIDTH = 12
+#: significant digits of floats in tables that are wider than the terminal
+_DIGITS = 6
 
 
 class Writer(ABC):
@@ -251,7 +253,7 @@ class _Table(Writer):
         shown = result.slice(0, _SCREENFUL) if self._is_terminal else result
         flat = _flatten(shown)
         columns = [
-            _TextColumn(field.name, _format_cells(column), _is_number(column.type), self._is_cuttable(field))
+            _TextColumn(field.name, _format_cells(column), column.type, self._is_cuttable(field))
             for field, column in zip(self.schema, flat.columns, strict=True)
         ]
         fitting = _fit_terminal(columns) if self._is_terminal else columns
@@ -273,15 +275,25 @@ class _Table(Writer):
 class _TextColumn:
     """A column of a text table."""
 
-    def __init__(self, name: str, cells: list[str], is_number: bool, is_cuttable: bool) -> None:
+    def __init__(self, name: str, cells: list[str], dtype: pa.DataType, is_cuttable: bool) -> None:
         self.name = name if name.isprintable() else repr(name)[1:-1]
         self.cells = cells
-        self.is_number = is_number
-        self.width = max(map(_text_width, [self.name, *cells]))
-        #: texts can be cut, but a cut number or time would be another one
-        self.min_width = min(
-            self.width, _MIN_TEXT_WIDTH if is_cuttable else max(map(_text_width, cells), default=0)
-        )
+        self.is_number = _is_number(dtype)
+        self._is_float = pa.types.is_floating(dtype)
+        self._is_cuttable = is_cuttable
+        self._measure()
+
+    def _measure(self) -> None:
+        self.width = max(map(_text_width, [self.name, *self.cells]))
+        # neither names nor integers and times, which would be others
+        least = max(_text_width(self.name), _MIN_TEXT_WIDTH) if self._is_cuttable else self.width
+        self.min_width = min(self.width, least)
+
+    def round_floats(self) -> None:
+        """Show as many digits of floats as pandas does."""
+        if self._is_float:
+            self.cells = [cell and f"{float(cell):.{_DIGITS}g}" for cell in self.cells]
+            self._measure()
 
     def lines(self) -> list[str]:
         """Name and cells, cut and padded to the width."""
@@ -293,9 +305,12 @@ class _TextColumn:
 
 
 def _fit_terminal(columns: list[_TextColumn]) -> list[_TextColumn]:
-    """Cut the widest texts, then omit the last columns, until the table is not wider than the terminal."""
+    """Round floats, omit the last columns and cut texts, until the table is not wider than the terminal."""
     available = shutil.get_terminal_size().columns
     columns = list(columns)
+    if _table_width(column.width for column in columns) > available:
+        for column in columns:
+            column.round_floats()
     while len(columns) > 1 and _table_width(column.min_width for column in columns) > available:
         columns.pop()
     while _table_width(column.width for column in columns) > available:
@@ -481,6 +496,7 @@ def _write_all(writer: Writer, tables: Iterable[pa.Table]) -> int:
     for table in tables:
         writer.write(table)
         n_rows += len(table)
+        writer.sink.flush()
     writer.close()
     writer.sink.flush()
     return n_rows

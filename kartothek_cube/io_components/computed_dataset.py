@@ -199,7 +199,7 @@ class ComputeDataset(Generic[StoreT]):
             discard=partial(delete_attempts, plan),
             steps=("prepare", "partition", "commit"),
             is_parallel=True,
-            files=sum(len(files.positions) for files in scans.files),
+            files=scans.n_files,
         )
 
     def _labels(self, target: DatasetMetadata) -> pa.StringArray:

@@ -36,6 +36,7 @@ from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask
 from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.runtime import progress_add_total
 from kartothek_cube.io_components.scan import count_rows
 from kartothek_cube.io_components.write.cube_plan import check_is_full_removal, plan_existing
 from kartothek_cube.io_components.write.merge import StoredRows
@@ -157,7 +158,7 @@ class DeleteRows(Generic[StoreT]):
             finish=partial(finish_delete, context),
             steps=("prepare", "partition", "commit"),
             is_parallel=True,
-            files=sum(len(part.labels) for task in tasks for part in task.partitions),
+            files=query.n_files,
         )
 
 
@@ -240,6 +241,7 @@ def _delete_cells(context: DeleteContext, task: CompactTask, cells: pa.Table) ->
     stored, spec = context.stored[task.name], context.plan.specs[task.name]
     files = task.files(spec)
     keys = [c for c in spec.cube.partition_columns if c in stored.schema.names]
+    progress_add_total(len(files))
     rows = stored.select_visible(stored.concat(files, stored.read(files)), keys)
     remaining = rows.filter(pa.array(_find(rows, cells) < 0))
     is_written = 0 < len(remaining) < len(rows)

@@ -184,6 +184,7 @@ def scan_bounds(weights: npt.NDArray[np.float64]) -> Ints:
 
 
 _FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} files{postfix} [{elapsed}<{remaining}]"
+_TICK_SECONDS = 0.5
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
@@ -246,7 +247,16 @@ class ProgressBar:
     def __init__(self, make: Callable[..., Any], title: str) -> None:
         self._lock = threading.Lock()
         self._bytes = 0
-        self._bar = make(total=0, desc=title, unit="file", bar_format=_FORMAT)
+        # without a least number of files, so that the time is shown as well
+        self._bar = make(total=0, desc=title, unit="file", bar_format=_FORMAT, miniters=0)
+        self._is_closed = threading.Event()
+        threading.Thread(target=self._show_time, name="kartothek_cube_progress", daemon=True).start()
+
+    def _show_time(self) -> None:
+        """Show that time passes while no file is done: in joins, sorts and commits, and for large files."""
+        while not self._is_closed.wait(_TICK_SECONDS):
+            with self._lock:
+                self._bar.update(0)
 
     def expect(self, files: int) -> None:
         """Add files to the total."""
@@ -263,7 +273,9 @@ class ProgressBar:
 
     def close(self) -> None:
         """Leave the bar as it is."""
-        self._bar.close()
+        self._is_closed.set()
+        with self._lock:
+            self._bar.close()
 
 
 @contextmanager

@@ -265,6 +265,29 @@ def test_columns_are_omitted_in_narrow_terminals(wide):
     assert stderr.rstrip().endswith("select some with --columns")
 
 
+def test_terminals_of_80_columns_keep_names_and_round_floats(tmp_path):
+    values = {"average_temperature": 19.10885061964363, "relative_humidity": 1 / 3, "sales_total": 1e5 / 7}
+    frame = pd.DataFrame({"shop": [1], "p": ["a"], "customers_served": [12345678], **values})
+    url = f"hfs://{tmp_path}/floats?create_if_missing=true"
+    build_cube(frame, Cube(["shop"], ["p"], "floats"), url)
+    (header, cells), stderr = run_in_terminal(80, "--store", url, "floats", "query", "-o", "table")
+    assert header.split() == sorted(frame.columns)
+    assert cells.split() == ["19.1089", "12345678", "a", "0.333333", "14285.7", "1"]
+    (_, cells), _ = run_in_terminal(120, "--store", url, "floats", "query", "-o", "table")
+    assert "19.10885061964363" in cells.split(), "where they fit, all digits are shown"
+    assert stderr == ""
+
+
+def test_names_are_not_cut(tmp_path):
+    names = [f"a_name_of_some_length_{n}" for n in range(5)]
+    frame = pd.DataFrame({"x": [1], "p": ["a"], **{name: ["text" * 20] for name in names}})
+    url = f"hfs://{tmp_path}/names?create_if_missing=true"
+    build_cube(frame, Cube(["x"], ["p"], "names"), url)
+    lines, stderr = run_in_terminal(80, "--store", url, "names", "query", "-o", "table")
+    assert lines[0].split() == names[:3] and max(map(len, lines)) == 80
+    assert f"4 more columns ({names[3]}, {names[4]}, p, x)" in stderr
+
+
 def test_pipes_get_everything(wide, ok):
     text = ok("wide", "query", "-o", "table", store=wide)
     assert "ö" * 300 in text

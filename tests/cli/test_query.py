@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube.cli import output
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import build_cube, query_cube
-from kartothek_cube.io_components.query import executor
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+from kartothek_cube.io_components.query import cube_source, executor
 from tests.cli.conftest import CUBE
 
 TABLE = """\
@@ -126,12 +127,37 @@ def test_limit_stops_reading(ok, monkeypatch):
         n_files.append(len(task.names[0][0]))
         return run_task(context, task, *args)
 
-    monkeypatch.setattr(executor, "run_task", spy)
+    for module in (executor, cube_source):
+        monkeypatch.setattr(module, "run_task", spy)
     assert len(rows(ok("cube", "query", "-o", "json", "--limit", "1"))) == 1
     assert n_files == [1]
     n_files.clear()
     assert len(rows(ok("cube", "query", "-o", "json"))) > 1
     assert sum(n_files) > 1
+
+
+def test_the_first_rows_are_written_before_other_partitions_are_read(ok, url, monkeypatch):
+    append_to_cube(
+        pd.DataFrame({"x": [5], "d": pd.Timestamp("2020-01-01"), "p": ["c"], "v1": 1.5}), CUBE, url
+    )
+    events, run_task, write = [], executor.run_task, output._Csv.write
+
+    def read(context, task, *args):
+        events.append("read")
+        return run_task(context, task, *args)
+
+    def write_table(self, table):
+        events.append("write")
+        write(self, table)
+
+    monkeypatch.setattr(cube_source, "run_task", read)
+    monkeypatch.setattr(output._Csv, "write", write_table)
+    lines = ok("cube", "query", "-o", "csv", "--columns", "v1").splitlines()
+    assert events[:2] == ["read", "write"] and events.count("read") == events.count("write") == 3
+    assert lines[0] == '"d","p","v1","x"' and [line.split(",")[-1] for line in lines[1:]] == list("12345")
+    events.clear()
+    ok("cube", "query", "-o", "csv", "--dimensions", "d,x")
+    assert events == ["write"], "rows that are sorted as a whole are read at once"
 
 
 @pytest.mark.parametrize(

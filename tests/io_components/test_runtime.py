@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from functools import partial
 
 import pandas as pd
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.runtime import (
     ProgressBar,
     available_cores,
@@ -155,6 +157,7 @@ LONG = {
     "update_cube": lambda store, **kw: eager_cube.update_cube(FRAME, CUBE, store, None, ["seed"], **kw),
     "collect_stats": lambda store, **kw: eager_cube.collect_stats(CUBE, store, **kw),
     "compact_cube": lambda store, **kw: eager_cube.compact_cube(CUBE, store, **kw),
+    "delete_rows": lambda store, **kw: eager_cube.delete_rows(CUBE, store, "x == 1", **kw),
     "verify_cube": lambda store, **kw: eager_cube.verify_cube(CUBE, store, **kw),
     "copy_cube": lambda store, **kw: eager_cube.copy_cube(CUBE, store, memory(), **kw),
 }
@@ -187,6 +190,20 @@ def test_more_than_expected():
     bar.count(5)
     bar.close()
     assert "1/1 files" in screen.getvalue()
+
+
+def test_the_time_moves_while_no_file_is_done(monkeypatch):
+    monkeypatch.setattr(runtime, "_TICK_SECONDS", 0.01)
+    screen = io.StringIO()
+    bar = ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
+    deadline = time.monotonic() + 30
+    while screen.getvalue().count("0/0 files") < 5:
+        assert time.monotonic() < deadline, screen.getvalue()
+        time.sleep(0.01)
+    bar.close()
+    text = screen.getvalue()
+    time.sleep(0.1)
+    assert screen.getvalue() == text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -103,7 +105,7 @@ def query(
         plan = plan_query(QueryCube(state.cube, state.store, **arguments))
     except (ValueError, TypeError) as error:
         usage_error(one_line(error))
-    _write_result(state, plan, limit, output, to)
+    _write_result(state, plan, limit, output, to, is_sorted=arguments["dimension_columns"] is not None)
 
 
 def _check_format(output: str | None, to: str | None) -> None:
@@ -158,24 +160,43 @@ def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -
 
 
 def _write_result(
-    state: CliContext, plan: PhysicalPlan, limit: int | None, output: str | None, to: str | None
+    state: CliContext,
+    plan: PhysicalPlan,
+    limit: int | None,
+    output: str | None,
+    to: str | None,
+    *,
+    is_sorted: bool,
 ) -> None:
-    from kartothek_cube.cli.output import report_rows, write_tables
+    """Write the rows; partition by partition, in bounded memory, unless they are sorted as a whole."""
+    from kartothek_cube.cli.output import choose_format, report_rows, write_tables
     from kartothek_cube.core.arrow.pandas_conversion import to_memory
 
     schema = to_memory(plan.context.output.empty_table()).schema
-    tables = _limit_rows(map(to_memory, _read_tables(state, plan, limit)), limit)
+    is_table = choose_format(output, to) == "table"
+    # rows and a bar would overwrite each other
+    bar = state.progress("query") if is_table or to is not None or not sys.stdout.isatty() else nullcontext()
+    is_sorted = is_sorted or is_table
+    tables = _limit_rows(map(to_memory, _read_tables(plan, limit, bar, is_sorted=is_sorted)), limit)
     report_rows(write_tables(output, to, schema, tables), to)
 
 
-def _read_tables(state: CliContext, plan: PhysicalPlan, limit: int | None) -> Iterator[pa.Table]:
+def _read_tables(
+    plan: PhysicalPlan, limit: int | None, bar: AbstractContextManager[None], *, is_sorted: bool
+) -> Iterator[pa.Table]:
     """Yield the groups; each is read on demand. Without groups, a limit ends the read."""
+    from kartothek_cube.io_components.query.cube_source import CubeScan
     from kartothek_cube.io_components.query.executor import run_table, run_task
+    from kartothek_cube.io_components.runtime import progress_add_total
 
-    with state.progress("query"):
+    with bar:
         if limit is not None and plan.groups is None:
             yield run_table(plan, limit)
             return
+        if plan.groups is None and not is_sorted:
+            yield from CubeScan(plan, tuple(plan.context.output.names)).tables()
+            return
+        progress_add_total(plan.n_files)
         for task in plan.tasks():
             yield from run_task(plan.context, task)
 

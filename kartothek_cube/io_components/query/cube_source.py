@@ -42,21 +42,24 @@ from kartothek_cube.io_components.runtime import (
     limit_threads,
     mean_size,
     prefetch_map,
+    progress_add_total,
     scan_bounds,
 )
 from kartothek_cube.io_components.scan import count_rows
 
 
 @attrs.frozen
-class _PlannedCubeScan(SourceScan):
-    """Scan of the cells of a cube."""
+class CubeScan(SourceScan):
+    """Scan of the cells of a cube, partition by partition, in bounded memory."""
 
     plan: PhysicalPlan
     columns: tuple[str, ...]
 
     def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
+        """Rows of some partitions at a time, few of the first ones."""
         if self.plan.is_empty:
             return
+        progress_add_total(self.plan.n_files)
         tasks = self.plan.slice_tasks(scan_bounds(self._partition_bytes()))
         threads = 1 if sequential else available_cores()
         # one thread per task: more of them than cores wait for each other
@@ -67,6 +70,7 @@ class _PlannedCubeScan(SourceScan):
                 yield table
 
     def count_rows(self) -> int | None:
+        """Number of rows, if footers tell most of it; None otherwise."""
         context = self.plan.context
         (seed, *others), files = context.scans, self.plan.files[0]
         if others or seed.predicates or context.join_filters:
@@ -149,7 +153,7 @@ class CubeSource(RowSource):
             if condition is None:
                 raise
             plan = self._plan(columns, self.conditions)
-        return _PlannedCubeScan(plan, tuple(columns))
+        return CubeScan(plan, tuple(columns))
 
     def _join_conditions(self, condition: ImpliedCondition | None) -> ConditionsInput:
         base = self.conditions

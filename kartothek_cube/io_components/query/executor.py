@@ -46,7 +46,6 @@ from kartothek_cube.io_components.runtime import (
     available_cores,
     mean_size,
     ordered_map,
-    progress_add_total,
     split_by_weight,
 )
 from kartothek_cube.io_components.scan import concat_tables
@@ -130,6 +129,7 @@ def query_job(
         run=run,
         finish=list,
         steps=("prepare", step, "done"),
+        files=plan.n_files,
     )
 
 
@@ -196,7 +196,6 @@ def _run_blocks(context: ScanContext, task: ScanTask) -> tuple[list[tuple[int, i
     """Partitions of the blocks of a task, and their joined rows."""
     blobs = context.open_store()
     datasets = task.files(context)
-    progress_add_total(sum(map(len, datasets)))
     if not len(datasets[0]):
         return [], iter(())
     aligned = [files for files in datasets if files.aligned]

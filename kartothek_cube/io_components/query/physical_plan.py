@@ -289,6 +289,11 @@ class PhysicalPlan:
         """Number of physical partitions of the seed that are read."""
         return len(self.files[0].matches)
 
+    @property
+    def n_files(self) -> int:
+        """Number of files that are read."""
+        return sum(len(files.positions) for files in self.files)
+
     def single_task(self) -> ScanTask | None:
         """The query as one task that reads each file once; None if there is nothing to read."""
         if self.is_empty:

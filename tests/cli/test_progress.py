@@ -1,0 +1,106 @@
+"""What a user sees of long commands: a bar that moves, and the first rows, in a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow("commands on a slow store")
+
+CUBE = Cube(["x"], ["p"], "cube")
+#: the command on a store where each request takes 50 ms
+SLOW = """
+import time
+from kartothek_cube.cli import cli
+from kartothek_cube.core.store.local import LocalBlobStore
+
+def slow(function):
+    def call(*args, **kwargs):
+        time.sleep(0.05)
+        return function(*args, **kwargs)
+    return call
+
+for name in ("get", "size", "put"):
+    setattr(LocalBlobStore, name, slow(getattr(LocalBlobStore, name)))
+cli()
+"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A cube of two datasets with 60 partitions, half of which have two files."""
+    directory = tmp_path_factory.mktemp("store")
+    cells = pd.DataFrame({"x": range(60), "p": range(60)})
+    build_cube({"seed": cells.assign(v=1), "extra": cells.assign(w=1)}, CUBE, directory)
+    append_to_cube(cells[:30].assign(v=2), CUBE, directory)
+    return str(directory)
+
+
+def run(*args: str) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
+    """Run the slow command, with stderr and stdin on a terminal; what stdout and stderr show, with times."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-c", SLOW, *args]
+    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, cwd=ROOT)
+    os.close(theirs)
+    assert process.stdout is not None
+    stdout = process.stdout.fileno()
+    shown: dict[int, list[tuple[float, str]]] = {stdout: [], ours: []}
+    is_open = set(shown)
+    while is_open:
+        for descriptor in select.select(is_open, [], [])[0]:
+            try:
+                part = os.read(descriptor, 100_000)
+            except OSError:  # the end of a terminal
+                part = b""
+            if part:
+                shown[descriptor].append((time.monotonic(), part.decode(errors="replace")))
+            else:
+                is_open.remove(descriptor)
+    os.close(ours)
+    with process:
+        assert process.wait() == 0, shown[ours]
+    return shown[stdout], shown[ours]
+
+
+COMMANDS = {
+    "query": ["query", "-o", "csv"],
+    "query a table": ["query", "-o", "table"],
+    "verify": ["verify"],
+    "compact": ["compact"],
+}
+
+
+@pytest.mark.parametrize("options", [*COMMANDS.values(), ["copy", "--tgt_store"]], ids=[*COMMANDS, "copy"])
+def test_the_bar_moves(directory, tmp_path, options):
+    target = [str(tmp_path / "target")] if options[-1] == "--tgt_store" else []
+    _, screen = run("--store", directory, "-j", "1", "cube", *options, *target)
+    text = "".join(part for _, part in screen)
+    counts = [int(n.replace(",", "")) for n in re.findall(r"\| +(\d+)/\d+ files", text)]
+    assert len(set(counts)) >= 5 and counts == sorted(counts)
+    totals = {int(n) for n in re.findall(r"/(\d+) files", text)}
+    assert max(counts) <= max(totals)
+    if options[0] in ("query", "verify"):
+        assert len(totals) == 1, "the number of files is known from the beginning"
+    assert len(set(re.findall(r"\[(\d\d:\d\d)<", text))) >= 2, "the time moves"
+
+
+def test_the_first_rows_of_a_csv_come_long_before_the_last(directory):
+    rows, _ = run("--store", directory, "-j", "1", "cube", "query", "-o", "csv")
+    assert sum(part.count("\n") for _, part in rows) == 61
+    assert rows[0][1].count("\n") < 10
+    assert rows[-1][0] - rows[0][0] > 2

@@ -26,7 +26,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli.context import usage_error
-from kartothek_cube.core.arrow.arrays import replace_columns
+from kartothek_cube.core.arrow.arrays import concat_promoted, replace_columns
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import format_count
 
@@ -249,7 +249,7 @@ class _Table(Writer):
         return table.rename_columns([str(number) for number in range(table.num_columns)])
 
     def close(self) -> None:
-        result = pa.concat_tables(self._tables, promote_options="permissive")
+        result = concat_promoted(self._tables)
         shown = result.slice(0, _SCREENFUL) if self._is_terminal else result
         flat = _flatten(shown)
         columns = [

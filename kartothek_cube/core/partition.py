@@ -155,9 +155,16 @@ def _quote_values(values: pa.Array) -> pa.StringArray:
         return values.cast(pa.string())
     if pa.types.is_string(values.type):
         return quote_texts(values)
-    objects: list[Any] = values.to_pylist()
+    objects: list[Any]
     if pa.types.is_timestamp(values.type):
-        objects = list(values.cast(pa.timestamp("ns", values.type.tz)).to_pandas())
+        try:
+            objects = list(values.to_pandas())
+        except OverflowError as error:
+            raise ValueError(
+                f"The partition column holds a time after the year 9999 in its zone, {values.type.tz}"
+            ) from error
+    else:
+        objects = values.to_pylist()
     return pa.array([quote(item) for item in objects], pa.string())
 
 

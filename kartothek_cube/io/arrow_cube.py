@@ -265,7 +265,7 @@ query_cube_arrow = facade(
     "query_cube_arrow",
     QueryCube[StoreInput],
     _tables,
-    "Timestamps are in ns, dates stay dates, and missing "
+    "Timestamps are in ns, or in us (:ref:`types`), dates stay dates, and missing "
     "values change no type. The write functions of :mod:`kartothek_cube.io.eager_cube` take Arrow "
     "tables as well, so that a pipeline need not use pandas.",
     _TYPES,

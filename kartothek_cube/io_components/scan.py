@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.arrays import zero_column_table
-from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_memory
+from kartothek_cube.core.arrow.arrays import concat_promoted, zero_column_table
+from kartothek_cube.core.arrow.pandas_conversion import from_file, from_pandas, to_memory
 from kartothek_cube.core.arrow.types import Ints, number_bits, widen, with_number_bits
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
@@ -142,7 +142,8 @@ def _run_all(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
         else:
             found = next(tables)
             table = found.table.replace_schema_metadata(prepared.metadata)
-            rows.append(FileRows(type_null_columns(to_memory(table), scan.schema), found.lengths))
+            table = from_file(table, scan.schema)
+            rows.append(FileRows(type_null_columns(table, scan.schema), found.lengths))
     return rows
 
 
@@ -429,6 +430,8 @@ def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
 def _survives_polars(dtype: pa.DataType) -> bool:
     """Whether values of a type come back equal from Polars."""
     is_other = pat.is_decimal256(dtype) or pat.is_date64(dtype) or isinstance(dtype, pa.BaseExtensionType)
+    # Polars knows zones by name, and offsets of whole hours, but not +05:30
+    is_other |= pat.is_timestamp(dtype) and (dtype.tz or "")[:1] in ("+", "-") and dtype.tz[-2:] != "00"
     return not is_other and all(
         _survives_polars(dtype.field(number).type) for number in range(dtype.num_fields)
     )
@@ -621,7 +624,7 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
         result = pa.concat_tables(tables_without_metadata)
     else:
         try:
-            result = pa.concat_tables(tables_without_metadata, promote_options="permissive")
+            result = concat_promoted(tables_without_metadata)
         except pa.ArrowException as exc:
             message = f"its files have types that do not fit together: {exc}"
             raise CorruptDatasetError(origin, message) from exc

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from kartothek_cube.core.arrow import arrays
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
+    from_file,
     index_columns,
     pandas_metadata,
-    to_memory,
 )
-from kartothek_cube.core.arrow.types import storage_type
+from kartothek_cube.core.arrow.types import memory_type
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions import predicate
 from kartothek_cube.core.schema.evolution import ColumnMapping
@@ -59,7 +59,7 @@ def read_parquet(
         table = _decode(file, names, mapping)
         if len(table) != file.metadata.num_rows:
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
-    table = type_null_columns(to_memory(_drop_foreign_metadata(table)), schema)
+    table = type_null_columns(from_file(_drop_foreign_metadata(table), schema), schema)
     if where is not None:
         table = table.filter(predicate.tree_mask(table, where))
     if columns is None or names == list(columns):
@@ -123,7 +123,7 @@ def type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     if schema is None:
         return table
     columns = {
-        position: table.column(position).cast(storage_type(schema.field(field.name).type))
+        position: table.column(position).cast(memory_type(schema.field(field.name).type))
         for position, field in enumerate(table.schema)
         if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0
     }

@@ -246,10 +246,11 @@ def test_double_columns(columns):
         ParquetSerializer.read_table(content, columns)
 
 
-def test_time_stamps_out_of_range():
-    content = raw(pa.table({"t": [datetime.datetime(9999, 1, 1)]}))
-    with pytest.raises(ValueError, match="'t'"):
-        ParquetSerializer.read_table(content)
+def test_times_that_nanoseconds_do_not_hold_are_read_as_microseconds():
+    table = pa.table({"t": [datetime.datetime(9999, 1, 1)], "near": [datetime.datetime(2020, 1, 1)]})
+    read = ParquetSerializer.read_table(raw(table))
+    assert read.schema.types == [pa.timestamp("us"), pa.timestamp("ns")]
+    assert read.to_pylist() == table.to_pylist()
 
 
 def test_missing_files_keep_their_error(tmp_path):

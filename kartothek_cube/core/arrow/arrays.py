@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask, common_type, has_far_times
 
 _LARGE_TEXTS = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
@@ -241,6 +241,33 @@ def replace_columns(table: pa.Table, columns: Mapping[int, pa.ChunkedArray]) -> 
     ]
     arrays = [columns.get(position, column) for position, column in enumerate(table.columns)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, table.schema.metadata))
+
+
+def concat_promoted(tables: Sequence[pa.Table]) -> pa.Table:
+    """Rows of several tables, with the widest type of each column.
+
+    >>> near, far = pa.array([0], pa.timestamp("ns")), pa.array([10**18], pa.timestamp("us"))
+    >>> concat_promoted([pa.table({"UNTIL": near}), pa.table({"UNTIL": far})]).schema.types
+    [TimestampType(timestamp[us])]
+    """
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowInvalid:
+        # Arrow takes the finest unit, which has the smallest range
+        types = {f.name: f.type for table in tables for f in table.schema if has_far_times(f.type)}
+        if not types:
+            raise
+        far = [_with_types(table, types) for table in tables]
+        return pa.concat_tables(far, promote_options="permissive")
+
+
+def _with_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    columns = {}
+    for position, field in enumerate(table.schema):
+        dtype = common_type(field.type, types.get(field.name, field.type))
+        if not (pat.is_null(field.type) or dtype.equals(field.type)):
+            columns[position] = table.column(position).cast(dtype)
+    return replace_columns(table, columns)
 
 
 def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:

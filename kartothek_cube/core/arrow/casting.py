@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.types import is_nested, widen
+from kartothek_cube.core.arrow.types import is_nested, widen, with_far_times
 
 
 def describe(value: object) -> str:
@@ -105,7 +105,7 @@ def _to_bool(dtype: pa.DataType, value: Any) -> bool:
 def _to_date(dtype: pa.DataType, value: Any) -> datetime.date:
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
-    stamp = parse_timestamp(_decode(value))
+    stamp: pd.Timestamp = parse_timestamp(_decode(value))
     if stamp is pd.NaT or stamp != stamp.normalize():
         raise TypeError
     day: datetime.date = stamp.date()
@@ -123,6 +123,11 @@ def _to_decimal(dtype: pa.DataType, value: Any) -> decimal.Decimal:
     return exact
 
 
+def _to_timestamp(dtype: pa.DataType, value: Any) -> np.datetime64:
+    stamp: pd.Timestamp = parse_timestamp(_decode(value))
+    return stamp.as_unit("us" if dtype.unit == "us" else "ns", round_ok=False).to_datetime64()
+
+
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Any], Any]], ...] = (
     (pat.is_string, lambda _, value: str(_decode(value))),
     (pat.is_binary, _to_bytes),
@@ -130,7 +135,7 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, A
     (pat.is_floating, lambda _, value: float(value)),
     (pat.is_boolean, _to_bool),
     (pat.is_date, _to_date),
-    (pat.is_timestamp, lambda _, value: parse_timestamp(_decode(value)).as_unit("ns").to_datetime64()),
+    (pat.is_timestamp, _to_timestamp),
     (pat.is_time, _to_time),
     (pat.is_decimal, _to_decimal),
 )
@@ -219,6 +224,22 @@ def first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> int
         else:
             start = middle
     return start
+
+
+def cast_times(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Cast values to a type in memory, or to microseconds if nanoseconds do not hold them.
+
+    >>> import pyarrow as pa
+    >>> cast_times(pa.array([10**18], pa.timestamp("us")), pa.timestamp("ns")).type
+    TimestampType(timestamp[us])
+    """
+    try:
+        return array.cast(dtype)
+    except pa.ArrowInvalid:
+        far = with_far_times(dtype)
+        if far.equals(dtype):
+            raise
+        return array.cast(far)
 
 
 def cast_column(

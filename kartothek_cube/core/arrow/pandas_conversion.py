@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
@@ -19,7 +19,16 @@ import pyarrow.types as pat
 from pandas.api.types import is_object_dtype
 
 from kartothek_cube.core.arrow.arrays import convert_layouts, replace_columns
-from kartothek_cube.core.arrow.types import contains_type, is_nested, memory_type, same_type, storage_type
+from kartothek_cube.core.arrow.casting import cast_times
+from kartothek_cube.core.arrow.types import (
+    contains_type,
+    has_far_times,
+    is_nested,
+    memory_type,
+    same_type,
+    storage_type,
+    with_far_times,
+)
 
 DtypeBackend: TypeAlias = Literal["numpy_nullable", "pyarrow"]
 """Types of columns that can hold missing values, with the names of pandas."""
@@ -55,7 +64,7 @@ def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for position, field in enumerate(table.schema):
         dtype = types.get(field.name, field.type)
         if not (field.type.equals(dtype) or pat.is_null(dtype) or pat.is_dictionary(field.type)):
-            columns[position] = table.column(position).cast(dtype)
+            columns[position] = cast_times(table.column(position), dtype)
     return replace_columns(table, columns)
 
 
@@ -159,6 +168,8 @@ _PANDAS_TYPES = {
     "double": "float64",
     "date32[day]": "date",
 }
+#: entry of the metadata of a column
+_FAR = {"unit": "us"}
 _COLUMN_INDEX = {
     "field_name": None,
     "metadata": {"encoding": "UTF-8"},
@@ -169,8 +180,10 @@ _COLUMN_INDEX = {
 
 
 def pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> bytes:
-    """The ``pandas`` metadata of a table without an index, as JSON with sorted keys."""
-    return _render_metadata(schema.remove_metadata(), tuple((extensions or {}).items()))
+    """The ``pandas`` metadata of columns of a file without an index, as JSON with sorted keys."""
+    # types of files are microseconds, which does not mean that times are far
+    stored = pa.schema([(field.name, storage_type(field.type)) for field in schema])
+    return _render_metadata(stored, tuple((extensions or {}).items()))
 
 
 # Cached: a write renders the same several times, 60 ms each for 10,000 columns.
@@ -212,6 +225,18 @@ def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
             if index >= 0 and str(schema.field(index).type) in _EXTENSION_DTYPES[dtype]:
                 dtypes[name] = dtype
     return dtypes
+
+
+def far_columns(schema: pa.Schema) -> set[str]:
+    """Columns with times that nanoseconds do not hold, by the metadata: files always have microseconds."""
+    if b'"unit": "us"' not in (schema.metadata or {}).get(b"pandas", b""):
+        return set()
+    marked = {
+        entry.get("field_name")
+        for entry in _entries(_load(schema), "columns")
+        if isinstance(details := entry.get("metadata"), dict) and details.items() >= _FAR.items()
+    }
+    return {field.name for field in schema if field.name in marked and has_far_times(field.type)}
 
 
 def index_columns(schema: pa.Schema) -> list[str]:
@@ -271,6 +296,8 @@ def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
         details = {"timezone": t.tz}
     elif pat.is_decimal(t):
         details = {"precision": t.precision, "scale": t.scale}
+    if has_far_times(t):
+        details = {**(details or {}), **_FAR}
     return _pandas_type(t), _numpy_type(t), details
 
 
@@ -504,10 +531,11 @@ def to_storage(table: pa.Table) -> pa.Table:
     """
     _column_names(table.column_names)
     unnamed = [name for name in table.column_names if name.startswith("__index_level_")]
-    return _normalise(table.drop_columns(unnamed) if unnamed else table, extension_dtypes(table.schema))
+    table = table.drop_columns(unnamed) if unnamed else table
+    return _normalise(table, extension_dtypes(table.schema), far_columns(table.schema))
 
 
-def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
+def _normalise(table: pa.Table, extensions: dict[str, str], far: Collection[str] = ()) -> pa.Table:
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if field.type.id in _NUMBER_IDS:
@@ -517,9 +545,15 @@ def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
             raise TypeError(
                 f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
             )
-        columns.append(_convert(column, storage_type(field.type), field.name))
+        columns.append(_fit_times(column, field.name, is_far=field.name in far))
     schema = pa.schema(list(zip(table.column_names, (c.type for c in columns), strict=True)))
     return pa.Table.from_arrays(columns, schema=with_pandas_metadata(schema, extensions))
+
+
+def _fit_times(column: pa.ChunkedArray, name: str, *, is_far: bool) -> pa.ChunkedArray:
+    """Cast a column to its storage type, with times in microseconds if they are far."""
+    target, far = storage_type(column.type), with_far_times(column.type)
+    return _convert_first(partial(_convert, column, name=name), far if is_far else target, far)
 
 
 def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
@@ -564,11 +598,11 @@ def _split_large(column: pa.ChunkedArray, limit: int = _MAX_STRING_BYTES) -> pa.
 
 
 def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
-    """Cast a table to the types that readers see: ``timestamp[ns]``, ``string``, decoded dictionaries.
+    """Cast a table to the types that readers see: ``string``, decoded dictionaries, dates as requested.
 
     >>> import pyarrow as pa
-    >>> to_memory(pa.table({"DAY": pa.array([0], pa.timestamp("us"))})).schema.types
-    [TimestampType(timestamp[ns])]
+    >>> to_memory(pa.table({"CITY": pa.array(["Rom"], pa.large_string())})).schema.types
+    [DataType(string)]
     """
     columns = {}
     for position, field in enumerate(table.schema):
@@ -578,16 +612,38 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     return replace_columns(table, columns)
 
 
+def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
+    """Cast a table of file types to memory types; times are in us where they are in the schema.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"DAY": pa.array([0], pa.timestamp("us"))})
+    >>> from_file(table).schema.types, from_file(table, table.schema).schema.types
+    ([TimestampType(timestamp[ns])], [TimestampType(timestamp[us])])
+    """
+    far = {field.name for field in schema or () if has_far_times(field.type)}
+    columns = {}
+    for position, field in enumerate(table.schema):
+        if not storage_type(field.type).equals(field.type):
+            columns[position] = _fit_times(table.column(position), field.name, is_far=field.name in far)
+    return replace_columns(table, columns)
+
+
 def _with_date_unit(
     dtype: pa.DataType, convert: Callable[[pa.DataType], pa.ChunkedArray], dates_as_object: bool
 ) -> pa.ChunkedArray:
     """Convert to the type in memory."""
     # Seconds hold dates outside the range of nanoseconds, such as 9999-12-31.
-    target = memory_type(dtype, dates_as_object=dates_as_object)
+    targets = [memory_type(dtype, dates_as_object=dates_as_object, date_unit=unit) for unit in ("ns", "s")]
+    return _convert_first(convert, *targets)
+
+
+def _convert_first(
+    convert: Callable[[pa.DataType], pa.ChunkedArray], target: pa.DataType, coarse: pa.DataType
+) -> pa.ChunkedArray:
+    """Convert to a type, or to one with another range."""
     try:
         return convert(target)
     except ValueError:
-        coarse = memory_type(dtype, dates_as_object=dates_as_object, date_unit="s")
         if coarse.equals(target):
             raise
         return convert(coarse)

@@ -40,7 +40,7 @@ def widen(t: pa.DataType) -> pa.DataType:
         return pa.time64("us")
     if pat.is_fixed_size_binary(t):
         return pa.binary()
-    return _rebuild(t, widen)
+    return t if _is_far(t) else _rebuild(t, widen)
 
 
 @lru_cache(maxsize=1024)
@@ -68,6 +68,8 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
     """
     if pat.is_date(t) and not dates_as_object:
         return pa.timestamp(date_unit)
+    if _is_far(t):
+        return t
 
     def inner(child: pa.DataType) -> pa.DataType:
         return memory_type(child, dates_as_object=dates_as_object, date_unit=date_unit)
@@ -117,7 +119,49 @@ def same_type(a: pa.DataType, b: pa.DataType) -> bool:
     >>> same_type(pa.timestamp("us"), pa.timestamp("ns")), same_type(pa.int64(), pa.float64())
     (True, False)
     """
-    return bool(widen(a).equals(widen(b)))
+    return bool(storage_type(widen(a)).equals(storage_type(widen(b))))
+
+
+# Timestamps of files are microseconds, which schemas and memory have as nanoseconds, as kartothek does. A
+# column with values outside of their range, such as 9999-12-31, is ``timestamp[us]`` there, too.
+
+
+def _is_far(t: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(t) and t.unit == "us")
+
+
+@lru_cache(maxsize=1024)
+def has_far_times(t: pa.DataType) -> bool:
+    """Whether a type has timestamps in microseconds, at any depth.
+
+    >>> has_far_times(pa.list_(pa.timestamp("us"))), has_far_times(pa.timestamp("ns"))
+    (True, False)
+    """
+    return contains_type(t, _is_far)
+
+
+@lru_cache(maxsize=1024)
+def with_far_times(t: pa.DataType) -> pa.DataType:
+    """The storage type with all its timestamps in microseconds.
+
+    >>> with_far_times(pa.list_(pa.timestamp("ns", "UTC")))
+    ListType(list<item: timestamp[us, tz=UTC]>)
+    """
+    t = storage_type(t)
+    if pat.is_timestamp(t):
+        return pa.timestamp("us", t.tz)
+    return _rebuild_nested(t, with_far_times) if is_nested(t) else t
+
+
+def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """The type of a column that has the same type in two schemas, but for nulls and times.
+
+    >>> common_type(pa.timestamp("ns"), pa.timestamp("us"))
+    TimestampType(timestamp[us])
+    """
+    if pat.is_null(a):
+        return b
+    return with_far_times(a) if has_far_times(b) and same_type(a, b) else a
 
 
 def is_long(t: pa.DataType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import reduce
 from typing import Any, Protocol
 
 import attrs
@@ -12,11 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import to_numpy
-from kartothek_cube.core.arrow.types import Mask
+from kartothek_cube.core.arrow.types import Mask, common_type, has_far_times
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import copy_json
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+)
 from kartothek_cube.core.expressions.predicate import Node
 from kartothek_cube.core.history import KEEP_HISTORY, OperationInfo, snapshot_retention
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
@@ -66,7 +72,7 @@ class IndexUpdate:
     def merge(cls, updates: Sequence[IndexUpdate]) -> IndexUpdate:
         """Merge at least one update; those of partitions without values may be of type null."""
         types = [update.entries.values.type for update in updates]
-        dtype = next((t for t in types if not pa.types.is_null(t)), pa.null())
+        dtype = reduce(common_type, types)
         entries = IndexColumns.merge([update.entries for update in updates], dtype)
         return cls(entries, pa.concat_arrays([update.covered for update in updates]))
 
@@ -300,10 +306,25 @@ def apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
         if state is None or change.mode is WriteMode.REPLACE
         else _update(state, change)
     )
+    _check_times(new)
     if change.batch is None:
         return new
     stream, number = change.batch
     return new.copy(metadata={**new.metadata, BATCHES: {**_batches(new), stream: number}})
+
+
+def _check_times(state: DatasetMetadata) -> None:
+    """Raise ValueError for labels with nanoseconds if other times of the column are out of their range."""
+    keys, schema = state.partition_keys or (), state.schema
+    far = [] if schema is None else [key for key in keys if has_far_times(schema.field(key).type)]
+    if far:
+        try:
+            state.partition_table.keys(keys, schema)
+        except CorruptDatasetError as error:
+            raise ValueError(
+                f"Dataset {state.uuid!r}: partition column {', '.join(far)} has nanoseconds, and years that "
+                "they do not reach; round the times, as by .dt.floor('us')"
+            ) from error
 
 
 def last_batch(dataset: DatasetMetadata, stream: str) -> int | None:
@@ -376,7 +397,7 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     return state.copy(
         partitions=partitions,
         metadata=metadata,
-        indices=_update_indices(state, change, removed_labels, partitions),
+        indices=_update_indices(state, change, removed_labels, partitions, schema),
         schema=schema,
         explicit_partitions=True,
         extra=with_widths(state.extra, schema, _widths(state, change, bool(removed.all()))),
@@ -434,7 +455,11 @@ def _partitions(state: DatasetMetadata, change: ChangeSet, removed: Mask) -> Par
 
 
 def _update_indices(
-    state: DatasetMetadata, change: ChangeSet, removed: pa.StringArray, partitions: PartitionTable
+    state: DatasetMetadata,
+    change: ChangeSet,
+    removed: pa.StringArray,
+    partitions: PartitionTable,
+    schema: SchemaWrapper | None,
 ) -> dict[str, Any]:
     result = {}
     new = _new_indices(state, change)
@@ -445,12 +470,17 @@ def _update_indices(
             index = index.remove_partitions(removed.to_pylist())
         if len(change.added):
             _check_covered(column, change.added.labels, change.indices.get(column))
-            index = index.update(_index(column, change.indices[column].entries, state.schema))
+            added = _index(column, change.indices[column].entries, schema)
+            if added.dtype != index.dtype:
+                # only one of both has times that nanoseconds do not hold
+                dtype = common_type(index.dtype, added.dtype)
+                index, added = index.copy(dtype=dtype), added.copy(dtype=dtype)
+            index = index.update(added)
         result[column] = index
     for column in sorted(new):
         _check_covered(column, partitions.labels, change.indices.get(column))
         entries = change.indices[column].entries.keep_labels(partitions.labels)
-        result[column] = _index(column, entries, state.schema)
+        result[column] = _index(column, entries, schema)
     return result
 
 

@@ -160,11 +160,11 @@ def _bind_timestamp(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | N
     stamp = pd.Timestamp(value)
     if (stamp.tzinfo is None) != (wide.tz is None):
         return None
-    try:
-        return pa.scalar(stamp.as_unit("ns").value, pa.int64()).cast(wide)
-    except pd.errors.OutOfBoundsDatetime:
-        coarse = pa.timestamp(stamp.unit, wide.tz)
-        return pa.scalar(int(stamp.asm8.view("i8")), pa.int64()).cast(coarse)
+    for unit in (wide.unit, "ns"):
+        with suppress(ValueError):  # out of range, or finer
+            stamp = stamp.as_unit(unit, round_ok=False)
+            break
+    return pa.scalar(int(stamp.asm8.view("i8")), pa.int64()).cast(pa.timestamp(stamp.unit, wide.tz))
 
 
 def _bind_decimal(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:

@@ -24,9 +24,18 @@ from kartothek_cube.core.arrow.arrays import (
     lookup,
     to_numpy,
 )
-from kartothek_cube.core.arrow.casting import convert_plain, normalize_value
+from kartothek_cube.core.arrow.casting import cast_times, convert_plain, normalize_value
 from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
-from kartothek_cube.core.arrow.types import Ints, Mask, is_long, is_nested, widen
+from kartothek_cube.core.arrow.types import (
+    Ints,
+    Mask,
+    is_long,
+    is_nested,
+    memory_type,
+    storage_type,
+    widen,
+    with_far_times,
+)
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.partition import PartitionTable
@@ -227,7 +236,7 @@ class IndexColumns:
     def to_dict(self) -> dict[Any, list[str]]:
         """Value to labels, for users; timestamps are :class:`numpy.datetime64` (UTC if zoned)."""
         if pat.is_timestamp(self.values.type):
-            values = list(to_numpy(self.values.cast(pa.timestamp("ns", self.values.type.tz))))
+            values = list(to_numpy(cast_times(self.values, storage_type(self.values.type))))
         else:
             values = self.values.to_pylist()
         labels = self.entry_labels().to_pylist()
@@ -355,7 +364,7 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
         _check_columns(table, column, key)
         table.validate(full=True)
         values = table.column(0).combine_chunks()
-        values = values.cast(widen(values.type))
+        values = cast_times(values, storage_type(widen(values.type)))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CorruptDatasetError(
             key, f"it is no Parquet file of an index on {column!r} ({error})"
@@ -404,7 +413,12 @@ def infer_dtype(values: Sequence[Any]) -> pa.DataType:
     first = next((value for value in values if not is_null_value(value)), None)
     if isinstance(first, np.datetime64 | datetime.datetime):
         stamp = pd.Timestamp(first)
-        return pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
+        dtype = pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
+        try:
+            value_array([value for value in values if not is_null_value(value)], dtype)
+        except ValueError:
+            return with_far_times(dtype)
+        return dtype
     try:
         return pa.array([first]).type
     except OverflowError:
@@ -419,8 +433,9 @@ def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
     converted = [normalize_value(dtype, value) for value in values]
     if not pat.is_timestamp(dtype):
         return pa.array(converted, dtype)
-    stamps = np.array(converted, dtype="datetime64[ns]").view("i8")
-    return pa.array(stamps, pa.int64()).cast(pa.timestamp("ns", dtype.tz)).cast(dtype)
+    dtype_in_memory = memory_type(dtype)
+    stamps = np.array(converted, dtype=f"datetime64[{dtype_in_memory.unit}]").view("i8")
+    return pa.array(stamps, pa.int64()).cast(dtype_in_memory).cast(dtype)
 
 
 def index_columns(

@@ -15,7 +15,7 @@ import pyarrow.types as pat
 from kartothek_cube.core import clock
 from kartothek_cube.core.arrow.arrays import label_array, to_numpy
 from kartothek_cube.core.arrow.casting import normalize_value
-from kartothek_cube.core.arrow.types import Mask, is_nested, widen
+from kartothek_cube.core.arrow.types import Mask, common_type, is_nested, same_type, widen
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.errors import CorruptDatasetError
@@ -541,12 +541,15 @@ class ExplicitSecondaryIndex(IndexBase):
             ("index", key, self.column), content, lambda buf: parse_index(buf, self.column, key), _memory_size
         )
         file_dtype, dtype = columns.values.type, self.dtype
-        if dtype is not None and not dtype.equals(file_dtype) and not _are_zoned(dtype, file_dtype):
+        is_fit = dtype is None or same_type(dtype, file_dtype) or _are_zoned(dtype, file_dtype)
+        if not is_fit:
             raise CorruptDatasetError(
                 key, f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
             )
         if dtype is None or not dtype.equals(file_dtype):
-            return self.copy(index_dct=columns, dtype=dtype or file_dtype, index_storage_key=key)
+            # also where the schema, of another library, does not tell that there are far times
+            dtype = file_dtype if dtype is None else common_type(dtype, file_dtype)
+            return self.copy(index_dct=columns, dtype=dtype, index_storage_key=key)
         # the usual case without the constructor, whose checks take longer than reading the file
         index = object.__new__(type(self))
         index.__dict__.update(self.__dict__)

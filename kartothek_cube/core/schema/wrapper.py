@@ -13,13 +13,22 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     as_table,
     check_single_index,
     extension_dtypes,
+    far_columns,
+    from_file,
     from_pandas,
     index_columns,
     pandas_types,
     to_pandas,
     with_pandas_metadata,
 )
-from kartothek_cube.core.arrow.types import same_type, storage_type, widen
+from kartothek_cube.core.arrow.types import (
+    common_type,
+    contains_type,
+    same_type,
+    storage_type,
+    widen,
+    with_far_times,
+)
 from kartothek_cube.core.errors import SchemaConflictError, check_names
 from kartothek_cube.core.naming import TABLE_METADATA_FILE
 
@@ -27,8 +36,9 @@ from kartothek_cube.core.naming import TABLE_METADATA_FILE
 class SchemaWrapper:
     """A schema and its origins.
 
-    The wrapped schema has storage types (``string`` whatever the flavour, timestamps in ns), no index column
-    and no metadata but that of pandas. Attributes of :class:`pyarrow.Schema` are available on the wrapper.
+    The wrapped schema has storage types (``string`` whatever the flavour, timestamps in ns, or in us where
+    the pandas metadata say that ns do not hold them), no index column and no metadata but that of pandas.
+    Attributes of :class:`pyarrow.Schema` are available on the wrapper.
 
     Parameters
     ----------
@@ -244,7 +254,12 @@ def _origins(origin: str | Iterable[str]) -> frozenset[str]:
 def _normalise(schema: pa.Schema) -> pa.Schema:
     check_single_index(schema)
     index = set(index_columns(schema))
-    fields = [pa.field(field.name, storage_type(field.type)) for field in schema if field.name not in index]
+    far = far_columns(schema)
+    fields = [
+        pa.field(field.name, (with_far_times if field.name in far else storage_type)(field.type))
+        for field in schema
+        if field.name not in index
+    ]
     if schema.metadata is None or b"pandas" not in schema.metadata:
         return pa.schema(fields)
     return with_pandas_metadata(pa.schema(fields), extension_dtypes(schema))
@@ -367,7 +382,7 @@ def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:
         left, right = _drop_absent_nulls(left, right.names), _drop_absent_nulls(right, left.names)
     if left.names != right.names or not all(map(_fits, left.types, right.types)):
         raise SchemaConflictError(_difference(reference, schema))
-    types = [b if pat.is_null(a) else a for a, b in zip(left.types, right.types, strict=True)]
+    types = [common_type(a, b) for a, b in zip(left.types, right.types, strict=True)]
     united = pa.schema(list(zip(left.names, types, strict=True)))
     if left.metadata is not None or right.metadata is not None:
         united = with_pandas_metadata(united, _extensions(left, right))
@@ -521,7 +536,8 @@ def make_meta(
     if isinstance(obj, pd.DataFrame):
         schema = from_pandas(obj.iloc[:0] if _has_static_types(obj) else obj).schema
     elif isinstance(obj, (pa.Table, pa.RecordBatch)):
-        schema = as_table(obj.slice(0, 0)).schema
+        is_static = not any(contains_type(dtype, pat.is_timestamp) for dtype in obj.schema.types)
+        schema = as_table(obj.slice(0, 0) if is_static else obj).schema
     elif isinstance(obj, pa.Schema):
         schema = obj
     else:
@@ -538,7 +554,10 @@ def make_meta(
 
 def _has_static_types(df: pd.DataFrame) -> bool:
     """Whether all types are known without the values."""
-    return all(isinstance(dtype, pd.StringDtype) or dtype.kind in "biufM" for dtype in df.dtypes)
+    return all(
+        isinstance(dtype, pd.StringDtype) or dtype.kind in "biuf" or dtype == "datetime64[ns]"
+        for dtype in df.dtypes
+    )
 
 
 def normalize_type(
@@ -564,7 +583,7 @@ def normalize_type(
     >>> normalize_type(pa.int8(), "int8", "int8", None)
     (DataType(int64), 'int64', 'int64', None)
     """
-    wide = widen(t_pa)
+    wide = storage_type(widen(t_pa))
     if not (pat.is_dictionary(t_pa) or pat.is_list(wide) or pat.is_integer(wide) or pat.is_floating(wide)):
         return wide, t_pd, t_np, metadata
     new_pd, new_np, new_metadata = pandas_types(wide)
@@ -636,9 +655,9 @@ def empty_dataframe_from_schema(
     >>> empty_dataframe_from_schema(pa.schema([("DAY", pa.date32())])).dtypes["DAY"]
     dtype('<M8[ns]')
     """
-    internal = schema.internal() if isinstance(schema, SchemaWrapper) else schema
-    table = internal.empty_table()
+    is_wrapped = isinstance(schema, SchemaWrapper)
+    table = schema.internal().empty_table() if is_wrapped else from_file(schema.empty_table())
     if columns is not None:
-        check_names("", "column", columns, internal.names)
+        check_names("", "column", columns, table.column_names)
         table = table.select(list(columns))
     return to_pandas(table, dates_as_object=date_as_object)

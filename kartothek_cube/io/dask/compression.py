@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.arrays import append_columns
+from kartothek_cube.core.arrow.arrays import append_columns, concat_promoted
 from kartothek_cube.core.errors import unknown_names
 
 #: column of the packed rows
@@ -114,7 +114,7 @@ def _decompress(payload: bytes) -> pa.Table:
 
 def _concat(tables: list[pa.Table]) -> pa.Table:
     """All rows; a column may have had no values in some tables, or other categories."""
-    return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
+    return concat_promoted(tables).unify_dictionaries()
 
 
 # -- shuffle ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import attrs
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
+from kartothek_cube.core.arrow.pandas_conversion import as_table, from_file
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError
@@ -280,7 +280,7 @@ def map_group(function: MapFunction, context: ScanContext, task: ScanTask) -> It
     """What a function makes of each group of a task; None is for no rows."""
     for table in run_task(context, task):
         try:
-            result = function(to_memory(table))
+            result = function(from_file(table))
         except Exception as error:
             # without the traceback of this library, to which Spark would add its own
             raise RuntimeError(_describe_failure(function, context, table, error)) from None

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.arrays import replace_columns
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow.types import Ints, with_far_times
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
 
 #: combined codes stay below this: one more addition cannot overflow int64
@@ -135,7 +135,13 @@ def unify_types(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[pa.Chunk
         return left, right
     schemas = [pa.schema([("c", left.type)]), pa.schema([("c", right.type)])]
     common = pa.unify_schemas(schemas, promote_options="permissive").field("c").type
-    return left.cast(common), right.cast(common)
+    try:
+        return left.cast(common), right.cast(common)
+    except pa.ArrowInvalid:
+        far = with_far_times(common)
+        if far.equals(common):
+            raise
+        return left.cast(far), right.cast(far)
 
 
 def decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.arrays import concat_promoted, to_numpy
 from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
@@ -205,7 +205,7 @@ def _to_frame(
     schema = pa.schema(
         [("dataset", pa.string()), *(keys.field(c) for c in cube.partition_columns), ("change", pa.string())]
     )
-    rows = pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
+    rows = concat_promoted([schema.empty_table(), *tables])
     frame: pd.DataFrame = rows.select(schema.names).to_pandas()
     return frame
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock, tuning
+from kartothek_cube.core.arrow.arrays import concat_promoted
 from kartothek_cube.core.commit.header_store import attempts, retry_request
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube import constants
@@ -260,7 +261,7 @@ def _count_hidden_rows(blobs: BlobStore, table: ShownState, keys: Sequence[str])
     if any(_are_disjoint([bounds.get(column) for bounds in ranges]) for column in columns):
         return 0, ""
     tables = read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
-    rows = pa.concat_tables(tables, promote_options="permissive")
+    rows = concat_promoted(list(tables))
     codes, bound = combine_keys([encode_ordered(rows.column(c)) for c in columns], len(rows))
     last = last_occurrence_mask(codes, bound)
     if last is None or last.all():

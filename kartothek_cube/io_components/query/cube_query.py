@@ -51,7 +51,8 @@ class QueryCube(Generic[StoreT]):
         if nothing matches (:func:`query_cube_df` always returns one). Columns are sorted by name, rows by
         dimension and partition columns. A column has the same type in all frames (:ref:`types`). Dates are
         ``datetime64[ns]``; a column with dates that this cannot hold (before 1677-09-22 or after 2262-04-11)
-        is ``datetime64[s]`` in all frames.
+        is ``datetime64[s]`` in all frames. Timestamps are ``datetime64[ns]``, or ``datetime64[us]`` in a
+        column that has ever held a time which nanoseconds do not reach.
 
     Raises
     ------

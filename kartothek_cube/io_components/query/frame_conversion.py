@@ -60,7 +60,7 @@ def _numpy_dtype(column: pa.ChunkedArray) -> np.dtype[Any] | None:
     dtype = column.type
     if dtype.id not in _BITWISE_IDS or (column.null_count and dtype.id not in _NULLABLE_IDS):
         return None
-    if pat.is_timestamp(dtype) and (dtype.unit != "ns" or dtype.tz is not None):
+    if pat.is_timestamp(dtype) and dtype.tz is not None:
         return None
     same: np.dtype[Any] = np.dtype(dtype.to_pandas_dtype())
     return same

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.arrays import concat_promoted
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
@@ -83,7 +84,7 @@ def are_sorted(ends: Sequence[pa.Table | None]) -> bool:
     tables = [table for table in ends if table is not None]
     if len(tables) < len(ends):
         return False
-    rows = pa.concat_tables(tables, promote_options="permissive")
+    rows = concat_promoted(tables)
     return strictly_increasing(rows.columns, len(rows))
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import append_columns, replace_columns
-from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask, has_far_times
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import AllOf, all_of, imply, tree_mask
@@ -143,7 +143,8 @@ def _make_scan(files: ScanFiles, predicates: Predicates, cells: Sequence[pa.Tabl
         of_overlapping_file = _with_implied(stable, scan, dimensions)
         filters = [of_overlapping_file if other else of_single_file for other in files.overlapping().tolist()]
     # columns that are null in all files; payload stays null, other partitions may type it
-    types = pa.schema([(c, scan.schema.field(c).type if c in dimensions else pa.null()) for c in stored])
+    typed = {*dimensions, *(c for c in stored if has_far_times(scan.schema.field(c).type))}
+    types = pa.schema([(c, scan.schema.field(c).type if c in typed else pa.null()) for c in stored])
     # all versions of a cell have its dimensions
     shared = [table.select([c for c in table.column_names if c in dimensions]) for table in cells]
     return Scan(

@@ -149,8 +149,8 @@ class ReadTableArrow(DatasetRead):
     Returns
     -------
     pyarrow.Table
-        Columns have the types of the files, partition keys those of the schema: timestamps are in ns, dates
-        stay dates, and missing values change no type.
+        Columns have the types of the files, partition keys those of the schema: timestamps are in ns, or in
+        us (:ref:`types`), dates stay dates, and missing values change no type.
 
     Raises
     ------
@@ -214,8 +214,8 @@ class ReadBatches(DatasetRead):
     Returns
     -------
     pyarrow.Table
-        Columns have the types of the files, partition keys those of the schema: timestamps are in ns, dates
-        stay dates, and missing values change no type.
+        Columns have the types of the files, partition keys those of the schema: timestamps are in ns, or in
+        us (:ref:`types`), dates stay dates, and missing values change no type.
 
     Raises
     ------

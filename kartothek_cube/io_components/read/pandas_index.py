@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.arrow.arrays import copy_to_arrow_memory
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, from_pandas, pandas_types, to_pandas
+from kartothek_cube.core.arrow.pandas_conversion import (
+    DtypeBackend,
+    from_file,
+    from_pandas,
+    pandas_types,
+    to_pandas,
+)
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import Tree, columns_of, tree_mask
 from kartothek_cube.serialization import ParquetSerializer
@@ -83,7 +89,7 @@ def _stored_index(file: pq.ParquetFile) -> tuple[str | None, Any]:
     listed, name = _listed_index(schema)
     if isinstance(listed, str) and listed in schema.names:
         # a thread of Arrow would release the memory of Python
-        return name, file.read([listed], use_threads=False).column(0)
+        return name, from_file(file.read([listed], use_threads=False)).column(0)
     if not isinstance(listed, dict) or listed.get("kind") != "range":
         return None, None
     start, step = listed.get("start"), listed.get("step")

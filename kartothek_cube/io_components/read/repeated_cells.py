@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.arrays import concat_promoted
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
@@ -70,7 +71,7 @@ def find_repeated_cells(
         return None
     keys: list[str] = files.take(candidates).files[table].to_pylist()
     tables = list(read_files(blobs, keys, list(dimensions)))
-    rows = pa.concat_tables(tables, promote_options="permissive")
+    rows = concat_promoted(tables)
     row_files = np.repeat(candidates, [len(part) for part in tables])
     cells = group_codes([rows.column(column) for column in dimensions], len(rows))
     repeated = _is_repeated(cells, folders[row_files], None if is_new is None else is_new[row_files])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import count_nulls
-from kartothek_cube.core.arrow.types import is_nested
+from kartothek_cube.core.arrow.types import is_nested, same_type
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.errors import CorruptDatasetError, format_count
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -170,7 +170,7 @@ def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Ite
 
 def _is_readable_as(stored: pa.DataType, expected: pa.DataType) -> bool:
     """Whether a type is the recorded one, except for parts that are null (only nulls or empty lists)."""
-    if pa.types.is_null(stored) or stored.equals(expected):
+    if pa.types.is_null(stored) or same_type(stored, expected):
         return True
     if stored.id != expected.id or not is_nested(stored) or stored.num_fields != expected.num_fields:
         return False

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import append_columns
 from kartothek_cube.core.arrow.pandas_conversion import as_table, extension_dtypes, with_pandas_metadata
-from kartothek_cube.core.arrow.types import Frame, Ints, Mask
+from kartothek_cube.core.arrow.types import Frame, Ints, Mask, common_type
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -235,7 +235,8 @@ def _merge_table(
     # what does not fit the stored schema is refused before it meets stored rows
     prepare(context.plan, {context.name: [rows]}, unique=False)
     types = context.spec.types
-    values = {c: rows.column(c).cast(types[c]).combine_chunks() for c in context.keys}
+    keys = {c: rows.column(c) for c in context.keys}
+    values = {c: key.cast(common_type(types[c], key.type)).combine_chunks() for c, key in keys.items()}
     found, new = [], []
     for folder, positions in _positions_by_value(join_components(values, len(rows))).items():
         if folder in files:

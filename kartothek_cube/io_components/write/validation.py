@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import append_columns, count_nulls, to_numpy
+from kartothek_cube.core.arrow.arrays import append_columns, concat_promoted, count_nulls, to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.arrow.types import Frame, is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
@@ -272,7 +272,7 @@ def _concat(spec: CubeWriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
     if len(tables) == 1:
         return first
     try:
-        return pa.concat_tables([t.select(first.column_names) for t in tables], promote_options="permissive")
+        return concat_promoted([t.select(first.column_names) for t in tables])
     except pa.ArrowException as exc:
         raise ValueError(f"Frames of dataset {spec.name!r} have columns of different types: {exc}") from exc
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.arrays import concat_promoted
 from kartothek_cube.core.arrow.types import same_type, widen
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
@@ -85,7 +86,7 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
 def _check_border(spec: CubeWriteSpec, last_row: pa.Table | None, table: pa.Table) -> pa.Table:
     """Check that a table does not begin with the last cell of the previous one; return its last row."""
     if last_row is not None:
-        border = pa.concat_tables([last_row, table.slice(0, 1)], promote_options="permissive")
+        border = concat_promoted([last_row, table.slice(0, 1)])
         check_unique(spec, border)
     return table.slice(len(table) - 1)
 
@@ -238,7 +239,7 @@ def _check_partition(plan: CubeWritePlan, name: str, result: WriteResult) -> Non
     in_files = [c for c in schema.names if c not in partition_on]
     columns = [c for c in spec.cube.dimension_columns if c in in_files]
     tables = read_files(open_blobs(plan.store), files.files[result.table].to_pylist(), columns)
-    table = pa.concat_tables(list(tables), promote_options="permissive")
+    table = concat_promoted(list(tables))
     for column, values in files.keys(list(partition_on), schema).items():
         table = table.append_column(column, pa.repeat(values[0], len(table)))
     check_unique(spec, table)

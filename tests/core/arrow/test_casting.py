@@ -105,7 +105,7 @@ def test_parse_texts_of_time_stamps(zone, nanoseconds):
     stamps = pd.to_datetime(pd.Series(nanoseconds, dtype="int64"), unit="ns", utc=zone is not None)
     stamps = stamps if zone is None else stamps.dt.tz_convert(zone)
     result = casting.parse_texts(
-        pa.array([str(stamp) for stamp in stamps], pa.string()), pa.timestamp("us", zone)
+        pa.array([str(stamp) for stamp in stamps], pa.string()), pa.timestamp("ms", zone)
     )
     assert result.type == pa.timestamp("ns", zone)
     assert result.cast(pa.int64()).to_pylist() == nanoseconds

@@ -98,7 +98,7 @@ def test_from_pandas_names_become_text():
         (pd.DataFrame({"x": [pd.Timedelta(1)]}), TypeError, "'x'"),
         (pd.DataFrame([[1, 2]], columns=["1", 1]), ValueError, "more than once: 1"),
         (pd.DataFrame({"x": [1, "a"]}), ValueError, "x"),
-        (pd.DataFrame({"x": obj(datetime.datetime(9999, 1, 1))}), ValueError, "'x'"),
+        (pd.DataFrame({"x": np.array(["400000-01-01"], "M8[s]")}), ValueError, "'x'"),
     ],
 )
 def test_from_pandas_refuses(df, error, message):
@@ -199,7 +199,7 @@ def test_to_pandas_dates(as_object):
     assert df["c"].cat.categories.tolist() == [expected]
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("unit", ["s", "ms", "ns"])
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_to_pandas_time_stamps_are_nanoseconds(unit, zone):
     df = pandas_conversion.to_pandas(pa.table({"t": pa.array([1, None], pa.timestamp(unit, zone))}))
@@ -207,8 +207,9 @@ def test_to_pandas_time_stamps_are_nanoseconds(unit, zone):
 
 
 def test_to_pandas_names_the_column_that_is_out_of_range():
+    far = pa.array([2**62], pa.timestamp("ms"))
     with pytest.raises(ValueError, match="'t'"):
-        pandas_conversion.to_pandas(pa.table({"x": [1], "t": [datetime.datetime(9999, 1, 1)]}))
+        pandas_conversion.to_pandas(pa.table({"x": [1], "t": far}))
 
 
 @pytest.mark.parametrize("far", [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)])

@@ -93,7 +93,8 @@ def test_bind_value_is_strict(dtype, kind):
         (pa.string(), b"\xc3\xbc", pa.scalar("ü")),
         (pa.binary(), "ü", pa.scalar(b"\xc3\xbc")),
         (pa.date32(), b"2020-01-01", pa.scalar(DAY)),
-        (pa.timestamp("us"), np.datetime64("2020-01-01T12"), pa.scalar(STAMP, pa.timestamp("ns"))),
+        (pa.timestamp("us"), np.datetime64("2020-01-01T12"), pa.scalar(STAMP, pa.timestamp("us"))),
+        (pa.timestamp("us"), datetime.datetime.max, pa.scalar(datetime.datetime.max, pa.timestamp("us"))),
         (pa.timestamp("s", "Europe/Berlin"), ZONED, pa.scalar(ZONED, pa.timestamp("ns", "Europe/Berlin"))),
     ],
 )

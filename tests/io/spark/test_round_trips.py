@@ -41,6 +41,7 @@ COLUMNS = {
     "bytes": ("binary", [b"", b"\x00\xff"], None),
     "date": ("date", [date(1900, 1, 1), date(2262, 4, 11)], None),
     "naive": ("timestamp_ntz", [NIGHT, datetime(1969, 12, 31, 23, 59, 59, 999999)], None),
+    "far": ("timestamp_ntz", [datetime.min, datetime.max], None),
     "zoned": ("timestamp", [NIGHT.replace(tzinfo=UTC), datetime(1969, 12, 31, 23, 59, tzinfo=UTC)], None),
     "dec": ("decimal(10,2)", [Decimal("1.50"), Decimal("-99999999.99")], None),
     "wide": ("decimal(38,10)", [Decimal("1.0000000001"), Decimal("-1e20")], None),

@@ -1,0 +1,217 @@
+"""Timestamps of any year: nanoseconds as far as they hold the values, else microseconds."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io.arrow_cube import cube_dataset, query_cube_arrow, query_cube_polars, query_cube_table
+from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
+from kartothek_cube.io.eager import (
+    read_dataset_as_dataframes,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from tests.support.cubes import memory
+
+NEAR, FIRST, LAST = "2020-01-01 12:00:00.000001", "0001-01-01", "9999-12-31 23:59:59.999999"
+#: a cube with times in each kind of column
+#: Polars does not know all of these zones
+ZONES = ["UTC", "Europe/Berlin", "+02:00", "-03:30"]
+CUBES = {
+    "payload": Cube(["x"], ["p"], "cube"),
+    "dimension": Cube(["t"], ["p"], "cube"),
+    "partition": Cube(["x"], ["t"], "cube"),
+    "index": Cube(["x"], ["p"], "cube", index_columns=["t"]),
+}
+BACKENDS = [None, "numpy_nullable", "pyarrow"]
+
+
+def rows(*times, unit="us", x=0):
+    return pd.DataFrame({"x": range(x, x + len(times)), "p": "a", "t": np.array(times, f"M8[{unit}]")})
+
+
+def texts(frames):
+    return sorted(str(stamp) for df in frames for stamp in df["t"].tolist())
+
+
+def units(frames):
+    return {str(df["t"].dtype) for df in frames}
+
+
+@pytest.fixture(params=sorted(CUBES))
+def cube(request):
+    return CUBES[request.param]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_times_of_any_year_come_back_in_all_facades(driver, store_factory, cube, grouped):
+    driver.build_cube(data=rows(NEAR, FIRST, LAST), cube=cube, store=store_factory)
+    groups = ["p"] if cube is CUBES["payload"] else ["t"]
+    frames = driver.query_cube(cube=cube, store=store_factory, partition_by=groups if grouped else None)
+    assert units(frames) == {"datetime64[us]"}
+    assert texts(frames) == sorted(map(str, map(pd.Timestamp, [NEAR, FIRST, LAST])))
+
+
+@pytest.mark.parametrize(
+    "condition, expected",
+    [
+        (C("t") >= datetime.datetime(9999, 1, 1), [LAST]),
+        (C("t") == datetime.datetime.max, [LAST]),
+        (C("t") < pd.Timestamp("1900"), [FIRST]),
+        (C("t") == pd.Timestamp(FIRST).as_unit("us"), [FIRST]),
+        (C("t") == pd.Timestamp(NEAR), [NEAR]),
+        (C("t") > pd.Timestamp(NEAR) - pd.Timedelta(1, "ns"), [NEAR, LAST]),
+        (C("t") == pd.Timestamp(NEAR) + pd.Timedelta(1, "ns"), []),
+        (C("t").isin([datetime.datetime.max, datetime.datetime.min]), [LAST, FIRST]),
+        (C("t") > "9999-12-31", [LAST]),
+        (C("t") < datetime.date(1, 1, 2), [FIRST]),
+        (C("t") != np.datetime64(LAST), [NEAR, FIRST]),
+    ],
+)
+def test_conditions_with_times_of_any_year(driver, store_factory, cube, condition, expected):
+    eager_cube.build_cube(rows(NEAR, FIRST, LAST), cube, store_factory)
+    frames = driver.query_cube(cube=cube, store=store_factory, conditions=condition)
+    assert units(frames) <= {"datetime64[us]"}
+    assert texts(frames) == sorted(map(str, map(pd.Timestamp, expected)))
+
+
+@pytest.mark.parametrize("first, then", [([NEAR], [LAST]), ([LAST], [NEAR])])
+def test_the_first_far_time_makes_the_column_microseconds(driver, store_factory, cube, first, then):
+    driver.build_cube(data=rows(*first), cube=cube, store=store_factory)
+    driver.append_to_cube(data=rows(*then, x=5), cube=cube, store=store_factory)
+    frames = driver.query_cube(cube=cube, store=store_factory)
+    assert (units(frames), len(texts(frames))) == ({"datetime64[us]"}, 2)
+    # also of a result without far times
+    near = driver.query_cube(cube=cube, store=store_factory, conditions=C("t") < pd.Timestamp("2021"))
+    assert (units(near), texts(near)) == ({"datetime64[us]"}, [str(pd.Timestamp(NEAR))])
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s"])
+def test_times_in_the_range_of_nanoseconds_are_nanoseconds(driver, store_factory, cube, unit):
+    driver.build_cube(data=rows(NEAR, "2262-04-11", "1677-09-22", unit=unit), cube=cube, store=store_factory)
+    # frames of Spark have microseconds always
+    expected = "datetime64[us]" if driver.name == "spark" else "datetime64[ns]"
+    assert units(driver.query_cube(cube=cube, store=store_factory)) == {expected}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_all_readers_agree_on_the_type(store_factory, backend):
+    cube = CUBES["payload"]
+    eager_cube.build_cube(rows(NEAR, LAST), cube, store_factory)
+    for condition in (None, C("t") < pd.Timestamp("2021"), C("x") == 9):
+        args = {"cube": cube, "store": store_factory, "conditions": condition}
+        assert query_cube_table(**args).schema.field("t").type == pa.timestamp("us")
+        assert {table.schema.field("t").type for table in query_cube_arrow(**args)} <= {pa.timestamp("us")}
+        assert query_cube_polars(**args).schema["t"].time_unit == "us"
+        expected = "timestamp[us][pyarrow]" if backend == "pyarrow" else "datetime64[us]"
+        assert str(eager_cube.query_cube_df(**args, dtype_backend=backend)["t"].dtype) == expected
+        lazy = query_cube_dataframe(**args, dtype_backend=backend)
+        assert str(lazy["t"].dtype) == str(lazy.compute()["t"].dtype) == expected
+    dataset = cube_dataset(cube, store_factory)
+    assert dataset.to_table(filter=pads.field("t") > datetime.datetime(9999, 1, 1)).num_rows == 1
+
+
+def test_what_a_reader_needs_as_nanoseconds_is_refused_when_it_is_read(store_factory):
+    cube = CUBES["payload"]
+    eager_cube.build_cube(rows(NEAR, LAST), cube, store_factory)
+    with pytest.raises(TypeError, match=r"'t'.*9999.*timestamp\[ns\]"):
+        cube_dataset(cube, store_factory, timestamp_unit="ns").to_table()
+
+
+def test_datasets_with_and_without_far_times_are_joined():
+    cube, store = Cube(["t"], ["p"], "cube"), memory()
+    seed = rows(NEAR, "2020-01-02").assign(v=[1, 2])
+    other = rows(NEAR, LAST, "2020-01-02").drop(columns="x").assign(w=[3, 4, 5])
+    eager_cube.build_cube({"seed": seed, "other": other}, cube, store)
+    (df,) = eager_cube.query_cube(cube, store)
+    assert df["w"].tolist() == [3, 5]
+    (df,) = eager_cube.query_cube(cube, store, conditions=C("w") > 3)
+    assert df["v"].tolist() == [2]
+
+
+def test_nested_far_times_come_back():
+    cube, store = CUBES["payload"], memory()
+    far = datetime.datetime.max
+    table = pa.table({"x": [0], "p": ["a"], "l": [[far]], "s": [{"at": far}]})
+    eager_cube.build_cube(table, cube, store)
+    assert query_cube_table(cube, store).select(["l", "s"]).to_pylist() == [{"l": [far], "s": {"at": far}}]
+    (df,) = eager_cube.query_cube(cube, store)
+    assert (df["l"][0][0], df["s"][0]["at"]) == (np.datetime64(far), far)
+
+
+def test_updates_and_maintenance_keep_far_times(driver, store_factory, cube):
+    build = rows(NEAR, LAST)
+    driver.build_cube(data=build, cube=cube, store=store_factory)
+    (found,) = driver.query_cube(cube=cube, store=store_factory)[:1]
+    driver.append_to_cube(data=found, cube=cube, store=store_factory)
+    driver.update_cube(
+        data={"seed": rows(FIRST, x=7).assign(p="b")},
+        cube=cube,
+        store=store_factory,
+        remove_conditions=C("t") == pd.Timestamp(FIRST) if cube is CUBES["partition"] else C("p") == "b",
+        ktk_cube_dataset_ids=["seed"],
+    )
+    eager_cube.compact_cube(cube, store_factory)
+    expected = [NEAR, LAST, FIRST]
+    assert texts(driver.query_cube(cube=cube, store=store_factory)) == sorted(
+        map(str, map(pd.Timestamp, expected))
+    )
+    assert eager_cube.verify_cube(cube, store_factory).ok
+
+
+@pytest.mark.parametrize("first, then", [(NEAR, LAST), (LAST, NEAR)])
+def test_merges_compare_times_of_both_units(cube, first, then):
+    store = memory()
+    eager_cube.build_cube(rows("1999", first), cube, store)
+    eager_cube.merge_into_cube(rows("1999", then).assign(x=[0, 5]), cube, store)
+    frames = eager_cube.query_cube(cube, store)
+    assert texts(frames) == sorted(str(pd.Timestamp(time)) for time in ("1999", first, then))
+
+
+def test_labels_with_nanoseconds_and_far_times_are_not_mixed():
+    cube, store = CUBES["partition"], memory()
+    fine = pd.DataFrame({"x": [1], "t": pd.to_datetime(["2020-01-01 00:00:00.000000001"])})
+    eager_cube.build_cube(fine, cube, store)
+    with pytest.raises(ValueError, match=r"'cube\+\+seed': partition column t has nanoseconds.*floor"):
+        eager_cube.append_to_cube(rows(LAST).drop(columns="p"), cube, store)
+    (df,) = eager_cube.query_cube(cube, store)
+    assert df["t"].tolist() == fine["t"].tolist()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_datasets_hold_far_times(store_factory, backend):
+    parts = [rows(NEAR), rows(LAST)]
+    store_dataframes_as_dataset(store_factory, "ds", parts, secondary_indices=["t"])
+    args = {"dataset_uuid": "ds", "store": store_factory, "dtype_backend": backend}
+    expected = "timestamp[us][pyarrow]" if backend == "pyarrow" else "datetime64[us]"
+    frames = [*read_dataset_as_dataframes(**args), read_table(**args)]
+    assert units(frames) == {expected}
+    dataset = update_dataset_from_dataframes([rows(FIRST, x=5)], store_factory, "ds")
+    index = dataset.load_all_indices(store_factory).indices["t"]
+    assert len(index.query(datetime.datetime.max)) == len(index.query(pd.Timestamp(FIRST))) == 1
+    assert texts([read_table(**args, predicates=[[("t", "<", pd.Timestamp("1900"))]])]) == [
+        "0001-01-01 00:00:00"
+    ]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_zoned_times_keep_their_zone_in_all_facades(driver, store_factory, cube, zone):
+    data = rows("2020-10-25 00:30", "2020-10-25 01:30")
+    data["t"] = data["t"].dt.tz_localize("UTC").dt.tz_convert(zone)
+    driver.build_cube(data=data, cube=cube, store=store_factory)
+    instant = pd.Timestamp("2020-10-25 00:30", tz="UTC")
+    frames = driver.query_cube(cube=cube, store=store_factory, conditions=C("t") == instant)
+    assert [time for df in frames for time in df["t"].tolist()] == [instant]
+    # Spark has instants
+    expected = "UTC" if driver.name == "spark" else zone
+    assert {str(df["t"].dt.tz) for df in frames} == {str(pd.Series([instant]).dt.tz_convert(expected).dt.tz)}

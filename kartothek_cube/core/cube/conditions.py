@@ -6,11 +6,12 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import attrs
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow.casting import describe
@@ -1144,7 +1145,17 @@ def _like(column: str, pattern: str) -> Condition:
     return StartsWithCondition(column, prefix) if wildcard else EqualityCondition(column, prefix)
 
 
-ConditionsInput: TypeAlias = (
-    Condition | Conjunction | Disjunction | Iterable[Condition | Conjunction | Disjunction] | str | None
+class PolarsExpression(Protocol):
+    """An expression of Polars, as in ``pl.col("TEMP") > 10``."""
+
+    @property
+    def meta(self) -> object:
+        """Its structure."""
+
+
+SingleCondition: TypeAlias = (
+    Condition | Conjunction | Disjunction | str | LiteralType | PolarsExpression | pc.Expression
 )
-"""Conditions that all have to hold; or their text, as in ``"TEMP > 10 AND DAY >= 2024-01-05"``."""
+ConditionsInput: TypeAlias = SingleCondition | Iterable[SingleCondition] | list[list[LiteralType]] | None
+"""Conditions that all have to hold: made with :class:`C`, as text (``"TEMP > 10 AND DAY >= 2024-01-05"``),
+expressions of Polars or Arrow, or predicates."""

@@ -1,11 +1,13 @@
-"""Conditions that rows have to meet for which an Arrow expression is true."""
+"""Conditions of other libraries: expressions of Arrow and Polars, predicates; what they imply, or exactly."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from itertools import permutations
+from operator import and_, eq, ge, gt, le, lt, ne, or_
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import attrs
 import pyarrow as pa
@@ -14,7 +16,21 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.cube.condition_codec import MAX_DEPTH
-from kartothek_cube.core.cube.conditions import COMPARISONS, C, Condition, Conjunction, Disjunction
+from kartothek_cube.core.cube.conditions import (
+    COMPARISONS,
+    C,
+    Condition,
+    ConditionsInput,
+    Conjunction,
+    Disjunction,
+    parse_conditions,
+)
+from kartothek_cube.core.errors import abbreviate_text
+from kartothek_cube.core.expressions.literal import OPERATORS, LiteralType, is_null_value
+from kartothek_cube.core.expressions.predicate import PredicatesType, check_columns, check_predicates
+
+if TYPE_CHECKING:
+    import polars
 
 ImpliedCondition: TypeAlias = Condition | Conjunction | Disjunction
 
@@ -43,18 +59,129 @@ def imply_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCond
     CITY == Rom
     """
     decoded = decode_expression(expression)
-    return None if decoded is None or not schema.names else _Translator(schema).implied(decoded, True)
+    types = dict(zip(schema.names, schema.types, strict=True))
+    return None if decoded is None or not types else _Translator(types).implied(decoded, True)
+
+
+# -- conditions in any form ----------------------------------------------------------------------------------
+
+
+def to_conjunction(conditions: ConditionsInput, types: Mapping[str, pa.DataType]) -> Conjunction:
+    """Conditions that a user gives in any form, on columns of these types; raises TypeError or ValueError.
+
+    As in all conditions, comparisons match neither null nor NaN, and numbers are compared exactly.
+
+    >>> types = {"CITY": pa.string(), "TEMP": pa.float64()}
+    >>> print(to_conjunction((pc.field("TEMP") > 3) & ~pc.starts_with(pc.field("CITY"), "U"), types))
+    (TEMP > 3) & ((CITY < U) | (CITY >= V))
+    >>> print(to_conjunction([[("CITY", "in", ["Ulm", "Bonn"])], [("TEMP", "==", None)]], types))
+    ((CITY in ('Ulm', 'Bonn')) | (TEMP is null))
+    """
+    converted: Any = _convert(conditions, types)
+    if converted is conditions and isinstance(conditions, list | tuple | Iterator):
+        converted = [_convert(condition, types) for condition in conditions]
+    return Conjunction(converted)
+
+
+def join_conditions(base: ConditionsInput, more: Iterable[ImpliedCondition]) -> ConditionsInput:
+    """Conditions in any form, and more of them."""
+    is_list = isinstance(base, list | tuple | Iterator) and not _is_predicates(base)
+    return [*base, *more] if is_list else [*(() if base is None else (base,)), *more]  # type: ignore[misc]
+
+
+def _convert(condition: object, types: Mapping[str, pa.DataType]) -> object:
+    """The condition of a text or another library; anything else as it is."""
+    if isinstance(condition, str):
+        return parse_conditions(condition, types)
+    if isinstance(condition, pc.Expression):
+        return _exact_condition(condition, types, "Arrow", condition)
+    if type(condition).__module__.startswith("polars.expr"):
+        return _from_polars(condition, types)  # type: ignore[arg-type]
+    return _from_predicates(condition) if _is_predicates(condition) else condition
+
+
+def _from_polars(expr: polars.Expr, types: Mapping[str, pa.DataType]) -> ImpliedCondition:
+    check_columns(expr.meta.root_names(), types, "Conditions")
+    expression = _translate(expr, pa.schema(list(types.items())), nan_is_null=True)
+    return _exact_condition(expression, types, "Polars", expr, unknown_is_in=True)
+
+
+#: what conditions have of other libraries, and what users of these call instead
+_REMEDIES = {
+    "Arrow": "isin, is_null, is_valid and starts_with; others can be filters of cube_dataset(...)",
+    "Polars": "is_in, is_between, is_null and str.starts_with; others can be filters of scan_cube(...)",
+}
+
+
+def _exact_condition(
+    expression: pc.Expression | None,
+    types: Mapping[str, pa.DataType],
+    library: str,
+    given: object,
+    *,
+    unknown_is_in: bool = False,
+) -> ImpliedCondition:
+    """The condition that is equivalent to an expression; raises TypeError if there is none."""
+    decoded = None if expression is None else decode_expression(expression)
+    if decoded is not None:
+        check_columns(fields_of(decoded), types, "Conditions")
+        condition = _Translator(types, is_exact=True, unknown_is_in=unknown_is_in).implied(decoded, True)
+        if condition is not None:
+            return condition
+    raise TypeError(
+        f"The {library} expression {abbreviate_text(str(given))} is no condition. Conditions compare columns "
+        f"with values by == != < <= > >=, {_REMEDIES[library]}"
+    )
+
+
+def _is_predicates(value: object) -> TypeGuard[LiteralType | list[LiteralType] | list[list[LiteralType]]]:
+    """Whether a value is a predicate, ``(column, operator, value)``, a list of them, or of such lists."""
+    if isinstance(value, tuple):
+        return len(value) == 3 and isinstance(value[0], str) and value[1] in OPERATORS
+    return isinstance(value, list) and len(value) > 0 and _is_predicates(value[0])
+
+
+def _from_predicates(
+    predicates: LiteralType | list[LiteralType] | list[list[LiteralType]],
+) -> ImpliedCondition:
+    nested: Any = [predicates] if isinstance(predicates, tuple) else predicates
+    conjunctions: PredicatesType = [nested] if isinstance(nested[0], tuple) else nested
+    check_predicates(conjunctions)
+    alternatives = [Conjunction(list(map(_from_literal, literals))) for literals in conjunctions or ()]
+    return alternatives[0] if len(alternatives) == 1 else Disjunction(alternatives)
+
+
+def _from_literal(literal: LiteralType) -> ImpliedCondition:
+    column, op, value = literal
+    if op in ("in", "not in"):
+        values = [item for item in value if not is_null_value(item)]
+        listed = C(column).isin(values)
+        if op == "not in":
+            return ~listed
+        return listed if len(values) == len(value) else listed | C(column).is_null()
+    if is_null_value(value):
+        return C(column).is_null() if op == "==" else C(column).not_null()
+    return COMPARISONS[op](column, value)
+
+
+# -- Arrow ---------------------------------------------------------------------------------------------------
 
 
 class _Translator:
-    """Translates the parts of an expression on columns of a schema."""
+    """Translates the parts of an expression on columns of a schema.
+
+    An exact translation is a condition that is equivalent, as far as NaN counts as null, or None. With
+    ``unknown_is_in``, ``is_in`` is unknown for null, as in SQL, and not false as in Arrow.
+    """
 
     # Logic has three values. An expression selects rows for which it is true, and NOT those for which it is
     # false: rows for which it is null are in neither. So a negation is no separate case, but the question
     # what a *false* part implies.
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.types = {field.name: field.type for field in schema}
+    def __init__(
+        self, types: Mapping[str, pa.DataType], *, is_exact: bool = False, unknown_is_in: bool = False
+    ) -> None:
+        self.types, self.is_exact, self.unknown_is_in = types, is_exact, unknown_is_in
 
     def implied(self, part: Expression, outcome: bool, depth: int = 0) -> ImpliedCondition | None:
         """What the outcome of a part implies."""
@@ -69,21 +196,26 @@ class _Translator:
         arguments = part.arguments
         if part.function in ("and_kleene", "and", "or_kleene", "or"):
             parts = [imply(argument, outcome) for argument in arguments]
-            return _all_of(parts) if part.function.startswith("and") == outcome else _any_of(parts)
+            if part.function.startswith("and") != outcome or (self.is_exact and None in parts):
+                return _any_of(parts)
+            return _all_of(parts)
         if part.function == "invert":
             return imply(arguments[0], not outcome)
         if part.function == "if_else":
             test, then, other = arguments
             chosen = ((True, then), (False, other))
-            return _any_of([_all_of([imply(test, is_met), imply(p, outcome)]) for is_met, p in chosen])
+            pairs = [(imply(test, is_met), imply(p, outcome)) for is_met, p in chosen]
+            is_unknown = self.is_exact and None in (*pairs[0], *pairs[1])
+            return None if is_unknown else _any_of([_all_of(pair) for pair in pairs])
         if part.function in ("is_null", "is_valid"):
             return self._null_test(arguments[0], is_null=(part.function == "is_null") == outcome)
         if part.function == "is_in":
             return self._is_in(part, outcome)
         if part.function in _OPERATORS and len(arguments) == 2:
             return self._comparison(_OPERATORS[part.function], *arguments, outcome)
-        if part.function == "starts_with" and outcome and not part.options["ignore_case"].as_py():
-            return self._starts_with(arguments[0], part.options["pattern"].as_py())
+        if part.function == "starts_with" and not part.options["ignore_case"].as_py():
+            condition = self._starts_with(arguments[0], part.options["pattern"].as_py())
+            return condition if outcome or condition is None else ~condition
         return None
 
     def _type(self, part: Expression) -> pa.DataType | None:
@@ -100,7 +232,7 @@ class _Translator:
         if is_null:
             return C(operand.path[0]).is_null()
         # NaN is a value for Arrow, and null for conditions
-        return None if pat.is_floating(dtype) else C(operand.path[0]).not_null()
+        return None if pat.is_floating(dtype) and not self.is_exact else C(operand.path[0]).not_null()
 
     def _comparison(
         self, op: str, left: Expression, right: Expression, outcome: bool
@@ -114,7 +246,7 @@ class _Translator:
             return self._never()
         # for Arrow, NaN is unequal to and not less than all values; conditions match it in no case
         matches_nan = pat.is_floating(dtype) and (op == "!=") == outcome
-        if matches_nan or not _is_comparable(dtype, right.type):
+        if not self.is_exact and (matches_nan or not _is_comparable(dtype, right.type)):
             return None
         value = _value(right)
         if value is None:
@@ -125,7 +257,9 @@ class _Translator:
     def _is_in(self, part: Call, outcome: bool) -> ImpliedCondition | None:
         (operand,) = part.arguments
         dtype, listed = self._type(operand), part.options["value_set"].values
-        if dtype is None or not isinstance(operand, Field) or not _is_comparable(dtype, listed.type):
+        if dtype is None or not isinstance(operand, Field):
+            return None
+        if not self.is_exact and not _is_comparable(dtype, listed.type):
             return None
         values = [_value(scalar) for scalar in listed.drop_null()]
         if None in values:
@@ -134,7 +268,9 @@ class _Translator:
         matches_null = part.options["null_matching_behavior"].as_py() == _MATCH and listed.null_count
         if outcome:
             return _any_of([column.isin(values), column.is_null()]) if matches_null else column.isin(values)
-        if pat.is_floating(dtype):
+        if self.unknown_is_in:
+            return ~column.isin(values)
+        if pat.is_floating(dtype) and not self.is_exact:
             return None
         # without a null in the list, nulls may be "not in" it
         return ~column.isin(values) if matches_null else _any_of([~column.isin(values), column.is_null()])
@@ -320,3 +456,133 @@ def fields_of(expression: Expression) -> set[str]:
         elif isinstance(part, Call):
             parts += part.arguments
     return fields
+
+
+# -- Polars --------------------------------------------------------------------------------------------------
+
+
+def implied_expression(predicate: polars.Expr, schema: pa.Schema) -> pc.Expression | None:
+    """Expression of Arrow that is true wherever a predicate of polars is; None if nothing is known.
+
+    >>> import polars as pl
+    >>> predicate = (pl.col("CITY") == "Rom") & (pl.col("DAY") % 7 == 0)
+    >>> print(implied_expression(predicate, pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])))
+    (CITY == "Rom")
+    """
+    try:
+        operands = _operands(predicate, and_)
+        implied = [implied_expression(operand, schema) for operand in operands or ()]
+        if operands is not None:
+            parts = [expression for expression in implied if expression is not None]
+            return reduce(and_, parts) if parts else None
+        return _translate(predicate, schema)
+    # polars documents no way to inspect an expression: without a translation, all rows are read
+    except Exception:
+        return None
+
+
+_COMPARISONS: tuple[Callable[[Any, Any], Any], ...] = (eq, ne, lt, le, gt, ge)
+#: comparisons of floats that NaN meets for neither polars nor Arrow
+_WITHOUT_NAN = (eq, lt, le)
+
+
+def _operands(expr: polars.Expr, function: Callable[..., Any], **options: Any) -> list[polars.Expr] | None:
+    """Operands of an expression if it calls the function."""
+    # public methods only: an expression equals what the function makes of its operands, or it does not
+    operands: list[polars.Expr] = expr.meta.pop()
+    for order in permutations(operands) if 1 <= len(operands) <= 3 else ():
+        try:
+            if function(*order, **options).meta.eq(expr):
+                return list(order)
+        except TypeError:  # another number of operands
+            return None
+    return None
+
+
+def _translate(expr: polars.Expr, schema: pa.Schema, *, nan_is_null: bool = False) -> pc.Expression | None:
+    """The same expression of Arrow; None if there is none with the same result.
+
+    With ``nan_is_null``, it is read as a condition: a comparison matches neither null nor NaN.
+    """
+    if expr.meta.is_column():
+        field = schema.field(expr.meta.output_name())
+        return pc.field(field.name) if pat.is_boolean(field.type) else None
+    if expr.meta.is_literal():
+        value = _scalar(expr)
+        return pc.scalar(value) if pat.is_boolean(value.type) else None
+    for combine in (and_, or_):
+        if (operands := _operands(expr, combine)) is not None:
+            left, right = (_translate(operand, schema, nan_is_null=nan_is_null) for operand in operands)
+            return None if left is None or right is None else combine(left, right)
+    if (operands := _operands(expr, lambda operand: ~operand)) is not None:
+        operand = _translate(operands[0], schema, nan_is_null=nan_is_null)
+        return None if operand is None else ~operand
+    for test in ("is_null", "is_not_null"):
+        if (operands := _operands(expr, lambda e, test=test: getattr(e, test)())) is not None:
+            column = _column(operands[0], schema)
+            arrow = None if column is None else pc.field(column.name)
+            return None if arrow is None else arrow.is_null() if test == "is_null" else arrow.is_valid()
+    for compare in _COMPARISONS:
+        if (operands := _operands(expr, compare)) is not None:
+            return _comparison(operands, compare, schema, nan_is_null=nan_is_null)
+    return _function(expr, schema, nan_is_null=nan_is_null)
+
+
+def _comparison(
+    operands: list[polars.Expr], compare: Callable[[Any, Any], Any], schema: pa.Schema, *, nan_is_null: bool
+) -> pc.Expression | None:
+    left, right = operands
+    column = _column(left, schema)
+    if column is None or not right.meta.is_literal():
+        return None
+    if pat.is_floating(column.type) and compare not in _WITHOUT_NAN and not nan_is_null:
+        return None
+    value = _scalar(right)
+    # NaN equals NaN for polars, and nothing for Arrow, which does not compare lists at all
+    if pat.is_nested(column.type) or (pat.is_floating(value.type) and value.as_py() != value.as_py()):
+        return None
+    if pat.is_decimal(column.type) and not nan_is_null:
+        if pat.is_floating(value.type):  # a cast would round
+            return None
+        # polars has all literals with 38 digits, too many for a common type of Arrow with other decimals
+        value = value.cast(column.type)
+    expression: pc.Expression = compare(pc.field(column.name), pc.scalar(value))
+    return expression
+
+
+def _function(expr: polars.Expr, schema: pa.Schema, *, nan_is_null: bool) -> pc.Expression | None:
+    """Translate ``is_in``, ``is_between`` and ``starts_with``."""
+    if (operands := _operands(expr, lambda e, listed: e.is_in(listed))) is not None:
+        column, listed = _column(operands[0], schema), operands[1]
+        if column is None or not listed.meta.is_literal():
+            return None
+        # lists of Arrow tell 0.0 from -0.0
+        if (pat.is_floating(column.type) and not nan_is_null) or pat.is_nested(column.type):
+            return None
+        values = _scalar(listed).values
+        values = values.cast(column.type) if pat.is_decimal(column.type) and not nan_is_null else values
+        return None if values.null_count else pc.field(column.name).isin(values)
+    for closed in ("both", "left", "right", "none"):
+        operands = _operands(expr, lambda e, low, high, c=closed: e.is_between(low, high, closed=c))
+        if operands is not None:
+            subject, low, high = operands
+            comparison = partial(_comparison, schema=schema, nan_is_null=nan_is_null)
+            lower = comparison([subject, low], ge if closed in ("both", "left") else gt)
+            upper = comparison([subject, high], le if closed in ("both", "right") else lt)
+            return None if lower is None or upper is None else lower & upper
+    if (operands := _operands(expr, lambda e, prefix: e.str.starts_with(prefix))) is not None:
+        column = _column(operands[0], schema)
+        if column is not None and operands[1].meta.is_literal():
+            return pc.starts_with(pc.field(column.name), _scalar(operands[1]).as_py())
+    return None
+
+
+def _column(expr: polars.Expr, schema: pa.Schema) -> pa.Field | None:
+    return schema.field(expr.meta.output_name()) if expr.meta.is_column() else None
+
+
+def _scalar(expr: polars.Expr) -> pa.Scalar:
+    """Value of a literal."""
+    import polars
+
+    return polars.select(expr).to_series().to_arrow()[0]

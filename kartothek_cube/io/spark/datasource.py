@@ -16,9 +16,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, StructType
 
 from kartothek_cube.core.arrow.types import number_bits, with_number_bits
-from kartothek_cube.core.cube.conditions import C, Condition, Disjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import C, Condition
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.discover import discover_cube
+from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.core.expressions.predicate import bind
@@ -200,7 +201,7 @@ def _plan_query(
     query = QueryCube(
         cube,
         store,
-        conditions=[*_parse_given(options.conditions, datasets), *conditions],
+        conditions=join_conditions(options.conditions, conditions),
         datasets=datasets if options.as_of is None else options.datasets,
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
@@ -210,16 +211,6 @@ def _plan_query(
     if schema is not None:
         _check_types(schema, plan)
     return plan
-
-
-def _parse_given(
-    text: str | None, datasets: Mapping[str, DatasetMetadata]
-) -> Sequence[Condition | Disjunction]:
-    if text is None:
-        return ()
-    schemas = [dataset.schema.internal() for dataset in datasets.values() if dataset.schema is not None]
-    types = {field.name: field.type for schema in schemas for field in schema}
-    return parse_conditions(text, types).conditions
 
 
 def _check_names(expected: StructType, datasets: Mapping[str, DatasetMetadata]) -> None:

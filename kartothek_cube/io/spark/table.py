@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
+from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._datasource_options import concise_errors
 from kartothek_cube.io.spark._session import (
@@ -320,18 +321,12 @@ def spark_table(
     session, factory = active_session(spark), picklable_store(store)
     session.dataSource.register(FilterSource)
     types = plan_query(QueryCube(cube, factory, conditions, datasets, as_of=as_of)).context.output
-    parsed = (
-        parse_conditions(conditions, {f.name: f.type for f in types})
-        if isinstance(conditions, str)
-        else conditions
-    )
-    given = Conjunction(parsed).conditions
     fixed = {*cube.dimension_columns, *cube.partition_columns}
 
     def run_query(pushed: list[Condition], columns: list[str]) -> DataFrame:
         payload = [name for name in columns if name not in fixed]
         query: QueryCube[StoreInput] = QueryCube(
-            cube, factory, [*given, *pushed], datasets, payload_columns=payload, as_of=as_of
+            cube, factory, join_conditions(conditions, pushed), datasets, payload_columns=payload, as_of=as_of
         )
         return query_as_frame(query, session, spark_schema(types))
 

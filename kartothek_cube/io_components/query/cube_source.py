@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
-from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
@@ -21,7 +21,7 @@ from kartothek_cube.core.cube.discover import (
     discover_datasets_unchecked,
     open_existing,
 )
-from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
+from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -146,24 +146,15 @@ class CubeSource(RowSource):
 
     def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
         """Plan a scan of the current snapshot."""
+        conditions = join_conditions(self.conditions, () if condition is None else (condition,))
         try:
-            plan = self._plan(columns, self._join_conditions(condition))
+            plan = self._plan(columns, conditions)
         except (NotImplementedError, TypeError, ValueError):
             # a filter that conditions cannot express is evaluated on the rows only; other errors come again
             if condition is None:
                 raise
             plan = self._plan(columns, self.conditions)
         return CubeScan(plan, tuple(columns))
-
-    def _join_conditions(self, condition: ImpliedCondition | None) -> ConditionsInput:
-        base = self.conditions
-        if condition is None or base is None:
-            return condition if base is None else base
-        if isinstance(base, str):
-            # only a plan knows the types of the columns
-            output = self._plan(None, None).context.output
-            base = parse_conditions(base, dict(zip(output.names, output.types, strict=True)))
-        return Conjunction.from_two(Conjunction(base), condition)
 
     def _plan(self, columns: Sequence[str] | None, conditions: ConditionsInput) -> PhysicalPlan:
         return plan_table(

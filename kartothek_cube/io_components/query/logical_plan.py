@@ -18,11 +18,11 @@ from kartothek_cube.core.cube.conditions import (
     ConditionsInput,
     Conjunction,
     Disjunction,
-    parse_conditions,
 )
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot
+from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, check_names
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
@@ -94,9 +94,7 @@ def build_logical_plan(
     """Check the arguments of a query against the stored columns, types and indices."""
     datasets = snapshot.datasets
     columns = snapshot.derive("columns", lambda: _columns_of(datasets))
-    if isinstance(conditions, str):
-        conditions = parse_conditions(conditions, columns.types)
-    conjunction = conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
+    conjunction = to_conjunction(conditions, columns.types)
     active = [condition for condition in conjunction.conditions if condition.active]
     trees = []
     for condition in active:

@@ -15,7 +15,7 @@ from kartothek_cube.core.arguments import (
 )
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.commit.change import WriteMode, check_settings, inherited_settings
-from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.consistency import (
     arrow_schema,
     cube_metadata,
@@ -25,6 +25,7 @@ from kartothek_cube.core.cube.consistency import (
 from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, existing_dataset_ids, load_snapshot
+from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import (
@@ -449,10 +450,8 @@ def removal_conditions(
     ensure_cube(cube)
     if isinstance(conditions, str) and conditions == "all":
         return Conjunction(None)
-    if isinstance(conditions, str):
-        fields = [field for dataset in datasets.values() for field in arrow_schema(dataset)]
-        conditions = parse_conditions(conditions, {field.name: field.type for field in fields})
-    conjunction = Conjunction(conditions)
+    fields = [field for dataset in datasets.values() for field in arrow_schema(dataset)]
+    conjunction = to_conjunction(conditions, {field.name: field.type for field in fields})
     wrong = conjunction.columns - set(cube.partition_columns)
     if wrong:
         raise ValueError(

@@ -1,0 +1,200 @@
+"""Conditions of other libraries: expressions of Polars and Arrow, predicates."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from kartothek_cube.core.cube.conditions import C, Conjunction, EqualityCondition
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.implied_conditions import to_conjunction
+from kartothek_cube.io import arrow_cube, eager_cube
+from kartothek_cube.io.opened_cube import open_cube
+from tests.support.cube_facades import FACADES, SPARK, open_facade
+from tests.support.factories import STORES
+
+DAY = datetime.date(2024, 1, 31)
+NOON = datetime.datetime(2024, 1, 31, 12)
+ROWS = pa.table(
+    {
+        "i": pa.array([1, 2, None, 2**53 + 1, -4]),
+        "f": pa.array([0.5, None, 2.0, -0.0, float(2**53)]),
+        "s": pa.array(["Ulm", "Unna", None, "Bonn", ""]),
+        "b": pa.array([True, False, None, True, False]),
+        "d": pa.array([DAY, datetime.date(2024, 2, 1), None, DAY, datetime.date(1999, 1, 1)]),
+        "t": pa.array([NOON, NOON + datetime.timedelta(1), None, NOON, NOON], pa.timestamp("ns")),
+        "n": pa.array([*map(decimal.Decimal, ("1.50", "2.25", "0")), None, decimal.Decimal("-7.00")]),
+    }
+)
+TYPES = dict(zip(ROWS.column_names, ROWS.schema.types, strict=True))
+col, field = pl.col, pc.field
+
+POLARS = [
+    col("i") > 1,
+    col("i") == 2**53 + 1,
+    col("f") > 0,
+    col("f") != 0.5,
+    ~(col("f") >= 2),
+    col("f").is_in([0.0, 2.0]),
+    ~col("f").is_in([0.0, 2.0]),
+    col("s") == "Ulm",
+    ~(col("s") == "Ulm"),
+    (col("s") == "Ulm") | (col("i") < 0),
+    ((col("s") == "Ulm") | (col("i") > 0)) & ~(col("d") == DAY),
+    ~((col("s") == "Ulm") & (col("i") > 0)),
+    col("s").is_in(["Ulm", "Bonn"]),
+    ~col("s").is_in(["Ulm", "Bonn"]),
+    col("i").is_null(),
+    ~col("i").is_null() & col("s").is_not_null(),
+    col("i").is_between(1, 2),
+    col("i").is_between(1, 2, closed="left"),
+    ~col("i").is_between(1, 2, closed="none"),
+    col("s").str.starts_with("U"),
+    ~col("s").str.starts_with("U"),
+    col("b"),
+    ~col("b"),
+    col("b") | (col("i") == 2),
+    col("d") >= DAY,
+    col("t") < NOON + datetime.timedelta(1),
+    col("n") <= decimal.Decimal("1.5"),
+    col("n").is_in([decimal.Decimal("2.25"), decimal.Decimal(0)]),
+]
+ARROW = [
+    field("i") > 1,
+    field("f") != 0.5,
+    ~(field("f") >= 2.0),
+    (field("s") == "Ulm") | (field("i") < 0),
+    ~((field("s") == "Ulm") & (field("i") > 0)),
+    field("s").isin(["Ulm", "Bonn"]),
+    ~field("s").isin(["Ulm", "Bonn"]),
+    ~field("s").isin(["Ulm", None]),
+    ~field("f").isin([0.5]),
+    field("i").is_null(),
+    field("i").is_valid() & ~field("s").is_null(),
+    field("f").is_valid(),
+    pc.starts_with(field("s"), "U"),
+    ~pc.starts_with(field("s"), "U"),
+    ~field("b"),
+    field("d") == DAY,
+    pc.if_else(field("b"), field("i") > 0, field("f") > 0.0),
+]
+
+
+def rows_of(conditions):
+    """Numbers of the rows that match."""
+    frame = ROWS.to_pandas(types_mapper=pd.ArrowDtype)
+    return to_conjunction(conditions, TYPES).filter_df(frame).index.tolist()
+
+
+@pytest.mark.parametrize("expression", POLARS, ids=str)
+def test_expressions_of_polars_match_the_rows_that_polars_gives(expression):
+    expected = pl.DataFrame(ROWS).with_row_index("row").filter(expression)["row"].to_list()
+    assert rows_of(expression) == expected
+    assert rows_of([expression, C("i") > -9]) == [row for row in expected if row != 2]
+
+
+@pytest.mark.parametrize("expression", ARROW, ids=str)
+def test_expressions_of_arrow_match_the_rows_that_arrow_gives(expression):
+    expected = ROWS.append_column("row", pa.array(range(len(ROWS)))).filter(expression)["row"].to_pylist()
+    assert rows_of(expression) == expected
+
+
+@pytest.mark.parametrize(
+    "predicates, expected",
+    [
+        (("i", ">", 1), C("i") > 1),
+        ([("i", ">", 1), ("s", "==", "Ulm")], (C("i") > 1) & (C("s") == "Ulm")),
+        ([[("i", ">", 1)]], C("i") > 1),
+        (
+            [[("i", ">", 1), ("b", "in", [True])], [("s", "!=", "x")]],
+            ((C("i") > 1) & C("b").isin([True])) | (C("s") != "x"),
+        ),
+        ([[("s", "==", None)]], C("s").is_null()),
+        ([[("f", "!=", float("nan"))]], C("f").not_null()),
+        ([[("i", "in", [1, 2])]], C("i").isin([1, 2])),
+        ([[("s", "in", ["a", None])]], C("s").isin(["a"]) | C("s").is_null()),
+        ([[("s", "not in", ("a", None))]], ~C("s").isin(["a"])),
+    ],
+)
+def test_predicates_are_conditions(predicates, expected):
+    assert to_conjunction(predicates, TYPES) == Conjunction(expected)
+
+
+def test_forms_can_be_mixed_in_a_list():
+    mixed = ["i > 1 OR s = 'x'", col("f") > 1, field("b"), ("s", "==", "Ulm"), C("i") < 9]
+    flag = EqualityCondition("b", True)
+    expected = Conjunction([(C("i") > 1) | (C("s") == "x"), C("f") > 1, flag, C("s") == "Ulm", C("i") < 9])
+    assert to_conjunction(mixed, TYPES) == to_conjunction(iter(mixed), TYPES) == expected
+
+
+@pytest.mark.parametrize(
+    "conditions, error, problem",
+    [
+        (
+            col("i") % 2 == 0,
+            TypeError,
+            r"^The Polars expression .* is no condition.*filters of scan_cube\(...\)$",
+        ),
+        (col("s").str.contains("U"), TypeError, "is_in, is_between, is_null and str.starts_with"),
+        ((col("i") > 1) & (col("i") > col("f")), TypeError, "is no condition"),
+        (col("f") == float("nan"), TypeError, "is no condition"),
+        (pc.add(field("i"), 1) > 1, TypeError, r"^The Arrow expression .*filters of cube_dataset\(...\)$"),
+        ((field("i") > 1) & (field("i") > field("f")), TypeError, "is no condition"),
+        (col("ii") > 1, ValueError, "unknown column ii; did you mean i"),
+        (field("ii") > 1, ValueError, "unknown column ii; did you mean i"),
+        ([[("i", ">", None)]], ValueError, "a null can be compared by"),
+        ([[C("i") > 1]], TypeError, "got list"),
+        (pd.Series([1]) > 0, TypeError, "got Series"),
+        (pl.Series([1]) > 0, TypeError, "got Series"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_is_no_condition_is_refused_with_advice(conditions, error, problem):
+    with pytest.raises(error, match=problem) as caught:
+        to_conjunction(conditions, TYPES)
+    assert "\n" not in str(caught.value)
+
+
+CUBE = Cube(["CITY"], ["COUNTRY"], "cube")
+CITIES = pd.DataFrame(
+    {"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY": ["DE", "IT", "DE"], "PEOPLE": [336, 2873, 127]}
+)
+FORMS = [
+    pl.col("COUNTRY") == "DE",
+    pc.field("COUNTRY") == "DE",
+    ("COUNTRY", "==", "DE"),
+    [[("COUNTRY", "==", "DE")]],
+    "COUNTRY = 'DE'",
+]
+
+
+@pytest.mark.parametrize("name", [*FACADES, SPARK])
+def test_all_facades_take_conditions_of_other_libraries(tmp_path, name):
+    driver, store = open_facade(name), STORES["local"](tmp_path)
+    eager_cube.build_cube(CITIES, CUBE, store)
+    for form in FORMS:
+        (df,) = driver.query_cube(cube=CUBE, store=store, conditions=form)
+        assert sorted(df["CITY"]) == ["Bonn", "Ulm"], form
+    driver.remove_partitions(cube=CUBE, store=store, conditions=FORMS[0], ktk_cube_dataset_ids=["seed"])
+    assert eager_cube.query_cube_df(CUBE, store)["CITY"].tolist() == ["Rom"]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_all_operations_take_conditions_of_other_libraries(tmp_path, form):
+    store = STORES["memory"](tmp_path)
+    eager_cube.build_cube(CITIES, CUBE, store)
+    opened = open_cube(CUBE, store)
+    assert sorted(opened.query(form).to_pandas()["CITY"]) == ["Bonn", "Ulm"]
+    lazy = arrow_cube.scan_cube(CUBE, store, form).filter(pl.col("PEOPLE") > 200).collect()
+    assert lazy["CITY"].to_list() == ["Bonn"]
+    assert "to read:    1 file in 1 partition" in str(eager_cube.explain_query(CUBE, store, form))
+    eager_cube.append_to_cube(CITIES.assign(CITY=CITIES.CITY + "!"), CUBE, store)
+    assert eager_cube.compact_cube(CUBE, store, form)["seed"]["files_before"] == 2
+    eager_cube.update_cube(CITIES[:1], CUBE, store, form, datasets=["seed"])
+    assert eager_cube.query_cube_df(CUBE, store)["CITY"].tolist() == ["Bonn", "Rom", "Rom!"]

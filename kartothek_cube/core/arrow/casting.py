@@ -105,7 +105,7 @@ def _to_bool(dtype: pa.DataType, value: Any) -> bool:
 def _to_date(dtype: pa.DataType, value: Any) -> datetime.date:
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
-    stamp: pd.Timestamp = parse_timestamp(_decode(value))
+    stamp = parse_timestamp(_decode(value))
     if stamp is pd.NaT or stamp != stamp.normalize():
         raise TypeError
     day: datetime.date = stamp.date()

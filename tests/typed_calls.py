@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from kartothek_cube import Cube, append_to_cube, open_cube
+from kartothek_cube.api.cube import month
 
 
 def make_calls() -> None:
     """Call the short names; nothing runs this function."""
     Cube(dimension_columns=5, partition_columns="p", uuid_prefix="c")  # type: ignore[arg-type]
     Cube(["x"], ["p"], uuid_prefix=5)  # type: ignore[arg-type]
+    Cube(["x"], [month(5)], "c")  # type: ignore[arg-type]
+    Cube(["x"], [month("x"), "p"], "c")
     cube = Cube("x", ["p"], "c", index_columns={"i"})
     append_to_cube(None, cube, "hfs:///c", schema_mode="merge")
     append_to_cube(None, cube, "hfs:///c", schema_mode="union")  # type: ignore[arg-type]

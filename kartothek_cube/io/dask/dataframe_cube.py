@@ -117,14 +117,12 @@ def _write_partition(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Wri
 
 def _derive_columns(frame: pd.DataFrame, spec: CubeWriteSpec) -> pd.DataFrame:
     """The frame with the partition columns that are transforms, so that it can be shuffled by them."""
-    sources = [transform.column for transform in spec.cube.transforms if transform.column in frame]
+    sources = list({transform.column: None for transform in spec.transforms(frame.columns)})
     if not sources:
         return frame
-    derived = derive_columns(spec, as_table(frame[list(dict.fromkeys(sources))], spec.types))
-    columns = {name: derived.column(name).to_pandas() for name in derived.column_names}
-    return frame.assign(
-        **{name: values.set_axis(frame.index) for name, values in columns.items() if name not in frame}
-    )
+    derived = derive_columns(spec, as_table(frame[sources], spec.types)).drop_columns(sources)
+    missing = [name for name in derived.column_names if name not in frame]
+    return frame.assign(**{name: derived.column(name).to_pandas().set_axis(frame.index) for name in missing})
 
 
 def _write_buckets(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
@@ -183,7 +181,9 @@ def _build(build: _BuildCube) -> Delayed:
         return _write_partitions(plan, frames, _write_partition)
     frames = {
         name: shuffle_by_key(
-            frame.map_partitions(_derive_columns, plan.specs[name]),
+            frame.map_partitions(
+                _derive_columns, plan.specs[name], meta=_derive_columns(frame._meta, plan.specs[name])
+            ),
             plan.specs[name].partition_on,
             build.bucket_by,
             build.num_buckets,

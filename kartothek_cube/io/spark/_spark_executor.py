@@ -19,7 +19,6 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table, from_file
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError
-from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.io.spark._session import (
     active_session,
     check_python,
@@ -452,7 +451,7 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
 
 def _derive_columns(df: DataFrame, spec: CubeWriteSpec) -> DataFrame:
     """The frame with the partition columns that are transforms, so that it can be shuffled by them."""
-    missing = _missing_transforms(spec, df.columns)
+    missing = [transform for transform in spec.transforms(df.columns) if transform.name not in df.columns]
     if not missing:
         return df
     empty = _empty_table(df, spec.types)
@@ -465,19 +464,12 @@ def _derive_columns(df: DataFrame, spec: CubeWriteSpec) -> DataFrame:
     )
 
 
-def _missing_transforms(spec: CubeWriteSpec, columns: Iterable[str]) -> list[PartitionTransform]:
-    names = set(columns)
-    return [
-        t
-        for t in spec.cube.transforms
-        if t.name in spec.partition_on and t.name not in names and t.column in names
-    ]
-
-
 def derive_batches(spec: CubeWriteSpec, batches: Batches) -> Batches:
     """Batches with the partition columns that are transforms."""
     for batch in batches:
-        for transform in _missing_transforms(spec, batch.schema.names):
+        for transform in spec.transforms(batch.schema.names):
+            if transform.name in batch.schema.names:
+                continue
             source = pa.table({transform.column: batch.column(transform.column)})
             values = to_storage_types(source, spec.types).column(transform.column)
             try:

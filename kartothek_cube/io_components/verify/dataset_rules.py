@@ -110,7 +110,7 @@ def plan_verify(
     if dataset.schema is None or any(problem.kind == "label" for problem in places):
         return VerifyPlan(uuid, tuple(problems), dataset)
     try:
-        mapping = dataset.column_mapping
+        mapping, transforms = dataset.column_mapping, read_transforms(dataset.metadata)
     except errors.CorruptDatasetError as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))), dataset)
     context = VerifyContext(
@@ -123,7 +123,7 @@ def plan_verify(
         tuple(c for c in cell if c in dataset.schema.names),
         tuple(not_null),
         deep,
-        read_transforms(dataset.metadata) or (),
+        transforms or (),
         mapping,
     )
     return VerifyPlan(uuid, tuple(problems), dataset, context, _tasks(context, dataset, rows))

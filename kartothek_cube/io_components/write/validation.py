@@ -128,12 +128,11 @@ def _check_table(spec: CubeWriteSpec, frame: Any) -> pa.Table:
 
 def derive_columns(spec: CubeWriteSpec, table: pa.Table) -> pa.Table:
     """Add the partition columns that are transforms; those that the input has are checked."""
-    for transform in spec.cube.transforms:
-        source = table.schema.get_field_index(transform.column)
-        if transform.name not in spec.partition_on or source < 0:
-            continue
-        _check_nulls(spec, "dimension", transform.column, table.column(source))
-        values = transform.apply(table.column(source))
+    for transform in spec.transforms(table.column_names):
+        if len(set(table.column_names)) < table.num_columns:
+            break  # refused later
+        _check_nulls(spec, "dimension", transform.column, table.column(transform.column))
+        values = transform.apply(table.column(transform.column))
         position = table.schema.get_field_index(transform.name)
         if position < 0:
             table = append_columns(table, [(transform.name, values)])

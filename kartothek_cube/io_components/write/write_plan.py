@@ -33,6 +33,7 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import Widths, unite_schemas, widest
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store.resolve import check_reopens
+from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import user_metadata
@@ -283,6 +284,10 @@ class CubeWriteSpec(WriteSpec):
     def is_seed(self) -> bool:
         """Whether this is the seed."""
         return self.name == self.cube.seed_dataset
+
+    def transforms(self, columns: Collection[str]) -> list[PartitionTransform]:
+        """Transforms by which partition columns follow from the columns of an input."""
+        return [t for t in self.cube.transforms if t.name in self.partition_on and t.column in columns]
 
 
 # -- plans ---------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.history import operation_info
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.transforms import month
 from kartothek_cube.io.arrow_cube import query_cube_table
 from kartothek_cube.io.eager import read_table
 from kartothek_cube.io.eager_cube import (
@@ -1069,3 +1070,20 @@ def test_plateau_reads_adopted_files(write, tmp_path):
         frame[sorted(ours.columns)].sort_values(keys).reset_index(drop=True) for frame in (ours, theirs)
     )
     pd.testing.assert_frame_equal(ours.astype(object), theirs.astype(object))
+
+
+def test_files_of_one_month_are_copied_to_a_cube_that_is_partitioned_by_months(tmp_path):
+    store, cube = memory(), Cube(["SHOP", "DAY"], [month("DAY")], "sales")
+    (tmp_path / "table").mkdir()
+    for number, (first, last) in enumerate([(0, 20), (20, 40)]):
+        days = pa.array([datetime.datetime(2024, 1, 1) + datetime.timedelta(n) for n in range(first, last)])
+        rows = pa.table({"SHOP": pa.array([1] * len(days)), "DAY": days, "QTY": pa.array(range(len(days)))})
+        pq.write_table(rows, tmp_path / "table" / f"{number}.parquet", compression="zstd")
+    adopted = adopt_dataset(tmp_path / "table", cube, store, "seed")
+    assert (adopted.n_copied, adopted.n_rewritten) == (1, 1)
+    assert sorted({label.partition("/")[0] for label in adopted.dataset.partitions}) == [
+        "DAY_month=2024-01",
+        "DAY_month=2024-02",
+    ]
+    assert not verify_cube(cube, store).problems
+    assert len(query_cube(cube, store, C("DAY") < "2024-02-01")[0]) == 31

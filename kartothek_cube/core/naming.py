@@ -25,8 +25,9 @@ INDICES_DIRECTORY = "indices"
 HISTORY_DIRECTORY = "_history"
 #: readers of Delta tables look for it
 DELTA_LOG_DIRECTORY = "_delta_log"
+ICEBERG = "iceberg"
 #: formats of published tables
-TABLE_FORMATS = ("delta",)
+TABLE_FORMATS = ("delta", ICEBERG)
 #: metadata key of the format in which each commit publishes the dataset
 PUBLISH = "kartothek_cube_publish"
 TABLE_METADATA_FILE = "_common_metadata"

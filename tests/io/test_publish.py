@@ -883,7 +883,7 @@ def test_a_publication_that_fails_does_not_mark_the_dataset(url):
 
 
 def test_metadata_with_an_unknown_format(url, path):
-    with pytest.raises(ValueError, match=r"'kartothek_cube_publish' .* \('delta'\), or None; it is 'hudi'"):
+    with pytest.raises(ValueError, match=r"_publish' .* \('delta', 'iceberg'\), or None; it is 'hudi'"):
         build_cube(seed(), CUBE, url, metadata={"seed": {"kartothek_cube_publish": "hudi"}})
     assert not files_below(path)
 
@@ -1065,10 +1065,10 @@ def test_verify_tells_files_that_the_table_lacks(url, path):
 def test_bad_arguments(url, path):
     build_cube(seed(), CUBE, url)
     for publish in (
-        lambda: publish_cube(CUBE, url, format="iceberg"),
-        lambda: publish_dataset("cube++seed", url, format="iceberg"),
+        lambda: publish_cube(CUBE, url, format="hudi"),
+        lambda: publish_dataset("cube++seed", url, format="hudi"),
     ):
-        with pytest.raises(ValueError, match="format is 'delta', the only format"):
+        with pytest.raises(ValueError, match="format is one of 'delta', 'iceberg', not 'hudi'"):
             publish()
     with pytest.raises(DatasetNotFoundError):
         publish_dataset("u", url)

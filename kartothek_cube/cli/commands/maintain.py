@@ -456,7 +456,7 @@ def _describe_compaction(count: dict[str, int]) -> str:
 @click.option(
     "--format",
     "table_format",
-    type=click.Choice(["delta"]),
+    type=click.Choice(["delta", "iceberg"]),
     default="delta",
     show_default=True,
     help="Format of the tables.",
@@ -468,7 +468,7 @@ def _describe_compaction(count: dict[str, int]) -> str:
 @pass_state
 def publish(
     state: CliContext,
-    table_format: Literal["delta"],
+    table_format: Literal["delta", "iceberg"],
     compact: bool,
     on_commit: bool | None,
     include: str | None,

@@ -15,7 +15,7 @@ from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
-from kartothek_cube.core.naming import PUBLISH
+from kartothek_cube.core.naming import ICEBERG, PUBLISH
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
@@ -28,6 +28,7 @@ from kartothek_cube.io_components.publication.table import (
     PublishFacts,
     ShownState,
     check_format,
+    check_iceberg,
     describe_hidden_rows,
     list_new_files,
     load_shown,
@@ -76,7 +77,8 @@ class PublishCube:
     datasets
         Datasets concerned; all by default.
     format
-        ``"delta"``.
+        ``"delta"``, or ``"iceberg"`` for both an Iceberg and a Delta table (extra ``iceberg``). What was
+        published as Iceberg table once stays one.
     compact
         First compact (:func:`compact_cube`) the partitions that a table cannot show as they are: those with
         cells that newer files overwrite, and with files that differ from the schema after it was changed.
@@ -117,7 +119,7 @@ class PublishCube:
     cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreInput
     datasets: str | Iterable[str] | None = None
-    format: Literal["delta"] = attrs.field(default="delta", kw_only=True)
+    format: Literal["delta", "iceberg"] = attrs.field(default="delta", kw_only=True)
     compact: bool = attrs.field(default=False, kw_only=True)
     on_commit: bool | None = attrs.field(default=None, kw_only=True)
 
@@ -126,7 +128,8 @@ class PublishCube:
         check_format(self.format)
         uuids = _choose_uuids(self.cube, self.store, self.datasets)
         finish = partial(_finish, uuids, store_factory(self.store), self.format, self.on_commit)
-        return _publish_job(uuids, self.store, partial(_compact, self, finish) if self.compact else finish)
+        finish = partial(_compact, self, finish) if self.compact else finish
+        return _publish_job(uuids, self.store, self.format, finish)
 
 
 @attrs.frozen
@@ -143,7 +146,8 @@ class PublishDataset:
         The dataset itself, instead of ``dataset_uuid`` and ``store``. Its newest state is published, even if
         the factory has loaded an older one.
     format
-        ``"delta"``.
+        ``"delta"``, or ``"iceberg"`` for both an Iceberg and a Delta table (extra ``iceberg``). What was
+        published as Iceberg table once stays one.
     on_commit
         Whether each later commit publishes as well, once it is visible. The metadata of the dataset say so
         (``kartothek_cube_publish``). A commit that cannot be published is done all the same, with a warning.
@@ -182,7 +186,7 @@ class PublishDataset:
     dataset_uuid: str | None = None
     store: StoreInput | None = None
     factory: DatasetFactory | None = None
-    format: Literal["delta"] = attrs.field(default="delta", kw_only=True)
+    format: Literal["delta", "iceberg"] = attrs.field(default="delta", kw_only=True)
     on_commit: bool | None = attrs.field(default=None, kw_only=True)
 
     def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, dict[str, int]]:
@@ -191,7 +195,7 @@ class PublishDataset:
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         uuid, store = dataset.dataset_uuid, dataset.store_factory
         finish = partial(_finish, {uuid: uuid}, store, self.format, self.on_commit)
-        return _publish_job({uuid: uuid}, store, lambda found: finish(found)[uuid])
+        return _publish_job({uuid: uuid}, store, self.format, lambda found: finish(found)[uuid])
 
 
 def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
@@ -202,7 +206,7 @@ def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] |
 
 
 def _publish_job(
-    uuids: Mapping[str, str], store: StoreInput, finish: Callable[[Iterable[Found]], Answer]
+    uuids: Mapping[str, str], store: StoreInput, format: str, finish: Callable[[Iterable[Found]], Answer]
 ) -> Job[PublishContext, PublishTask, Found, Answer]:
     """Look at the new files of datasets; `uuids` by name."""
     blobs = open_blobs(store)
@@ -211,6 +215,8 @@ def _publish_job(
         log = delta_log.read_log(blobs, uuid)
         state = load_shown(blobs, uuid)
         tables[uuid] = shown_state(state)
+        if format == ICEBERG:
+            check_iceberg(blobs, tables[uuid])
         needed, groups = list_new_files(state, tables[uuid], log)
         # cells first: to find some takes longest
         tasks += [PublishTask(uuid, group, has_cells=True) for group in groups]
@@ -262,7 +268,7 @@ def _finish(
     for problem in (text for facts in found.values() for text in facts.problems().values()):
         raise ValueError(problem)
     blobs = open_blobs(store)
-    counts = {name: publish_table(blobs, uuid, found[uuid]) for name, uuid in uuids.items()}
+    counts = {name: publish_table(blobs, uuid, format, found[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:
         # what cannot be published is not marked; commits until then are published by the mark's own commit
         for uuid in uuids.values():

@@ -38,6 +38,9 @@ OPERATION = "PUBLISH"
 _CHECKPOINT_INTERVAL = 20
 _VERSION = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_ICEBERG = re.compile(r"_iceberg/metadata/v(\d+)\.metadata\.json")
+#: property of Iceberg tables
+ICEBERG_STATE = "kartothek_cube.state"
 _STAGES = "_staged/"
 _STAGE = re.compile(_STAGES + r"(\d{20})\.[0-9a-f]+\.json")
 _REMEDY = "unpublish the dataset (unpublish_dataset), and publish it again"
@@ -169,13 +172,58 @@ def _record_of(actions: Sequence[Action]) -> Mapping[str, str] | None:
     return None
 
 
-def newest_record(blobs: BlobStore, uuid: str) -> tuple[str, int, Mapping[str, str] | None] | None:
+def newest_record(
+    blobs: BlobStore, uuid: str, names: Sequence[str]
+) -> tuple[str, int, Mapping[str, str] | None] | None:
     """Key and number of the newest version, and what it tells of the dataset; None without a version."""
-    versions = _list_versions(list_log(blobs, uuid))
+    versions = _list_versions(names)
     if not versions:
         return None
     key = _key(uuid, versions[-1])
     return key, versions[-1], _record_of(_read_version(blobs, key))
+
+
+# -- Iceberg ---------------------------------------------------------------------------------------------
+
+
+def iceberg_folder(uuid: str) -> str:
+    """Prefix of the keys of the Iceberg table; in the log, as collections and deletions keep or take both."""
+    return f"{log_folder(uuid)}_iceberg/"
+
+
+def iceberg_key(uuid: str, version: int) -> str:
+    """Key of a version of the metadata of Iceberg."""
+    return f"{iceberg_folder(uuid)}metadata/v{version}.metadata.json"
+
+
+def newest_iceberg(names: Sequence[str]) -> int:
+    """Version of the newest metadata of Iceberg among the files of a log; 0 if there are none."""
+    return max(_versions(names, _ICEBERG), default=0)
+
+
+def read_iceberg_state(blobs: BlobStore, uuid: str, version: int) -> str | None:
+    """What metadata of Iceberg tell of the dataset; None without a version."""
+    if not version:
+        return None
+    key = iceberg_key(uuid, version)
+    try:
+        state: str = json.loads(get_required(blobs, key))["properties"][ICEBERG_STATE]
+    except (ValueError, LookupError, TypeError) as error:
+        raise CorruptDatasetError(key, f"these are no metadata of this library; {_REMEDY}") from error
+    return state
+
+
+def store_location(blobs: BlobStore, uuid: str) -> str:
+    """The location of the root of a store, with a slash at its end; ValueError for a store without one."""
+    key = _key(uuid, 0)
+    remote = blobs.remote_url(key)
+    location = blobs.local_path(key) or (remote and remote[0])
+    if location is None:
+        raise ValueError(
+            f"Dataset {uuid!r} cannot be published: Iceberg tables name their files by absolute paths, and "
+            "this store has none"
+        )
+    return location.removesuffix(key)
 
 
 # -- garbage collection ----------------------------------------------------------------------------------
@@ -222,36 +270,42 @@ def stage_version(blobs: BlobStore, uuid: str, version: int, actions: Sequence[A
     return key
 
 
-def add_version(blobs: BlobStore, uuid: str, state: LogState, actions: Sequence[Action]) -> LogState:
-    """Put the next version; raises PreconditionFailed if another publisher was faster."""
-    version = state.version + 1
+def next_state(state: LogState, actions: Sequence[Action]) -> LogState:
+    """What the next version of a log shows."""
+    new = attrs.evolve(state, files=dict(state.files))
+    new.apply(state.version + 1, actions)
+    return new
+
+
+def add_version(blobs: BlobStore, uuid: str, new: LogState, actions: Sequence[Action]) -> None:
+    """Put the next version, after which the log is `new`; PreconditionFailed if another one was faster."""
+    version = new.version
     key = _key(uuid, version)
     blobs.put_if(key, _to_lines(actions), None)
-    if version and not blobs.exists(_key(uuid, state.version)):
+    if version and not blobs.exists(_key(uuid, version - 1)):
         # the log was deleted since it was read: without the versions before it, this one is damage
         blobs.delete([key])
         raise PreconditionFailed(key)
-    new = attrs.evolve(state, files=dict(state.files))
-    new.apply(version, actions)
     if version and version % _CHECKPOINT_INTERVAL == 0:
         # the version is there: readers without the checkpoint open more files
         with suppress(Exception):
             _put_checkpoint(blobs, uuid, new)
-    return new
 
 
 def delete_log(blobs: BlobStore, uuid: str) -> int:
     """Delete a log, with versions that others add meanwhile; return the number of its files."""
-    # Checkpoints, then the oldest version, then the others: readers find the newest state, then no table, but
-    # no older state. A publisher that is not seen here finds its previous version gone.
+    # Metadata of Iceberg, checkpoints, then the oldest version, then the others: readers find the newest
+    # state, then no table, but no older state. A publisher that is not seen finds its previous version gone.
     n_files = 0
     while names := list_log(blobs, uuid):
-        keys = [log_folder(uuid) + name for name in names]
-        versions = [log_folder(uuid) + name for name in names if _VERSION.fullmatch(name)]
-        for part in (set(keys).difference(versions), versions[:1], versions[1:]):
-            retry_request(partial(blobs.delete, sorted(part)))
-            blobs.flush(sorted(part))
-        n_files += len(keys)
+        metadata = [name for name in names if _ICEBERG.fullmatch(name)]
+        versions = [name for name in names if _VERSION.fullmatch(name)]
+        others = sorted(set(names).difference(metadata, versions))
+        for part in (metadata, others, versions[:1], versions[1:]):
+            keys = [log_folder(uuid) + name for name in part]
+            retry_request(partial(blobs.delete, keys))
+            blobs.flush(keys)
+        n_files += len(names)
     return n_files
 
 

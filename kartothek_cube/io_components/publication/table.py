@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -30,7 +31,13 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, PublicationWarning, format_count
 from kartothek_cube.core.header import parse_record
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, PUBLISH, check_column_names
+from kartothek_cube.core.naming import (
+    ICEBERG,
+    PARQUET_FILE_SUFFIX,
+    PUBLISH,
+    TABLE_FORMATS,
+    check_column_names,
+)
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
@@ -100,10 +107,12 @@ class ShownState:
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
-def check_format(format: object) -> None:
-    """Raise ValueError for formats other than Delta."""
-    if format != "delta":
-        raise ValueError(f"format is 'delta', the only format of published tables, not {format!r}")
+def check_format(format: str) -> None:
+    """Raise ValueError for an unknown format, ImportError without its package."""
+    if format not in TABLE_FORMATS:
+        raise ValueError(f"format is one of {', '.join(map(repr, TABLE_FORMATS))}, not {format!r}")
+    if format == ICEBERG and find_spec("pyiceberg") is None:
+        raise ImportError("Iceberg tables need pyiceberg: pip install 'kartothek_cube[iceberg]'")
 
 
 # -- the state -------------------------------------------------------------------------------------------
@@ -175,6 +184,10 @@ def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
         raise ValueError(_no_type(f"{where}: column {column}", dtype, error)) from error
 
 
+def _key_type(where: str, field: pa.Field) -> pa.DataType:
+    return pa.int64() if pat.is_uint64(field.type) else _table_type(where, field.name, field.type)
+
+
 def _no_type(where: str, dtype: pa.DataType, error: delta_log.NoDeltaTypeError) -> str:
     part = "" if error.dtype == dtype else f" with {error.dtype}"
     return f"{where} is {dtype}{part}, a type that Delta tables do not have"
@@ -214,11 +227,14 @@ class Publication(NamedTuple):
 
 def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | None:
     """The published table of a dataset, compared with a state; None if it is not published."""
-    newest = delta_log.newest_record(blobs, state.uuid)
+    names = delta_log.list_log(blobs, state.uuid)
+    newest = delta_log.newest_record(blobs, state.uuid, names)
     if newest is None:
         return None
     key, version, record = newest
-    is_current = record is not None and record.get("state") == _digests(state)["state"]
+    digest = _digests(state)["state"]
+    iceberg = delta_log.read_iceberg_state(blobs, state.uuid, delta_log.newest_iceberg(names))
+    is_current = record is not None and record.get("state") == digest and iceberg in (None, digest)
     return Publication(key, version, is_current)
 
 
@@ -366,7 +382,7 @@ def publish_committed(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetada
     """Publish a state that was committed, if its metadata ask for that; return the state."""
     if state.metadata.get(PUBLISH) is not None:
         try:
-            publish_table(blobs, state.uuid, on_commit=True)
+            publish_table(blobs, state.uuid, state.metadata[PUBLISH], on_commit=True)
         except Exception as error:
             # The commit is done and cannot be taken back; the next publication catches up.
             warnings.warn(
@@ -379,18 +395,28 @@ def publish_committed(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetada
 
 
 def publish_table(
-    blobs: BlobStore, uuid: str, facts: PublishFacts | None = None, *, on_commit: bool = False
+    blobs: BlobStore, uuid: str, format: str, facts: PublishFacts | None = None, *, on_commit: bool = False
 ) -> dict[str, int]:
     """Add a log version that shows the newest state, unless the newest one does; with what is known."""
     facts = PublishFacts() if facts is None else facts
     for _ in attempts():
-        log = delta_log.read_log(blobs, uuid)
+        names = delta_log.list_log(blobs, uuid)
+        log = delta_log.read_log(blobs, uuid, names)
         state = load_shown(blobs, uuid)
         if on_commit and state.metadata.get(PUBLISH) is None:
             # unpublished since
             return _count(log, 0, 0)
-        table = shown_state(state)
+        table, digests = shown_state(state), _digests(state)
+        newest = delta_log.newest_iceberg(names)
+        has_iceberg = format == ICEBERG or newest > 0
+        if has_iceberg:
+            check_iceberg(blobs, table)
         if _is_shown(state, log):
+            if has_iceberg and delta_log.read_iceberg_state(blobs, uuid, newest) != digests["state"]:
+                try:
+                    _put_iceberg(blobs, state, table, newest, log, digests)
+                except PreconditionFailed:
+                    continue
             return _count(log, 0, 0)
         retry_request(partial(blobs.delete, list(log.remains)))
         # of commits since the facts were read
@@ -400,25 +426,65 @@ def publish_table(
         shown = PublishFacts({key: facts.files[key] for key in needed}, {g: facts.groups[g] for g in groups})
         for problem in shown.problems().values():
             raise ValueError(problem)
-        digests = _digests(state)
         actions = _actions(state, table, log, shown.files, digests)
-        stage = delta_log.stage_version(blobs, uuid, log.version + 1, actions)
+        stages = [delta_log.stage_version(blobs, uuid, log.version + 1, actions)]
         try:
             # Since then, collections spare the files. One that began before has changed the header: files
             # that it deletes are not part of the state.
             if _digests(load_shown(blobs, uuid))["state"] != digests["state"]:
                 continue
-            new = delta_log.add_version(blobs, uuid, log, actions)
+            new = delta_log.next_state(log, actions)
+            if has_iceberg:
+                _put_iceberg(blobs, state, table, newest, new, digests)
+            delta_log.add_version(blobs, uuid, new, actions)
             if on_commit and not new.version and load_shown(blobs, uuid).metadata.get(PUBLISH) is None:
                 # unpublished before there was a log to delete
                 delta_log.delete_log(blobs, uuid)
         except PreconditionFailed:
             # another publisher was faster, or this request was repeated after its answer was lost
             continue
+        except BaseException:
+            if has_iceberg:
+                # its metadata may have been put, whose files only the staged version names
+                stages.clear()
+            raise
         finally:
-            retry_request(partial(blobs.delete, [stage]))
+            retry_request(partial(blobs.delete, stages))
         return _count(new, *(sum(kind in action for action in actions) for kind in ("add", "remove")))
     raise ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
+
+
+def check_iceberg(blobs: BlobStore, table: ShownState) -> None:
+    """Raise ValueError for what a Delta table can show, but no Iceberg table; ImportError."""
+    check_format(ICEBERG)
+    delta_log.store_location(blobs, table.uuid)
+    for key in table.partition_keys:
+        if pat.is_floating(table.schema.field(key).type):
+            raise ValueError(
+                f"Dataset {table.uuid!r} cannot be published: partition key {key} is a floating point "
+                "number, which readers of Iceberg tables round"
+            )
+
+
+def _put_iceberg(
+    blobs: BlobStore,
+    state: DatasetMetadata,
+    table: ShownState,
+    newest: int,
+    log: delta_log.LogState,
+    digests: Mapping[str, str],
+) -> None:
+    # pyiceberg is optional
+    from kartothek_cube.io_components.publication import iceberg
+
+    assert log.metadata is not None
+    files = delta_log.decode_schema(log.metadata["configuration"][_FILE_SCHEMA])
+    keys = [(key, _key_type(table.uuid, table.schema.field(key))) for key in table.partition_keys]
+    typed = [field for field in files if not delta_log.has_null_type(field.type)]
+    schema = pa.schema([*keys, *typed])
+    others = {name for name in table.schema.names if name not in schema.names}
+    others |= set() if table.mapping is None else table.mapping.dropped
+    iceberg.put_metadata(blobs, state.uuid, newest, log, schema, sorted(others), digests["state"])
 
 
 def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
@@ -497,8 +563,10 @@ def _metadata(
         for field in schema:
             stored.setdefault(field.name, []).append(field.type)
     for field in table.schema:
-        dtype = _table_type(where, field.name, field.type)
-        if field.name not in table.partition_keys:
+        if field.name in table.partition_keys:
+            dtype = _key_type(where, field)
+        else:
+            dtype = _table_type(where, field.name, field.type)
             types = stored.get(field.name, [])
             try:
                 # the types of files are narrower than that of the schema, which is also that of other files
@@ -508,8 +576,6 @@ def _metadata(
                 names = ", ".join(sorted({str(dtype) for dtype in types}))
                 raise ValueError(f"{where}: files have column {field.name} as {names}") from error
             files.append((field.name, dtype))
-        elif pat.is_uint64(field.type):
-            dtype = pa.int64()
         # a column without any value so far has no type
         if not delta_log.has_null_type(dtype):
             columns.append((field.name, dtype))

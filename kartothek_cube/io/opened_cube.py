@@ -95,6 +95,15 @@ def _describe(method: M, function: Callable[..., object]) -> M:
     return method
 
 
+def _keep_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else converter_str_tupleset(names)
+
+
+def _keep(value: R) -> R:
+    """Keep the elements of an iterator, which a query reads each time that it is run."""
+    return tuple(value) if isinstance(value, Iterator) else value  # type: ignore[return-value]
+
+
 @attrs.frozen(repr=False, eq=False)
 class LazyQuery:
     """
@@ -149,11 +158,11 @@ class LazyQuery:
 
     cube: Cube
     store: StoreInput
-    where: ConditionsInput = None
-    columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
-    by: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
-    datasets: DatasetsInput = attrs.field(default=None, kw_only=True)
-    dimension_columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    where: ConditionsInput = attrs.field(default=None, converter=_keep)
+    columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
+    by: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
+    datasets: DatasetsInput = attrs.field(default=None, kw_only=True, converter=_keep)
+    dimension_columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
     limit: int | None = attrs.field(default=None, kw_only=True)
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
     changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
@@ -242,10 +251,9 @@ class LazyQuery:
         return any(value is not None for value in (self.limit, self.dimension_columns, self.changed_since))
 
     def _order(self, available: Iterable[str]) -> list[str]:
-        dimensions = self.dimension_columns or self.cube.dimension_columns
-        keys = [*converter_str_tupleset(dimensions), *self.cube.partition_columns]
+        keys = [*(self.dimension_columns or self.cube.dimension_columns), *self.cube.partition_columns]
         names = list(available)
-        if unknown := set(converter_str_tupleset(self.columns or ())) - set(names):
+        if unknown := set(self.columns or ()) - set(names):
             raise ValueError(f"cube {self.cube.uuid_prefix}: {unknown_names('column', unknown, names)}")
         return order_columns(keys, self.columns, names)
 

@@ -63,7 +63,11 @@ def order_columns(
     """
     names = None if requested is None else converter_str_tupleset(requested)
     unnamed = [name for name in keys if name not in (names or ())]
-    return [name for name in dict.fromkeys([*unnamed, *(names or available)]) if name in available]
+    return [
+        name
+        for name in dict.fromkeys([*unnamed, *(available if names is None else names)])
+        if name in available
+    ]
 
 
 def _check_limit(limit: object) -> None:

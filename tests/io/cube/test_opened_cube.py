@@ -156,7 +156,8 @@ QUERIES = [
         {"dimension_columns": "SHOP", "columns": "TEMP"},
         [{"SHOP": 1, "COUNTRY": "DE", "TEMP": 8.5}, {"SHOP": 2, "COUNTRY": "IT", "TEMP": 19.5}],
     ),
-    ({"where": C("QTY") > 100, "columns": []}, []),
+    ({"columns": []}, [{"SHOP": 1, "DAY": 1, "COUNTRY": "DE"}, {"SHOP": 2, "DAY": 1, "COUNTRY": "IT"}]),
+    ({"where": C("QTY") > 100}, []),
 ]
 READERS = {
     "pandas": lambda query: query.to_pandas().to_dict("records"),
@@ -174,6 +175,12 @@ def test_all_libraries_get_the_same_rows_and_columns(opened, read, arguments, ro
     result = read(opened.query(**arguments))
     assert result == rows
     assert [list(row) for row in result] == [list(row) for row in rows]
+
+
+def test_a_query_can_be_read_again_whatever_its_arguments_are(opened):
+    query = opened.query(iter([C("QTY") > 5]), columns=iter(["QTY"]), datasets=iter(["seed"]))
+    assert query.explain().datasets[0].columns == ("COUNTRY", "DAY", "QTY", "SHOP")[1:]
+    assert [query.to_arrow()["QTY"].to_pylist() for _ in range(2)] == [[6], [6]]
 
 
 @pytest.mark.parametrize("where", ["QTY > 5", C("QTY") > 5], ids=str)

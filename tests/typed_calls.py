@@ -17,3 +17,6 @@ def make_calls() -> None:
     append_to_cube(None, cube, "hfs:///c", schema_mode="union")  # type: ignore[arg-type]
     open_cube("c", "hfs:///c").append(None, schema_mode="merge")
     open_cube("c", "hfs:///c").append(None, schema_mode="union")  # type: ignore[arg-type]
+    open_cube("c", "hfs:///c").query("x > 1", columns=["x"], by="p").to_pandas(dtype_backend="pyarrow")
+    open_cube("c", "hfs:///c").query(conditions="x > 1")  # type: ignore[call-arg]
+    open_cube("c", "hfs:///c").query(columns=5)  # type: ignore[arg-type]

@@ -99,9 +99,13 @@ def _keep_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
     return None if names is None else converter_str_tupleset(names)
 
 
-def _keep(value: R) -> R:
-    """Keep the elements of an iterator, which a query reads each time that it is run."""
-    return tuple(value) if isinstance(value, Iterator) else value  # type: ignore[return-value]
+def _keep_conditions(where: ConditionsInput) -> ConditionsInput:
+    # an iterator has its elements once, and a query can be read several times
+    return tuple(where) if isinstance(where, Iterator) else where
+
+
+def _keep_datasets(datasets: DatasetsInput) -> DatasetsInput:
+    return tuple(datasets) if isinstance(datasets, Iterator) else datasets
 
 
 @attrs.frozen(repr=False, eq=False)
@@ -158,10 +162,10 @@ class LazyQuery:
 
     cube: Cube
     store: StoreInput
-    where: ConditionsInput = attrs.field(default=None, converter=_keep)
+    where: ConditionsInput = attrs.field(default=None, converter=_keep_conditions)
     columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
     by: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
-    datasets: DatasetsInput = attrs.field(default=None, kw_only=True, converter=_keep)
+    datasets: DatasetsInput = attrs.field(default=None, kw_only=True, converter=_keep_datasets)
     dimension_columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
     limit: int | None = attrs.field(default=None, kw_only=True)
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)

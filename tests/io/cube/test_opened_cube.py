@@ -11,6 +11,7 @@ import pytest
 import kartothek_cube
 from kartothek_cube.core.cube.conditions import C, VirtualColumn
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.transforms import month
 from kartothek_cube.io import arrow_cube, eager_cube, sql
 from kartothek_cube.io.opened_cube import LazyQuery, OpenedCube, open_cube
 from kartothek_cube.io_components.query import executor
@@ -268,31 +269,38 @@ def test_an_older_state_is_read_and_not_written(opened, store):
     assert len(opened.history()) == 3
 
 
-def test_the_first_hour_with_a_cube(tmp_path):
-    """Meters of a household supplier: three meters, sixty days, an hour each."""
+def test_the_first_hour_with_a_cube(tmp_path, monkeypatch):
+    """Readings of three energy meters on sixty days, and a tariff by hour: as a newcomer writes it."""
     hours = pd.date_range("2024-01-01", periods=60 * 24, freq="h")
-    meters = pd.DataFrame({"meter": ["a", "b", "c"]}).merge(pd.DataFrame({"hour": hours}), how="cross")
-    readings = meters.assign(month=meters["hour"].dt.strftime("%Y-%m"), kwh=1.5)
-    january, february = readings[readings["month"] == "2024-01"], readings[readings["month"] == "2024-02"]
-    tariffs = pd.DataFrame({"hour": hours, "month": hours.strftime("%Y-%m"), "price": hours.hour / 100})
-    # from here on as a newcomer writes it
-    specification = Cube(["meter", "hour"], ["month"], uuid_prefix="energy")
-    energy = open_cube(specification, f"hfs://{tmp_path}/store?create_if_missing=true")
-    energy.build(january)
-    energy.append(february)
-    energy.extend({"tariffs": tariffs})
-    query = energy.query((energy.c.price >= 0.2) & (energy.c.meter == "a"), columns=["kwh", "price"])
-    assert len(query.to_pandas()) == 60 * 4
-    result = energy.merge(january.head(24).assign(kwh=0.0))
-    assert result.rows_updated == 24
-    assert energy.query("kwh == 0").to_polars().height == 24
+    readings = pd.DataFrame({"meter": ["a", "b", "c"]}).merge(pd.DataFrame({"hour": hours}), how="cross")
+    readings["kwh"] = 1.5
+    is_january = readings["hour"] < "2024-02-01"
+    monkeypatch.chdir(tmp_path)
+    # these are his lines
+    energy = open_cube(Cube(["meter", "hour"], [month("hour")], uuid_prefix="energy"), "./store")
+    energy.build(readings[is_january])
+    energy.append(readings[~is_january])
+    energy.extend({"tariffs": pd.DataFrame({"hour": hours, "price": hours.hour / 100})})
+    evenings = energy.query("meter = 'a' AND price >= 0.2", columns=["kwh", "price"]).to_pandas()
+    corrected = energy.merge(readings.head(24).assign(kwh=0.0))
+    zeros = energy.query(energy.c.kwh == 0).to_polars()
     energy.rollback(energy.history()[-2].version)
-    assert energy.query("kwh == 0").to_polars().height == 0
     costs = "SELECT meter, sum(kwh * price) AS cost FROM query GROUP BY meter ORDER BY meter"
-    assert energy.query().sql(costs).df()["cost"].round(2).tolist() == [248.4] * 3
-    assert [frame["month"].iloc[0] for frame in energy.query(by="month")] == ["2024-01", "2024-02"]
-    assert set(energy.publish()) == {"seed", "tariffs"}
-    assert energy.verify().ok
+    costs = energy.query().sql(costs).df()
+    months = [frame["kwh"].sum() for frame in energy.query("meter = 'a'", by="hour_month")]
+    deleted = energy.delete_rows("meter = 'c' AND hour < '2024-01-02'")
+    published = energy.publish()
+    report = energy.verify()
+    # and these the results
+    assert len(evenings) == 60 * 4
+    assert corrected.rows_updated == zeros.height == 24
+    assert costs["cost"].round(2).tolist() == [248.4] * 3
+    assert months == [744 * 1.5, 696 * 1.5]
+    assert deleted["seed"]["rows_deleted"] == 24
+    assert set(published) == {"seed", "tariffs"}
+    assert report.ok
+    assert energy.query("kwh = 0").to_pandas().empty
+    assert energy.query("hour < '2024-01-15'").explain().datasets[0].read_partitions == 1
 
 
 def test_columns(opened):

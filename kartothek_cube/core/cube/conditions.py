@@ -1145,17 +1145,16 @@ def _like(column: str, pattern: str) -> Condition:
     return StartsWithCondition(column, prefix) if wildcard else EqualityCondition(column, prefix)
 
 
-class PolarsExpression(Protocol):
-    """An expression of Polars, as in ``pl.col("TEMP") > 10``."""
+class ColumnExpression(Protocol):
+    """An expression of Polars, ``pl.col("TEMP") > 10``, or a Column of Spark, ``F.col("TEMP") > 10``."""
 
-    @property
-    def meta(self) -> object:
-        """Its structure."""
+    def alias(self, name: str, /) -> object:
+        """Give it a name."""
 
 
 SingleCondition: TypeAlias = (
-    Condition | Conjunction | Disjunction | str | LiteralType | PolarsExpression | pc.Expression
+    Condition | Conjunction | Disjunction | str | LiteralType | ColumnExpression | pc.Expression
 )
 ConditionsInput: TypeAlias = SingleCondition | Iterable[SingleCondition] | list[list[LiteralType]] | None
 """Conditions that all have to hold: made with :class:`C`, as text (``"TEMP > 10 AND DAY >= 2024-01-05"``),
-expressions of Polars or Arrow, or predicates."""
+expressions of Polars or Arrow, Columns of Spark, or predicates."""

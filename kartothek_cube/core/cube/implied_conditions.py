@@ -1,9 +1,10 @@
-"""Conditions of other libraries: expressions of Arrow and Polars, predicates; what they imply, or exactly."""
+"""Conditions of other libraries: Arrow, Polars, Spark, predicates; what they imply, or exactly."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
 from functools import partial, reduce
 from itertools import permutations
 from operator import and_, eq, ge, gt, le, lt, ne, or_
@@ -94,27 +95,31 @@ def _convert(condition: object, types: Mapping[str, pa.DataType]) -> object:
     if isinstance(condition, str):
         return parse_conditions(condition, types)
     if isinstance(condition, pc.Expression):
-        return _exact_condition(condition, types, "Arrow", condition)
+        return _exact_condition(decode_expression(condition), types, "Arrow", condition)
     if type(condition).__module__.startswith("polars.expr"):
         return _from_polars(condition, types)  # type: ignore[arg-type]
+    if type(condition).__module__ in _SPARK_MODULES:
+        return _exact_condition(_decode_column(condition), types, "Spark", condition, unknown_is_in=True)
     return _from_predicates(condition) if _is_predicates(condition) else condition
 
 
 def _from_polars(expr: polars.Expr, types: Mapping[str, pa.DataType]) -> ImpliedCondition:
     check_columns(expr.meta.root_names(), types, "Conditions")
     expression = _translate(expr, pa.schema(list(types.items())), nan_is_null=True)
-    return _exact_condition(expression, types, "Polars", expr, unknown_is_in=True)
+    decoded = None if expression is None else decode_expression(expression)
+    return _exact_condition(decoded, types, "Polars", expr, unknown_is_in=True)
 
 
 #: what conditions have of other libraries, and what users of these call instead
 _REMEDIES = {
     "Arrow": "isin, is_null, is_valid and starts_with; others can be filters of cube_dataset(...)",
+    "Spark": "isin, between, isNull and startswith of F.col(name); others can be filters of the result",
     "Polars": "is_in, is_between, is_null and str.starts_with; others can be filters of scan_cube(...)",
 }
 
 
 def _exact_condition(
-    expression: pc.Expression | None,
+    decoded: Expression | None,
     types: Mapping[str, pa.DataType],
     library: str,
     given: object,
@@ -122,7 +127,6 @@ def _exact_condition(
     unknown_is_in: bool = False,
 ) -> ImpliedCondition:
     """The condition that is equivalent to an expression; raises TypeError if there is none."""
-    decoded = None if expression is None else decode_expression(expression)
     if decoded is not None:
         check_columns(fields_of(decoded), types, "Conditions")
         condition = _Translator(types, is_exact=True, unknown_is_in=unknown_is_in).implied(decoded, True)
@@ -586,3 +590,108 @@ def _scalar(expr: polars.Expr) -> pa.Scalar:
     import polars
 
     return polars.select(expr).to_series().to_arrow()[0]
+
+
+# -- Spark ---------------------------------------------------------------------------------------------------
+
+# pyspark offers no access to the parts of a Column. The classic one is a tree of objects in the JVM, that of
+# Spark Connect one of Python objects. Both are read without importing pyspark.
+
+_CLASSIC = "pyspark.sql.classic.column"
+_SPARK_MODULES = (_CLASSIC, "pyspark.sql.connect.column")
+#: functions of Arrow by those of Spark
+_SPARK_FUNCTIONS = {op: function for function, op in _OPERATORS.items()} | {
+    "=": "equal",
+    "and": "and_kleene",
+    "or": "or_kleene",
+    "not": "invert",
+    "!": "invert",
+    "in": "is_in",
+    "isnull": "is_null",
+    "isnotnull": "is_valid",
+    "startswith": "starts_with",
+}
+
+
+def _decode_column(column: Any) -> Expression | None:
+    """The parts of a Column of Spark, as those of an expression of Arrow; None if it has others."""
+    try:
+        is_classic = type(column).__module__ == _CLASSIC
+        return _decode_classic(column._jc.node()) if is_classic else _decode_connect(column._expr)
+    except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _decode_classic(node: Any) -> Expression:
+    kind = node.getClass().getSimpleName()
+    if kind == "UnresolvedFunction":
+        arguments = node.arguments()
+        parts = [_decode_classic(arguments.apply(number)) for number in range(arguments.size())]
+        return _decode_call(node.functionName(), parts)
+    if kind == "UnresolvedAttribute":
+        names = node.nameParts()
+        return Field(tuple(names.apply(number) for number in range(names.size())))
+    if kind != "Literal":
+        raise ValueError(kind)
+    value = node.value()
+    if not hasattr(value, "getClass"):
+        return pa.scalar(value)
+    java = value.getClass().getName()
+    if java in ("java.sql.Date", "java.time.LocalDate"):
+        return pa.scalar(date.fromisoformat(value.toString()))
+    if java == "java.time.LocalDateTime":
+        return pa.scalar(datetime.fromisoformat(value.toString()))
+    if java != "java.sql.Timestamp":
+        raise ValueError(java)
+    return pa.scalar(value.getTime() // 1000 * 10**6 + value.getNanos() // 1000, _INSTANT)
+
+
+def _decode_connect(node: Any) -> Expression:
+    kind = type(node).__name__
+    if kind == "UnresolvedFunction":
+        return _decode_call(node._name, list(map(_decode_connect, node._args)))
+    if kind == "ColumnReference":
+        return Field((node._unparsed_identifier.strip("`"),))
+    if kind != "LiteralExpression":
+        raise ValueError(kind)
+    dtype = node._dataType.typeName()
+    if dtype in _INTERNAL:
+        return pa.scalar(node._value, pa.int32() if dtype == "date" else pa.int64()).cast(_INTERNAL[dtype])
+    # times of the day and intervals are numbers as well
+    return pa.scalar(node._value if dtype in _PLAIN else {}[dtype])
+
+
+_INSTANT = pa.timestamp("us", "UTC")
+#: types of Spark Connect whose literals are numbers, and those whose literals are values
+_INTERNAL = {"date": pa.date32(), "timestamp": _INSTANT, "timestamp_ntz": pa.timestamp("us")}
+_PLAIN = {
+    "string",
+    "boolean",
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "decimal",
+    "binary",
+    "void",
+}
+
+
+def _decode_call(name: str, arguments: list[Expression]) -> Expression:
+    function, options = _SPARK_FUNCTIONS[name.lower()], {}
+    if function in _ASSOCIATIVE:
+        nested = [a.arguments if isinstance(a, Call) and a.function == function else (a,) for a in arguments]
+        return Call(function, tuple(part for parts in nested for part in parts), {})
+    if function in ("is_in", "starts_with"):
+        column, *scalars = arguments
+        values = [scalar.as_py() if isinstance(scalar, pa.Scalar) else None for scalar in scalars]
+        if not values or None in values:
+            raise ValueError(values)
+        arguments = [column]
+        if function == "is_in":
+            options = {"value_set": pa.scalar(values), "null_matching_behavior": pa.scalar(None)}
+        else:
+            options = {"pattern": scalars[0], "ignore_case": pa.scalar(False)}
+    return Call(function, tuple(arguments), options)

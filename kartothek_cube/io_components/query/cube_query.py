@@ -27,7 +27,8 @@ class QueryCube(Generic[StoreT]):
     conditions
         Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`, or their
         text, as in SQL: ``"TEMP > 10 AND DAY >= '2024-01-05'"``; see :ref:`conditions`.
-        Expressions of Polars or Arrow, and predicates ``(column, operator, value)``, are conditions as well.
+        Expressions of Polars or Arrow, Columns of Spark and predicates ``(column, operator, value)`` are
+        conditions as well.
     datasets
         Ids of the datasets to join, or a dict of id to metadata; by default all of the cube.
     dimension_columns

@@ -10,6 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql import functions
+from pyspark.sql.connect import functions as connect_functions
 
 from kartothek_cube.core.cube.conditions import C, Conjunction, EqualityCondition
 from kartothek_cube.core.cube.cube import Cube
@@ -18,6 +20,7 @@ from kartothek_cube.io import arrow_cube, eager_cube
 from kartothek_cube.io.opened_cube import open_cube
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.factories import STORES
+from tests.support.spark_session import shared_session
 
 DAY = datetime.date(2024, 1, 31)
 NOON = datetime.datetime(2024, 1, 31, 12)
@@ -86,6 +89,29 @@ ARROW = [
 ]
 
 
+SPARK_COLUMNS = [
+    lambda f: f.col("i") > 1,
+    lambda f: f.lit(1) < f.col("i"),
+    lambda f: f.col("f") != 0.5,
+    lambda f: f.col("s").isin("Ulm", "Bonn"),
+    lambda f: ~f.col("s").isin("Ulm", "Bonn"),
+    lambda f: f.col("d").isin(DAY),
+    lambda f: ~((f.col("s") == "Ulm") & (f.col("i") > 0)),
+    lambda f: (
+        ((f.col("s") == "Ulm") | (f.col("i") > 0) | f.col("b")) & ~(f.col("d") == DAY) & (f.col("i") < 9)
+    ),
+    lambda f: f.col("i").isNull() | f.col("s").startswith("U"),
+    lambda f: f.col("i").isNotNull() & ~f.col("s").startswith("U"),
+    lambda f: f.col("i").between(1, 2),
+    lambda f: f.col("d") >= DAY,
+    lambda f: f.col("z") <= NOON.astimezone(datetime.UTC),
+    lambda f: f.col("n") == decimal.Decimal("2.25"),
+    lambda f: f.col("i") == None,  # noqa: E711
+]
+SPARK_ROWS = ROWS.drop_columns("t").append_column("z", ROWS["t"].cast(pa.timestamp("us", "UTC")))
+SPARK_TYPES = dict(zip(SPARK_ROWS.column_names, SPARK_ROWS.schema.types, strict=True))
+
+
 def rows_of(conditions):
     """Numbers of the rows that match."""
     frame = ROWS.to_pandas(types_mapper=pd.ArrowDtype)
@@ -103,6 +129,36 @@ def test_expressions_of_polars_match_the_rows_that_polars_gives(expression):
 def test_expressions_of_arrow_match_the_rows_that_arrow_gives(expression):
     expected = ROWS.append_column("row", pa.array(range(len(ROWS)))).filter(expression)["row"].to_pylist()
     assert rows_of(expression) == expected
+
+
+@pytest.mark.parametrize("build", SPARK_COLUMNS)
+def test_columns_of_spark_match_the_rows_that_spark_gives(build):
+    spark = shared_session()
+    column = build(functions)
+    rows = spark.createDataFrame(SPARK_ROWS.append_column("row", pa.array(range(len(SPARK_ROWS)))))
+    expected = sorted(row["row"] for row in rows.where(column).select("row").collect())
+    condition = to_conjunction(column, SPARK_TYPES)
+    frame = SPARK_ROWS.to_pandas(types_mapper=pd.ArrowDtype)
+    assert condition.filter_df(frame).index.tolist() == expected
+    # Spark Connect, whose columns need no session
+    assert str(to_conjunction(build(connect_functions), SPARK_TYPES)) == str(condition)
+
+
+@pytest.mark.parametrize("f", [functions, connect_functions], ids=["classic", "connect"])
+@pytest.mark.parametrize(
+    "build, error, problem",
+    [
+        (lambda f: f.col("i") % 2 == 0, TypeError, r"^The Spark expression .*filters of the result$"),
+        (lambda f: f.col("i") > f.col("f"), TypeError, "isin, between, isNull and startswith of F.col"),
+        (lambda f: ~f.col("i").isin(1, None), TypeError, "is no condition"),
+        (lambda f: f.expr("i > 1"), TypeError, "is no condition"),
+        (lambda f: f.col("ii") > 1, ValueError, "unknown column ii; did you mean i"),
+    ],
+)
+def test_what_is_no_condition_of_spark_is_refused_with_advice(f, build, error, problem):
+    shared_session()
+    with pytest.raises(error, match=problem):
+        to_conjunction(build(f), SPARK_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -178,10 +234,11 @@ FORMS = [
 def test_all_facades_take_conditions_of_other_libraries(tmp_path, name):
     driver, store = open_facade(name), STORES["local"](tmp_path)
     eager_cube.build_cube(CITIES, CUBE, store)
-    for form in FORMS:
+    forms = [*FORMS, functions.col("COUNTRY") == "DE"] if name == SPARK else FORMS
+    for form in forms:
         (df,) = driver.query_cube(cube=CUBE, store=store, conditions=form)
         assert sorted(df["CITY"]) == ["Bonn", "Ulm"], form
-    driver.remove_partitions(cube=CUBE, store=store, conditions=FORMS[0], ktk_cube_dataset_ids=["seed"])
+    driver.remove_partitions(cube=CUBE, store=store, conditions=forms[-1], ktk_cube_dataset_ids=["seed"])
     assert eager_cube.query_cube_df(CUBE, store)["CITY"].tolist() == ["Rom"]
 
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.pandas_conversion import cast_to_schema, to_memory
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
@@ -236,12 +235,12 @@ _TYPES = {"StoreT": "StoreInput"}
 def _tables(query: QueryCube[StoreInput]) -> list[pa.Table]:
     plan = plan_query(query)
     task = plan.single_task()
-    return [] if task is None else [to_memory(table) for table in run_task(plan.context, task)]
+    return [] if task is None else run_task(plan.context, task)
 
 
 def _table(query: QueryTable[StoreInput]) -> pa.Table:
     plan = plan_table(query)
-    return to_memory(cast_to_schema(execute(query_table_job(plan, query.limit)), plan.context.output))
+    return execute(query_table_job(plan, query.limit))
 
 
 def _polars_frame(query: QueryTable[StoreInput]) -> polars.DataFrame:

@@ -20,8 +20,8 @@ import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.arrays import concat_promoted, zero_column_table
-from kartothek_cube.core.arrow.pandas_conversion import from_file, from_pandas, to_memory
-from kartothek_cube.core.arrow.types import Ints, number_bits, widen, with_number_bits
+from kartothek_cube.core.arrow.pandas_conversion import from_file, from_pandas
+from kartothek_cube.core.arrow.types import Ints, widen
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
@@ -115,7 +115,7 @@ def _merge_parts(scan: Scan, members: list[list[int]], parts: list[FileRows]) ->
     if not parts:
         names = scan.schema.names if scan.columns is None else scan.columns
         table = pa.schema([scan.schema.field(name) for name in names]).empty_table()
-        return FileRows(to_memory(table), np.empty(0, np.int64))
+        return FileRows(table, np.empty(0, np.int64))
     if len(parts) == 1:
         return parts[0]
     numbers = np.concatenate(members)
@@ -629,29 +629,6 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
             message = f"its files have types that do not fit together: {exc}"
             raise CorruptDatasetError(origin, message) from exc
     return type_null_columns(result, schema)
-
-
-def fit_widths(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast numbers to the width that they have in a schema, into which they fit; other types stay.
-
-    >>> schema = pa.schema([("TEMP", pa.float32()), ("CITY", pa.string())])
-    >>> fit_widths(pa.table({"TEMP": [6.0], "CITY": ["Ulm"]}), schema).schema.types
-    [DataType(float), DataType(string)]
-    """
-    fields, columns = list(table.schema), table.columns
-    changed = False
-    for position, field in enumerate(fields):
-        index = schema.get_field_index(field.name)
-        target = field.type if index < 0 else schema.field(index).type
-        width, stored = number_bits(target), number_bits(field.type)
-        if width and stored != width:
-            # a column of empty lists only may have no item type
-            dtype = with_number_bits(field.type, width) if stored else target
-            fields[position], columns[position] = field.with_type(dtype), columns[position].cast(dtype)
-            changed = True
-    return (
-        pa.Table.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata)) if changed else table
-    )
 
 
 def file_widths(

@@ -170,15 +170,13 @@ def _write_result(
 ) -> None:
     """Write the rows; partition by partition, in bounded memory, unless they are sorted as a whole."""
     from kartothek_cube.cli.output import choose_format, report_rows, write_tables
-    from kartothek_cube.core.arrow.pandas_conversion import to_memory
 
-    schema = to_memory(plan.context.output.empty_table()).schema
     is_table = choose_format(output, to) == "table"
     # rows and a bar would overwrite each other
     bar = state.progress("query") if is_table or to is not None or not sys.stdout.isatty() else nullcontext()
     is_sorted = is_sorted or is_table
-    tables = _limit_rows(map(to_memory, _read_tables(plan, limit, bar, is_sorted=is_sorted)), limit)
-    report_rows(write_tables(output, to, schema, tables), to)
+    tables = _limit_rows(_read_tables(plan, limit, bar, is_sorted=is_sorted), limit)
+    report_rows(write_tables(output, to, plan.context.output, tables), to)
 
 
 def _read_tables(

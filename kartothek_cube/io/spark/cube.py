@@ -26,7 +26,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
+from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
@@ -177,7 +177,7 @@ def map_cube_spark(
 
 def _schema_of(func: MapFunction, plan: PhysicalPlan) -> StructType:
     """Schema of the result of the function for an empty table."""
-    empty = to_memory(plan.context.output.empty_table())
+    empty = plan.context.output.empty_table()
     try:
         result = func(empty)
         table = None if result is None else as_table(result)

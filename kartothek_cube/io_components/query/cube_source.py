@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import to_memory
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
@@ -142,7 +141,7 @@ class CubeSource(RowSource):
     def read_schema(self) -> pa.Schema:
         """Columns and types as they are now."""
         plan = self._plan(None, self.conditions)
-        return to_memory(plan.context.output.empty_table()).schema
+        return plan.context.output
 
     def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
         """Plan a scan of the current snapshot."""

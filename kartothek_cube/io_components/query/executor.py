@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.store import BlobStore
@@ -98,15 +98,11 @@ def _convert_blocks(
         tables = [table]
         del table
         return [frame_of_result(context, tables)]
-    if context.dtype_backend is not None:
-        table = cast_to_schema(table, context.output)
     return _align_dates(context, frames_of_slices(table, bounds, context.dtype_backend))
 
 
 def frame_of_result(context: ScanContext, tables: list[pa.Table]) -> pd.DataFrame:
     """DataFrame of the only table in a list, which is emptied, with the types of the plan."""
-    if context.dtype_backend is not None:
-        tables = [cast_to_schema(tables.pop(), context.output)]
     return _align_dates(context, [frame_of_table(tables, context.dtype_backend)])[0]
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import concat_promoted
+from kartothek_cube.core.arrow.pandas_conversion import cast_to_schema
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
 from kartothek_cube.io_components.kernels.take import take_columns
 from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
-from kartothek_cube.io_components.scan import concat_tables, fit_widths
+from kartothek_cube.io_components.scan import concat_tables
 
 
 class BlockRows(NamedTuple):
@@ -65,7 +66,7 @@ def group_rows(
 
 def make_output(context: ScanContext, tables: Sequence[pa.Table]) -> pa.Table:
     """Rows of several tables in the types of the result."""
-    return fit_widths(concat_tables(tables, context.output, context.scans[0].uuid), context.output)
+    return cast_to_schema(concat_tables(tables, context.output, context.scans[0].uuid), context.output)
 
 
 def end_rows(context: ScanContext, block: BlockRows) -> pa.Table | None:

@@ -46,7 +46,6 @@ from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import (
     FileRows,
     Scan,
-    fit_widths,
     read_file,
     run_scans,
 )
@@ -239,7 +238,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
         table = table.filter(literal_mask(table.column(column), op, value, column))
     table = table.select(_output_columns(context, table))
     if context.has_widths:
-        table = fit_widths(table, context.schema)
+        table = cast_to_schema(table, context.schema)
     return categorize(table, context.categoricals, rows.lengths.tolist(), context.categories)
 
 

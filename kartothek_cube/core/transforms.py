@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from kartothek_cube.core.arguments import converter_str
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
+from kartothek_cube.core.expressions.literal import BoundLiteral, LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import AllOf, Node
 
 __all__ = ("PartitionTransform", "bucket", "day", "hour", "month", "truncate", "year")
@@ -127,6 +127,13 @@ class PartitionTransform:
         """What a literal on the dimension, of this type, implies about the partition column."""
         column, op, value = literal
         bound = bind_literal(dtype, op, value, column)
+        try:
+            return self._imply_bound(bound)
+        except ValueError:
+            # the function has no value for that of the condition, which no row can have
+            return None
+
+    def _imply_bound(self, bound: BoundLiteral) -> LiteralType | None:
         if bound.kind == "in":
             return self.name, "in", self.apply(bound.operand).unique()
         if bound.kind != "compare" or bound.op == "!=":

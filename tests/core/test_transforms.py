@@ -153,6 +153,10 @@ MARCH, APRIL = dt.datetime(2024, 3, 1), dt.datetime(2024, 4, 1)
         (bucket(16, "t"), pa.int64(), (T, "==", 34), ("t_bucket", "==", 3)),
         (bucket(16, "t"), pa.int64(), (T, "in", (34, 35)), ("t_bucket", "in", [3, 5])),
         (bucket(16, "t"), pa.int64(), (T, "<", 34), None),
+        # values that no row can have, as they have no partition
+        (truncate(10, "t"), pa.int64(), (T, ">=", -(2**63)), None),
+        (truncate(10, "t"), pa.int64(), (T, "in", (-(2**63), 5)), None),
+        (month("t"), US, (T, "<", np.datetime64("20000-01-01")), None),
         # no value is equal
         (bucket(16, "t"), pa.int64(), (T, "==", 2**70), None),
     ],

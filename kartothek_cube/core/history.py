@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import attrs
 
@@ -20,6 +20,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.header import packb, parse_header, parse_record, unpackb
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid
 from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore
 
 # The current state is the header and nothing else, as the format demands. Commits number the states in their
@@ -275,16 +276,54 @@ def archive_before(
 def _archive(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name: str) -> str | None:
     if state.schema is None or not state.explicit_partitions:
         return None
-    content = {
-        "format": stored.format,
-        "header": bytes(stored.content),
-        "schema": schema_to_bytes(state.schema),
-        "table": state.table_name,
-    }
+    return _put_state(blobs, state, bytes(stored.content), stored.format, name)
+
+
+def _put_state(blobs: BlobStore, state: DatasetMetadata, header: bytes, format: str, name: str) -> str:
+    schema = schema_to_bytes(cast(SchemaWrapper, state.schema))
     key = history_folder(state.uuid) + name
-    # the commit flushes it with its other files, before its header
-    blobs.put(key, packb(content))
+    # a commit flushes it with its other files, before its header
+    blobs.put(key, packb({"format": format, "header": header, "schema": schema, "table": state.table_name}))
     return key
+
+
+# A pin is a snapshot that a reader puts, with an expiry in its name. Until then, garbage collections keep it
+# and its files.
+
+
+class Pin(NamedTuple):
+    """A pinned state of a dataset."""
+
+    #: storage key
+    key: str
+    #: name of the state in a token
+    state: str
+    #: when it stops to count, by the clock of the store; seconds since 1970
+    expires: int
+    #: id of the reader
+    id: str
+
+
+_PIN = re.compile(
+    r"(?P<state>\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16})-(?P<expires>\d{10})-(?P<id>[0-9a-f]{32})\.pin"
+)
+
+
+def put_pin(blobs: BlobStore, state: DatasetMetadata, state_name: str, expires: int, pin_id: str) -> str:
+    """Pin a state of a dataset; returns the key of the pin."""
+    return _put_state(blobs, state, state.to_json(), "json", f"{state_name}-{expires:010d}-{pin_id}.pin")
+
+
+def parse_pin(key: str) -> Pin | None:
+    """The pin with a storage key; None if that is no key of a pin."""
+    match = _PIN.fullmatch(key.rpartition("/")[2])
+    return None if match is None else Pin(key, match["state"], int(match["expires"]), match["id"])
+
+
+def list_pins(uuid: str, blobs: BlobStore, state_name: str = "") -> list[Pin]:
+    """Pins of a dataset, also expired ones; those of one state."""
+    pins = (parse_pin(blob.key) for blob in blobs.list(history_folder(uuid) + state_name))
+    return [pin for pin in pins if pin is not None]
 
 
 def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:

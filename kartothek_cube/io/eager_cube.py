@@ -24,7 +24,7 @@ from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Operation, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance import garbage, history
+from kartothek_cube.io_components.maintenance import garbage, history, reader_pins
 from kartothek_cube.io_components.maintenance.changed_partitions import CubeChanges, ListCubeChanges
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
@@ -86,6 +86,7 @@ __all__ = (
     "list_cube_garbage",
     "list_cube_history",
     "merge_into_cube",
+    "pin_cube",
     "publish_cube",
     "query_cube",
     "query_cube_df",
@@ -586,6 +587,52 @@ def keep_cube_history(
     """
     cube = find_cube(cube, store)
     return history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
+
+
+def pin_cube(
+    cube: Cube | str, store: StoreInput, *, lease: timedelta = timedelta(hours=1)
+) -> reader_pins.CubePin:
+    """
+    Keep the current state of a cube from being deleted while it is read, by cleanups of any process.
+
+    In a ``with`` block, the pin is renewed in the background, and ends with the block. Of a process that dies
+    it counts until the lease ends. A pin costs a file per dataset. A deletion of the cube ignores it.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    lease
+        How long the pin counts, by the clock of the store, unless it is renewed; at least ten seconds.
+
+    Returns
+    -------
+    CubePin
+        Its ``token`` is the state, for the ``as_of`` of queries; methods ``renew()`` and ``release()``.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube, or the lease is too short.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, query_cube_df
+    >>> from kartothek_cube.io.eager_cube import cleanup_cube, pin_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> with pin_cube(cube, store) as pin:
+    ...     _ = build_cube(cities.assign(CITY="Ulm"), cube, store, overwrite=True)
+    ...     cleanup_cube(cube, store)
+    ...     query_cube_df(cube, store, as_of=pin.token)["CITY"].tolist()
+    ['Bonn', 'Rom']
+    """
+    return reader_pins.pin_cube(find_cube(cube, store), store, lease)
 
 
 def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:

@@ -370,6 +370,7 @@ class OpenedCube:
     list_garbage = _bind(eager_cube.list_cube_garbage)
     history = _bind(eager_cube.list_cube_history)
     changes = _bind(eager_cube.list_cube_changes)
+    pin = _bind(eager_cube.pin_cube)
     keep_history = _bind(eager_cube.keep_cube_history)
     rollback = _bind(eager_cube.rollback_cube)
     copy_to = _bind(eager_cube.copy_cube)

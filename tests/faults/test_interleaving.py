@@ -61,6 +61,7 @@ PAIRS = [
     *(("publishing", "append", other) for other in ("update", "unpublish", "cleanup", "overwrite", "delete")),
     *(("extended", "rollback before extra", other) for other in ("query", "append both", "cleanup")),
     ("hidden", "extend", "query"),
+    *(("pinned", "read pinned", other) for other in ("append", "cleanup", "compact", "remove and clean")),
     *(("computed", "compute", other) for other in ("compute", "append", "append both", "compact", "query")),
 ]
 
@@ -194,7 +195,8 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
 def test_one_operation_that_fails(name, faults):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""
     starts = ("cube", "past", "two", "nothing", "published", "extended")
-    start = "computed" if name == "compute" else next(start for start in starts if applies(name, start))
+    own = {"compute": "computed", "read pinned": "pinned"}
+    start = own.get(name) or next(start for start in starts if applies(name, start))
     _fail(start, name, faults)
 
 

@@ -28,6 +28,7 @@ from kartothek_cube.api.cube import (
     delete_rows,
     extend_cube,
     keep_cube_history,
+    pin_cube,
     publish_cube,
     query_cube,
     remove_partitions,
@@ -250,6 +251,7 @@ OPERATIONS |= {
         lambda s: s.world.observed.append(observe(s)),
         lambda state: state,
     ),
+    "read pinned": (lambda s: _read_pinned(s), lambda state: state),
 }
 
 
@@ -263,12 +265,24 @@ def _joined(state: State) -> State:
     return state[0], frozenset((x, w) for x, w in state[1] if x in cells)
 
 
-def observe(store: Any) -> State:
+def _read_pinned(store: Any) -> None:
+    """Pin a state and read it twice, which nothing but a deletion of the cube may prevent."""
+    pin = pin_cube(CUBE, store)
+    try:
+        first, second = (observe(store, as_of=pin.token) for _ in range(2))
+    except (KeyError, ValueError) as error:
+        raise AssertionError(f"a pinned state cannot be read: {error}") from error
+    assert first == second
+    store.world.observed.append(first)
+    pin.release()
+
+
+def observe(store: Any, **arguments: Any) -> State:
     """What one query of all datasets sees."""
     if not discover_datasets_unchecked("c", store):
         return None
     try:
-        frames = query_cube(CUBE, store)
+        frames = query_cube(CUBE, store, **arguments)
     except ValueError as error:
         if "Seed dataset" in str(error):
             return None
@@ -369,6 +383,7 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "extended": _extended_cube,
     "hidden": _hidden,
     "computed": _computed,
+    "pinned": _past,
     "published": _published,
     "publishing": _publishing,
 }
@@ -403,14 +418,24 @@ ON_EXTENDED = (
 ON_HIDDEN = ("extend", "append", "cleanup", "delete", "query")
 #: a cleanup leaves no state from which a computation could go on
 ON_COMPUTED = ("compute", "append", "append both", "compact", "query")
+#: what does not delete the cube
+ON_PAST = ("read pinned", "append", "update", "remove", "compact", "cleanup", "remove and clean")
 
-_NAMED = {"two": ON_TWO, "extended": ON_EXTENDED, "hidden": ON_HIDDEN, "computed": ON_COMPUTED}
+_NAMED = {
+    "two": ON_TWO,
+    "extended": ON_EXTENDED,
+    "hidden": ON_HIDDEN,
+    "computed": ON_COMPUTED,
+    "pinned": ON_PAST,
+}
 
 
 def applies(name: str, start: str) -> bool:
     """Whether an operation has something to do from there, which leaves out pairs of refusals."""
     if start in _NAMED:
         return name in _NAMED[start]
+    if name == "read pinned":
+        return False
     if name in (*ON_TWO, "rollback before extra") and name not in (
         "append",
         "compact",

@@ -187,7 +187,9 @@ def history_keys(
     Of the superseded ones, it deletes those that are ``deletable``; None: all of them.
     """
     uuid = dataset.uuid
+    pinned = pinned_keys(blobs, uuid)
     snapshots = [blob.key for blob in blobs.list(history.history_folder(uuid)) if not _is_temporary(blob.key)]
+    snapshots = [key for key in snapshots if history.parse_pin(key) is None]
     # also one of the current state, which a writer has left that was killed before its commit
     superseded = set(snapshots)
     if history.snapshot_retention(dataset.metadata) is not None:
@@ -203,6 +205,19 @@ def history_keys(
             # a commit may expire it in the meantime
             with suppress(KeyError):
                 keys.update(file_keys(history.load_snapshot(uuid, blobs, key)))
+    return keys | pinned
+
+
+def pinned_keys(blobs: BlobStore, uuid: str) -> set[str]:
+    """Pins of a dataset that count, with the files of the pinned states."""
+    pins = history.list_pins(uuid, blobs)
+    now = store_time(blobs, f"{uuid}.{gen_uuid()}.tmp") if pins else 0.0
+    keys = set()
+    for pin in pins:
+        if pin.expires > now:
+            # its reader may have ended in the meantime
+            with suppress(KeyError):
+                keys |= {pin.key, *file_keys(history.load_snapshot(uuid, blobs, pin.key))}
     return keys
 
 
@@ -255,9 +270,11 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
                 blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _list_unused(s, keys, blobs))
             )
         if state is not None:
-            # a publisher that reads the header from now on finds the tombstones
-            published = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(log_folder(uuid))])
-            deleted = [key for key in _list_unused(state, keys, blobs) if key not in published]
+            # a publisher that reads the header from now on finds the tombstones; and the state that a reader
+            # has pinned was the current one after the pin was put, so that a pin of these files is there now
+            used = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(log_folder(uuid))])
+            used |= pinned_keys(blobs, uuid)
+            deleted = [key for key in _list_unused(state, keys, blobs) if key not in used]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
             return None
@@ -337,10 +354,10 @@ def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None)
         raise TypeError(f"retention is a datetime.timedelta, such as timedelta(hours=24), not {retention!r}")
     if retention < timedelta(0):
         raise ValueError(f"retention is the age below which files stay, so it can't be negative: {retention}")
-    return _clock(blobs, f"{prefix}.{gen_uuid()}.tmp") - retention.total_seconds()
+    return store_time(blobs, f"{prefix}.{gen_uuid()}.tmp") - retention.total_seconds()
 
 
-def _clock(blobs: BlobStore, key: str) -> float:
+def store_time(blobs: BlobStore, key: str) -> float:
     """Time of the store, which stamps an empty file that is written, listed and deleted."""
     # the store stamps files with its own clock, which may differ from ours by hours
     local_time = clock.datetime_utcnow().replace(tzinfo=UTC).timestamp()

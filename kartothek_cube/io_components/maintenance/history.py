@@ -33,6 +33,7 @@ from kartothek_cube.core.history import (
     describe_operation,
     fingerprint,
     history_folder,
+    list_pins,
     list_states,
     load_snapshot,
     load_state,
@@ -527,7 +528,7 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
             continue
         uuid = cube.ktk_dataset_uuid(name)
         try:
-            datasets[name] = load_snapshot(uuid, blobs, f"{history_folder(uuid)}{state}.state")
+            datasets[name] = _load_named(uuid, blobs, state)
         except KeyError:
             try:
                 known = name_states(list_states(uuid, blobs))
@@ -536,6 +537,16 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
             version = int(state.partition("-")[0])
             raise errors.StateNotFoundError(uuid, f"version {version} of token {entry}", known) from None
     return datasets
+
+
+def _load_named(uuid: str, blobs: BlobStore, state: str) -> DatasetMetadata:
+    """Load a replaced state by its name in a token; raises KeyError if it is neither archived nor pinned."""
+    with suppress(KeyError):
+        return load_snapshot(uuid, blobs, f"{history_folder(uuid)}{state}.state")
+    for pin in list_pins(uuid, blobs, state):
+        with suppress(KeyError):
+            return load_snapshot(uuid, blobs, pin.key)
+    raise KeyError(state)
 
 
 def return_cube(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from time import monotonic, sleep
 
 import dask
 import pytest
@@ -25,6 +26,7 @@ from kartothek_cube.io.eager_cube import (
     keep_cube_history,
     list_cube_garbage,
     list_cube_history,
+    pin_cube,
     query_cube,
     remove_partitions,
     rollback_cube,
@@ -324,3 +326,61 @@ def test_a_cut_before_all_history(store):
     append_to_cube(SEED, CUBE, store)
     with pytest.raises(StateNotFoundError, match="go from 4"):
         query_cube(CUBE, store, as_of=time - timedelta(days=1))
+
+
+@pytest.fixture
+def forgetful():
+    """A cube of which a cleanup keeps no older state."""
+    store = memory()
+    build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    return store
+
+
+def test_a_pinned_state_survives_cleanups_until_it_is_released(forgetful):
+    pin = pin_cube(CUBE, forgetful)
+    before = query_cube(CUBE, forgetful)
+    changed(forgetful)
+    cleanup_cube(CUBE, forgetful)
+    remove_partitions(CUBE, forgetful, "all")
+    cleanup_cube(CUBE, forgetful)
+    assert rows(query_cube(CUBE, forgetful, as_of=pin.token)) == rows(before)
+    pin.release()
+    cleanup_cube(CUBE, forgetful)
+    with pytest.raises(StateNotFoundError):
+        query_cube(CUBE, forgetful, as_of=pin.token)
+    assert not [key for key in forgetful.keys() if key.endswith(".pin")]
+    assert verify_cube(CUBE, forgetful).ok
+
+
+def test_a_pin_counts_until_its_lease_ends_unless_it_is_renewed(forgetful, monkeypatch):
+    now = datetime(2030, 1, 1)
+    monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now)
+    pin = pin_cube(CUBE, forgetful, lease=timedelta(hours=1))
+    changed(forgetful)
+    now += timedelta(minutes=50)
+    pin.renew()
+    now += timedelta(minutes=50)
+    cleanup_cube(CUBE, forgetful)
+    assert rows(query_cube(CUBE, forgetful, as_of=pin.token)) is not None
+    now += timedelta(minutes=11)
+    cleanup_cube(CUBE, forgetful)
+    with pytest.raises(StateNotFoundError):
+        query_cube(CUBE, forgetful, as_of=pin.token)
+    assert not [key for key in forgetful.keys() if key.endswith(".pin")]
+
+
+def test_a_pin_in_a_block_is_renewed_in_the_background_and_ends_with_it(forgetful):
+    with pin_cube(CUBE, forgetful, lease=timedelta(seconds=10)) as pin:
+        first = pin.expires
+        pin._lease = timedelta(milliseconds=30)
+        deadline = monotonic() + 60
+        while pin.expires == first and monotonic() < deadline:
+            sleep(0.01)
+        assert pin.expires != first
+    assert not [key for key in forgetful.keys() if key.endswith(".pin")]
+
+
+@pytest.mark.parametrize("lease, error", [(timedelta(seconds=1), ValueError), (3600, TypeError)])
+def test_a_lease_is_a_time_that_is_long_enough_to_be_renewed(forgetful, lease, error):
+    with pytest.raises(error, match="lease is"):
+        pin_cube(CUBE, forgetful, lease=lease)

@@ -35,6 +35,7 @@ FUNCTIONS = {
     "extend": eager_cube.extend_cube,
     "history": eager_cube.list_cube_history,
     "changes": eager_cube.list_cube_changes,
+    "pin": eager_cube.pin_cube,
     "compute": eager_cube.compute_dataset,
     "keep_history": eager_cube.keep_cube_history,
     "list_garbage": eager_cube.list_cube_garbage,

@@ -450,6 +450,7 @@ SMALL = {
     "list_cube_garbage",
     "list_cube_history",
     "merge_into_cube",
+    "pin_cube",
     "publish_cube",
     "query_cube_df",
     "repair_cube",

@@ -33,7 +33,7 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import query_cube__iterator
-from kartothek_cube.io_components.maintenance import history
+from kartothek_cube.io_components.maintenance import garbage, history
 from tests.support.cubes import CUBE, frame, header, keys, memory, rows, snapshot
 
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
@@ -350,6 +350,19 @@ def test_a_pinned_state_survives_cleanups_until_it_is_released(forgetful):
         query_cube(CUBE, forgetful, as_of=pin.token)
     assert not [key for key in forgetful.keys() if key.endswith(".pin")]
     assert verify_cube(CUBE, forgetful).ok
+
+
+def test_a_file_that_a_cleanup_lists_before_it_is_committed_and_pinned_stays(forgetful):
+    before = set(forgetful.keys())
+    append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, forgetful)
+    listed = [key for key in set(forgetful.keys()) - before if "/p=9/" in key]
+    pin = pin_cube(CUBE, forgetful)
+    remove_partitions(CUBE, forgetful, C("p") == 9, ["seed"])
+    garbage.delete_garbage(forgetful, listed)
+    assert 9 in query_cube(CUBE, forgetful, as_of=pin.token)[0]["x"].tolist()
+    pin.release()
+    garbage.delete_garbage(forgetful, listed)
+    assert not set(listed) & set(forgetful.keys())
 
 
 def test_a_pin_counts_until_its_lease_ends_unless_it_is_renewed(forgetful, monkeypatch):

@@ -187,9 +187,9 @@ def history_keys(
     Of the superseded ones, it deletes those that are ``deletable``; None: all of them.
     """
     uuid = dataset.uuid
-    pinned = pinned_keys(blobs, uuid)
-    snapshots = [blob.key for blob in blobs.list(history.history_folder(uuid)) if not _is_temporary(blob.key)]
-    snapshots = [key for key in snapshots if history.parse_pin(key) is None]
+    listed = [blob.key for blob in blobs.list(history.history_folder(uuid)) if not _is_temporary(blob.key)]
+    pins = [pin for key in listed if (pin := history.parse_pin(key)) is not None]
+    snapshots = [key for key in listed if history.parse_pin(key) is None]
     # also one of the current state, which a writer has left that was killed before its commit
     superseded = set(snapshots)
     if history.snapshot_retention(dataset.metadata) is not None:
@@ -205,12 +205,11 @@ def history_keys(
             # a commit may expire it in the meantime
             with suppress(KeyError):
                 keys.update(file_keys(history.load_snapshot(uuid, blobs, key)))
-    return keys | pinned
+    return keys | _pinned_keys(blobs, uuid, pins)
 
 
-def pinned_keys(blobs: BlobStore, uuid: str) -> set[str]:
+def _pinned_keys(blobs: BlobStore, uuid: str, pins: Sequence[history.Pin]) -> set[str]:
     """Pins of a dataset that count, with the files of the pinned states."""
-    pins = history.list_pins(uuid, blobs)
     now = store_time(blobs, f"{uuid}.{gen_uuid()}.tmp") if pins else 0.0
     keys = set()
     for pin in pins:
@@ -273,7 +272,7 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
             # a publisher that reads the header from now on finds the tombstones; and the state that a reader
             # has pinned was the current one after the pin was put, so that a pin of these files is there now
             used = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(log_folder(uuid))])
-            used |= pinned_keys(blobs, uuid)
+            used |= _pinned_keys(blobs, uuid, history.list_pins(uuid, blobs))
             deleted = [key for key in _list_unused(state, keys, blobs) if key not in used]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):

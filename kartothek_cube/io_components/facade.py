@@ -50,6 +50,10 @@ _SHARED = {
         "Partitions of more rows are written by several tasks. They are counted first, so the input is "
         "computed twice. By default, a partition has to fit into the memory of a task."
     ),
+    "batch": (
+        "Name of a stream and number of its batch, as in ``foreachBatch``. If this batch or a later one is "
+        "committed already, nothing is written."
+    ),
     "chunk_size": "Number of files per task.",
     "partition_size": (
         "Partitions of the dataset, or groups, in each partition of the bag; by default 1, more from 100 on."

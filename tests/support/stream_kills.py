@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store.resolve import ensure_store
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_history
 from tests.support.spark_session import shared_session
-from tests.support.stream_pipeline import run_stream
+from tests.support.stream_pipeline import append_batch, run_stream
 
 CUBE = Cube(["x"], ["p"], "cube")
 COPY = CUBE.copy(uuid_prefix="copy")
@@ -78,14 +78,16 @@ def writer(url: str, seconds: float) -> Iterator[list[int]]:
         thread.join()
 
 
-def run_with_kills(url: str, directory: Path, points: Iterable[str], seconds: float) -> int:
+def run_with_kills(
+    url: str, directory: Path, points: Iterable[str], seconds: float, kind: str = "format"
+) -> int:
     """Kill a stream at each of the points, then let this process run it to its end; the number of kills."""
     source, kills = Source(url), 0
     with writer(url, seconds) as others:
         for point in points:
             source.append()
             (directory / point).touch()
-            command = [sys.executable, "-m", "tests.support.stream_pipeline", url, str(directory)]
+            command = [sys.executable, "-m", "tests.support.stream_pipeline", url, str(directory), kind]
             # a session of its own: the kill reaches Java and Python, and nothing else
             result = subprocess.run(
                 command, start_new_session=True, capture_output=True, text=True, check=False
@@ -97,6 +99,7 @@ def run_with_kills(url: str, directory: Path, points: Iterable[str], seconds: fl
         source.append()
         # Spark 4.1 ends after the batch that was not completed
         for _ in range(2):
-            run_stream(shared_session(), url, f"{directory}/checkpoint")
+            sink = append_batch(url) if kind == "function" else None
+            run_stream(shared_session(), url, f"{directory}/checkpoint", sink)
     assert stored_rows(url, COPY) == sorted(source.rows + others)
     return kills

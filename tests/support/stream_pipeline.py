@@ -8,17 +8,21 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from kartothek_cube.io.spark import local_session
 from kartothek_cube.io.spark._datasource_stream import CubeStreamReader
 from kartothek_cube.io.spark._datasource_writer import CubeStreamWriter
+from kartothek_cube.io.spark.cube import append_to_cube_from_spark
 from kartothek_cube.io.spark.datasource import KartothekCubeDataSource
 from tests.support.spark_session import CONFIG
 
 #: where a process dies: in a task that has read rows or written files, before a commit, after it
 POINTS = ("read", "write", "before", "after")
+
+Sink: TypeAlias = Callable[[DataFrame, int], None]
 
 
 @dataclass(frozen=True)
@@ -85,21 +89,32 @@ def fatal_source(kill: Kill) -> type[KartothekCubeDataSource]:
     return Source
 
 
-def run_stream(spark: SparkSession, url: str, checkpoint: str) -> None:
-    """Copy to the sink what the source has now, in batches of two files."""
+def run_stream(spark: SparkSession, url: str, checkpoint: str, sink: Sink | None = None) -> None:
+    """Copy to the sink what the source has now, in batches of two files; by a function if there is one."""
     rows = spark.readStream.format("kartothek_cube").options(store=url, cube="cube", maxFilesPerTrigger=2)
-    query = (
-        rows.load()
-        .writeStream.format("kartothek_cube")
-        .options(store=url, cube="copy", dimension_columns="x", partition_columns="p")
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = rows.load().writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    if sink is not None:
+        query = writer.foreachBatch(sink).start()
+    else:
+        options = {"store": url, "cube": "copy", "dimension_columns": "x", "partition_columns": "p"}
+        query = writer.format("kartothek_cube").options(**options).start()
     query.awaitTermination()
 
 
-def main(url: str, directory: str) -> None:
+def append_batch(url: str, kill: Kill | None = None) -> Sink:
+    """A function for foreachBatch, which may die before and after its commit."""
+
+    def append(batch: DataFrame, number: int) -> None:
+        if kill is not None:
+            kill.reach("before")
+        append_to_cube_from_spark(batch, "copy", url, batch=("copier", number))
+        if kill is not None:
+            kill.reach("after")
+
+    return append
+
+
+def main(url: str, directory: str, kind: str) -> None:
     spark = local_session(2, config={**CONFIG, "spark.python.use.daemon": "true"})
     group = os.getpgrp()
 
@@ -108,8 +123,9 @@ def main(url: str, directory: str) -> None:
         # workers of Python have a group of their own
         os.kill(os.getpid(), signal.SIGKILL)
 
-    spark.dataSource.register(fatal_source(Kill(directory, kill_driver)))
-    run_stream(spark, url, f"{directory}/checkpoint")
+    kill = Kill(directory, kill_driver)
+    spark.dataSource.register(fatal_source(kill))
+    run_stream(spark, url, f"{directory}/checkpoint", append_batch(url, kill) if kind == "function" else None)
 
 
 if __name__ == "__main__":

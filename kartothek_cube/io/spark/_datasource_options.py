@@ -13,12 +13,15 @@ import attrs
 from pyspark.sql.types import StructField, StructType
 
 from kartothek_cube.core.arguments import split_names
+from kartothek_cube.core.cube.discover import list_cubes
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
 
 #: name of the format
 FORMAT = "kartothek_cube"
+#: application and number of a write that is not to be repeated, as in Delta Lake
+_APPLICATION, _NUMBER = "txnAppId", "txnVersion"
 #: the overwrite mode, as an option of a write and as one of a session; the former takes precedence
 _OVERWRITE, SESSION_OVERWRITE = "partitionOverwriteMode", "spark.sql.sources.partitionOverwriteMode"
 #: options that Spark adds to those of users, also when it asks for the columns of a table of its catalog
@@ -45,8 +48,8 @@ class ReadOptions:
 
     #: URL of the store, or the path of ``load(path)``
     store: str
-    #: prefix of the cube
-    cube: str
+    #: prefix of the cube; by default the only one of the store
+    cube: str = ""
     #: payload columns of the result; None for all
     columns: Names | None = None
     #: dimensions of the result; None for all
@@ -73,6 +76,8 @@ class ReadOptions:
         3
         """
         parsed = _parse(cls, options)
+        if not parsed.cube:
+            parsed = attrs.evolve(parsed, cube=_find_only_cube(parsed.store))
         texts = _by_lower_name(options)
         given = [name for name in ("as_of", _VERSION, _TIMESTAMP) if name.lower() in texts]
         if len(given) > 1:
@@ -164,6 +169,8 @@ class WriteOptions:
     #: whether mode ``overwrite`` replaces only the partitions that are written, as Spark's
     #: ``partitionOverwriteMode=dynamic`` says
     overwrites_partitions: bool = False
+    #: application and number of the write; if this number or a later one is committed, nothing is written
+    batch: tuple[str, int] | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -179,7 +186,14 @@ class WriteOptions:
         mode = texts.get(_OVERWRITE.lower(), texts.get(SESSION_OVERWRITE.lower(), "static")).lower()
         if mode not in ("static", "dynamic"):
             raise ValueError(f"Format {FORMAT}: option {_OVERWRITE!r} is static or dynamic, got {mode!r}")
-        return attrs.evolve(_parse(cls, options), overwrites_partitions=mode == "dynamic")
+        application, number = texts.get(_APPLICATION.lower()), texts.get(_NUMBER.lower())
+        if (application is None) != (number is None):
+            raise ValueError(f"Format {FORMAT}: give both or none of the options {_APPLICATION}, {_NUMBER}")
+        batch = None
+        if application is not None and number is not None:
+            batch = application, _whole_number(_NUMBER, number)
+        dynamic = mode == "dynamic"
+        return attrs.evolve(_parse(cls, options), overwrites_partitions=dynamic, batch=batch)
 
 
 def _by_lower_name(options: Mapping[str, str]) -> dict[str, str]:
@@ -189,7 +203,7 @@ def _by_lower_name(options: Mapping[str, str]) -> dict[str, str]:
 def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
     """Options as a record; those that are not given have their default."""
     texts = _by_lower_name(options)
-    names = [field.name for field in attrs.fields(cls)]
+    names = [field.name for field in attrs.fields(cls) if field.name not in _DERIVED]
     # a table has options for reads and for writes
     known = sorted(
         {*names, *(field.name for kind in (ReadOptions, WriteOptions) for field in attrs.fields(kind))}
@@ -199,11 +213,22 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
         raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, [*known, *_SPELLED])}")
     if "path" in texts:
         texts.setdefault("store", texts["path"])
-    for name, example in _REQUIRED.items():
+    required = {"store": "the URL of a store, such as hfs:///data"}
+    if cls is WriteOptions:
+        required["cube"] = "the prefix of a cube"
+    for name, example in required.items():
         if not texts.get(name):
             raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}. {_LOST}")
     given = [name for name in names if name in texts]
     return cls(**{n: _PARSERS[n](n, texts[n]) if n in _PARSERS else texts[n] for n in given})
+
+
+def _find_only_cube(store: str) -> str:
+    cubes = sorted(list_cubes(store))
+    if len(cubes) != 1:
+        known = f"one of {', '.join(cubes)}" if cubes else "the prefix of a cube, but the store has none"
+        raise ValueError(f"Format {FORMAT}: option 'cube' is missing: {known}. {_LOST}")
+    return cubes[0]
 
 
 def _names(option: str, text: str) -> Names:
@@ -253,8 +278,6 @@ def _one_of(*choices: str) -> Callable[[str, str], str]:
     return parse
 
 
-#: required options, and examples
-_REQUIRED = {"store": "the URL of a store, such as hfs:///data", "cube": "the prefix of a cube"}
 #: when options of tables of the catalog get lost
 _LOST = (
     "If this is a table of Spark's catalog, Spark has passed none of its options: create it by "
@@ -262,7 +285,9 @@ _LOST = (
     "temporary view that has the same options"
 )
 #: options with capital letters, as other formats of Spark spell them
-_SPELLED = (_VERSION, _TIMESTAMP, _OVERWRITE, *_OF_STREAMS)
+_SPELLED = (_VERSION, _TIMESTAMP, _OVERWRITE, _APPLICATION, _NUMBER, *_OF_STREAMS)
+#: fields that several options tell
+_DERIVED = ("overwrites_partitions", "batch")
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     **dict.fromkeys(("columns", "datasets", "dimension_columns", "index_columns"), _names),
     **dict.fromkeys(("partition_columns", "partition_on"), _names),

@@ -12,11 +12,9 @@ import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kartothek_cube.core.commit.change import last_batch
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
+from kartothek_cube.core.errors import DatasetExistsError, UnknownOutcomeError
 from kartothek_cube.core.transforms import parse_transform
 from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
@@ -27,7 +25,7 @@ from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.write.cube_plan import plan_overwrite_partitions
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
-from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
+from kartothek_cube.io_components.write.write_commit import check_schemas, find_committed_batch, finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, merge_writes
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
@@ -207,9 +205,14 @@ class CubeWriter(DataSourceArrowWriter):
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeWriter:
     """The writer for ``DataFrame.write``."""
-    plan = WriteTarget.of(options, overwrite).plan()
+    target = WriteTarget.of(options, overwrite)
+    plan = target.plan()
     if plan is None:
         return CubeWriter(None, "")
+    if target.options.batch is not None:
+        plan = plan.evolve_specs(batch=target.options.batch)
+        if find_committed_batch(plan) is not None:
+            return CubeWriter(None, "")
     return CubeWriter(plan.with_write_id(), _check_schema(plan, schema))
 
 
@@ -239,7 +242,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         if not queries:
             return
         (query,) = queries
-        if self._is_committed(query, batchId):
+        if find_committed_batch(_with_batch(self.plan, query, batchId)) is not None:
             _discard(self.sink.store, messages)
             return
         try:
@@ -261,15 +264,6 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         if None in messages:
             _discard(self.sink.store, messages)
 
-    def _is_committed(self, query: str, number: int) -> bool:
-        uuid = self.plan.specs[self.name].uuid
-        try:
-            dataset = DatasetMetadata.load_from_store(uuid, self.sink.store(), load_schema=False)
-        except DatasetNotFoundError:
-            return False
-        last = last_batch(dataset, query)
-        return last is not None and last >= number
-
 
 def _with_batch(plan: CubeWritePlan, query: str, number: int) -> CubeWritePlan:
     return plan.evolve_specs(batch=(query, number))
@@ -280,6 +274,8 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     sink = WriteTarget.of(options, overwrite)
     if sink.options.if_exists != "append":
         raise ValueError(f"Format {FORMAT}: a stream appends; leave out the option 'if_exists'")
+    if sink.options.batch is not None:
+        raise ValueError(f"Format {FORMAT}: a stream numbers its batches; leave out txnAppId and txnVersion")
     if sink.options.overwrites_partitions:
         raise ValueError(
             f"Format {FORMAT}: a stream does not overwrite single partitions; leave out the option "

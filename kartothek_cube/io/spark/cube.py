@@ -68,6 +68,7 @@ from kartothek_cube.io_components.write.cube_writes import (
     UpdateCube,
 )
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult
+from kartothek_cube.io_components.write.write_commit import find_committed_batch
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -227,7 +228,14 @@ def _write(name: str, write: Callable[P, CubeWrite[SparkInput]]) -> Callable[P, 
     def run(write: CubeWrite[SparkInput]) -> dict[str, DatasetMetadata]:
         max_rows: int | None = getattr(write, "max_rows_per_file", None)
         frames = frames_of(write.data, write.cube.seed_dataset, max_rows)
-        return write_cube(with_stores(write, picklable_store).plan(frames), frames, max_rows)
+        plan = with_stores(write, picklable_store).plan(frames)
+        batch: tuple[str, int] | None = getattr(write, "batch", None)
+        if batch is not None:
+            plan = plan.evolve_specs(batch=batch)
+            committed = find_committed_batch(plan)
+            if committed is not None:
+                return committed
+        return write_cube(plan, frames, max_rows)
 
     note = (
         "``data`` is a Spark DataFrame (the seed) or a dict of dataset id to DataFrame; executors must "
@@ -262,14 +270,26 @@ class _ExtendCube(ExtendCube[SparkInput, StoreInput]):
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
 
 
+def _check_batch(_write: object, _field: object, batch: tuple[str, int] | None) -> None:
+    given: object = batch
+    if batch is None:
+        return
+    if not isinstance(given, tuple) or tuple(map(type, given)) != (str, int):
+        raise TypeError(f"batch must be a tuple of the name of a stream and a number, but is {batch!r}")
+    if batch[1] < 0:
+        raise ValueError(f"The number of a batch must be >= 0 but is {batch[1]}")
+
+
 @attrs.frozen
 class _AppendToCube(AppendToCube[SparkInput, StoreInput]):
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
+    batch: tuple[str, int] | None = attrs.field(default=None, kw_only=True, validator=_check_batch)
 
 
 @attrs.frozen
 class _UpdateCube(UpdateCube[SparkInput, StoreInput]):
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
+    batch: tuple[str, int] | None = attrs.field(default=None, kw_only=True, validator=_check_batch)
 
 
 @attrs.frozen

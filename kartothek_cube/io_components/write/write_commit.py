@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import as_table
-from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema, last_batch
 from kartothek_cube.core.commit.header_store import CommitReceipt
 from kartothek_cube.core.commit.operation import Role, commit_operation
 from kartothek_cube.core.commit.optimistic import commit
@@ -215,6 +215,16 @@ def finish_dataset_write(plan: WritePlan, parts: Iterable[Written]) -> DatasetMe
     """Commit what tasks wrote of one dataset."""
     (dataset,) = finish_write(plan, parts).values()
     return dataset
+
+
+def find_committed_batch(plan: CubeWritePlan) -> dict[str, DatasetMetadata] | None:
+    """The datasets of a plan, if its batch or a later one is committed, which is done for all at once."""
+    states = discover_datasets_unchecked(plan.cube.uuid_prefix, plan.store)
+    for name, spec in plan.specs.items():
+        last = last_batch(states[name], spec.batch[0]) if spec.batch and name in states else None
+        if spec.batch is not None and last is not None and last >= spec.batch[1]:
+            return DatasetsById({name: states[name] for name in plan.specs if name in states})
+    return None
 
 
 def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:

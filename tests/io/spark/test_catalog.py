@@ -92,6 +92,15 @@ def test_rows_are_inserted_into_a_view(spark, url, catalog, how):
     assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 8, 9]
 
 
+def test_a_view_shows_an_insert_when_it_is_created_again(spark, url, catalog):
+    build_cube(cells(range(2)), CUBE, url)
+    name = catalog("sales_view", VIEW)
+    assert xs(spark.table(name)) == [0, 1]
+    spark.sql(f"INSERT INTO {name} (x, p, v) VALUES (8, 0, 1)")
+    assert xs(spark.table(name)) == [0, 1]
+    assert xs(spark.table(catalog("sales_view", VIEW))) == [0, 1, 8]
+
+
 def test_an_overwrite_replaces_the_dataset(spark, url, catalog):
     build_cube(cells(range(4)), CUBE, url)
     spark.sql(f"INSERT OVERWRITE {catalog('sales_view', VIEW)} (x, p, v) VALUES (8, 0, 1)")

@@ -129,6 +129,14 @@ def test_options_choose_columns(spark, cube_url, options, columns):
     assert df.columns == columns and df.count() == N
 
 
+def test_the_only_cube_of_a_store_is_found(spark, url):
+    build_cube(SEED, CUBE, url)
+    assert spark.read.format(FORMAT).load(url).where("x >= 12").count() == 12
+    build_cube(SEED, CUBE.copy(uuid_prefix="other"), url)
+    with pytest.raises(AnalysisException, match="option 'cube' is missing: one of cube, other"):
+        spark.read.format(FORMAT).load(url).printSchema()
+
+
 def test_a_schema_chooses_columns_as_well(spark, cube_url):
     df = spark.read.format(FORMAT).schema("v bigint, s string").load(cube_url, cube="cube")
     assert sorted(df.collect()) == sorted(zip(range(N), SEED["s"].to_pylist()))
@@ -151,7 +159,10 @@ def test_nothing_to_read_has_a_schema(spark, cube_url):
     "options, fragment",
     [
         ({}, "option 'store' is missing"),
-        ({"store": "hfs:///nowhere"}, "option 'cube' is missing"),
+        (
+            {"store": "hfs:///nowhere"},
+            "option 'cube' is missing: the prefix of a cube, but the store has none",
+        ),
         ({"collumns": "v"}, "unknown option collumns; did you mean columns?"),
         ({"columns": "vv"}, "vv"),
         ({"datasets": "al"}, "al"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import LongType, StructType
 
@@ -84,6 +85,11 @@ def test_a_table_of_the_catalog_has_no_options_when_it_is_read(plain):
     finally:
         plain.sql("DROP TABLE plain_table")
     assert {row["n"] for row in load(plain).collect()} == {1}
+
+
+def test_a_path_cannot_be_queried(plain):
+    with pytest.raises(AnalysisException, match="UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"):
+        plain.sql("SELECT * FROM plain.`/data`").collect()
 
 
 def test_all_columns_are_read_whichever_are_selected(jvm):

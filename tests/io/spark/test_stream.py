@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
+from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import cleanup_cube, collect_stats
+from kartothek_cube.io.eager_cube import build_cube, cleanup_cube, collect_stats
+from kartothek_cube.io.spark.cube import append_to_cube_from_spark, update_cube_from_spark
 
 pytestmark = pytest.mark.slow("streams of Spark, which wait for batches")
 
@@ -185,3 +187,65 @@ def test_a_checkpoint_that_is_lost_starts_a_new_stream(stream, url):
     shutil.rmtree(stream.checkpoint)
     stream.run()
     assert stored(url) == list(range(4)) and collect_stats(CUBE, url)["seed"]["files"] == 4
+
+
+# foreachBatch -----------------------------------------------------------------------------------------------
+
+
+def save_batch(df, number: int, url: str) -> None:
+    writer = df.write.format("kartothek_cube").options(store=url, cube="cube", **NEW)
+    writer.options(txnAppId="copier", txnVersion=number).mode("append").save()
+
+
+def append_batch(df, number: int, url: str) -> None:
+    """Append to both datasets of a cube."""
+    more = df.selectExpr("x", "p", "v1 AS v2")
+    append_to_cube_from_spark({"seed": df, "more": more}, CUBE, url, batch=("copier", number))
+
+
+def update_batch(df, number: int, url: str) -> None:
+    update_cube_from_spark(
+        df, CUBE, url, C("p") == 9, ["seed"], rows_outside="append", batch=("copier", number)
+    )
+
+
+@pytest.mark.parametrize("write", [save_batch, append_batch, update_batch])
+def test_a_function_that_fails_after_its_write_does_not_write_twice(stream, spark, url, write):
+    cells = pa.table({"x": [-1], "p": [0]})
+    build_cube(
+        {"seed": cells.append_column("v1", [[0]]), "more": cells.append_column("v2", [[0]])}, CUBE, url
+    )
+    failing = True
+
+    def function(df, number):
+        write(df, number, url)
+        if failing:
+            raise RuntimeError("after the write")
+
+    def run():
+        writer = stream.frame().writeStream.option("checkpointLocation", str(stream.checkpoint))
+        writer.trigger(availableNow=True).foreachBatch(function).start().awaitTermination()
+
+    for number in range(2):
+        stream.add([number])
+        failing = True
+        with pytest.raises(PySparkException, match="after the write"):
+            run()
+        before = collect_stats(CUBE, url), query_cube_arrow(CUBE, url), parquet(url)
+        assert stored(url) == [-1, *range(number + 1)]
+        failing = False
+        run()
+        assert (collect_stats(CUBE, url), query_cube_arrow(CUBE, url), parquet(url)) == before
+
+
+@pytest.mark.parametrize(
+    "batch, error", [("a", TypeError), (("a", True), TypeError), (("a", -1), ValueError)]
+)
+def test_wrong_batches_are_refused(spark, url, batch, error):
+    df = spark.sql("SELECT 1L AS x, 1L AS p")
+    with pytest.raises(error, match="batch"):
+        append_to_cube_from_spark(df, CUBE, url, batch=batch)
+    with pytest.raises(PySparkException, match="txnVersion"):
+        df.write.format("kartothek_cube").options(store=url, cube="cube", txnAppId="a", **NEW).mode(
+            "append"
+        ).save()

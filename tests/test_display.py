@@ -125,7 +125,7 @@ def test_a_lazy_dataset_is_shown_as_the_dataset(built):
 def test_repr_of_a_plan(built):
     assert (
         repr(plan_query(QueryCube(CUBE, built[0], C("p") != EVIL)))
-        == "QueryPlan(1 partition; files: 1 of seed (seed))"
+        == f"QueryPlan(1 partition; files: 1 of 2 of seed (seed); conditions: p != {EVIL})"
     )
 
 

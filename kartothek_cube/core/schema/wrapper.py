@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import pandas as pd
@@ -460,7 +461,7 @@ def _conflicts(
             yield field.name, str(field.type), "-", for_missing
         elif not _fits(field.type, types[field.name]):
             dtype = types[field.name]
-            yield field.name, str(field.type), str(dtype), _find_remedy(field.name, field.type, dtype)
+            yield field.name, str(field.type), str(dtype), find_remedy.get()(field.name, field.type, dtype)
     for field in given:
         if field.name not in names:
             yield field.name, "-", str(field.type), for_additional
@@ -468,7 +469,7 @@ def _conflicts(
         yield "(order)", ", ".join(stored.names), ", ".join(given.names), "reorder the columns"
 
 
-def _find_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
+def _find_pandas_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
     """How to make a column of a DataFrame the type that is stored."""
     column = f"df[{name!r}]"
     if pat.is_integer(stored) and pat.is_floating(given):
@@ -494,6 +495,12 @@ def _find_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
     if pat.is_string(stored):
         return f"{column}.astype(str)"
     return f"make it {stored}"
+
+
+#: what to do about a column, by its name, stored and given type; in pandas, unless a façade changes it
+find_remedy: ContextVar[Callable[[str, pa.DataType, pa.DataType], str]] = ContextVar(
+    "find_remedy", default=_find_pandas_remedy
+)
 
 
 # pandas types that do not depend on the width of a column

@@ -332,7 +332,7 @@ def table_options(options: Mapping[str, str], schema: StructType) -> dict[str, s
 #: errors that users can correct; all others need their stack trace
 _FOR_USERS = (KartothekCubeError, ValueError, TypeError, RuntimeError)
 #: Spark's workers look for this when they report an error; then they end
-_HIDDEN = "SPARK_HIDE_TRACEBACK"
+HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 
 def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
@@ -344,7 +344,7 @@ def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
             return method(*args, **kwargs)
         except _FOR_USERS:
             if _is_worker():
-                os.environ[_HIDDEN] = "1"
+                os.environ[HIDE_TRACEBACK] = "1"
             raise
 
     return call_method

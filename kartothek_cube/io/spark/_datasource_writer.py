@@ -19,7 +19,7 @@ from kartothek_cube.core.transforms import parse_transform
 from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._spark_executor import attempt, derive_batches, raise_first, unpickle
-from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
+from kartothek_cube.io.spark._types import arrow_schema, check_types, spark_remedies, to_storage_types
 from kartothek_cube.io_components.job import delete_on_failure
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.write.cube_plan import plan_overwrite_partitions
@@ -135,6 +135,7 @@ class WriteTarget:
         )
 
 
+@spark_remedies()
 def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
     (name,) = plan.specs

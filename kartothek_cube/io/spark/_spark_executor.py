@@ -5,9 +5,11 @@ The tasks of a write are the rows themselves: frames that are shuffled by partit
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
@@ -18,7 +20,8 @@ from pyspark import cloudpickle
 from kartothek_cube.core.arrow.pandas_conversion import as_table, from_file
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import KartothekCubeError
+from kartothek_cube.core.errors import KartothekCubeError, MissingFileError
+from kartothek_cube.io.spark._datasource_options import HIDE_TRACEBACK
 from kartothek_cube.io.spark._session import (
     active_session,
     check_python,
@@ -28,7 +31,14 @@ from kartothek_cube.io.spark._session import (
     no_pandas_warnings,
     remedy,
 )
-from kartothek_cube.io.spark._types import arrow_schema, check_types, spark_schema, to_spark, to_storage_types
+from kartothek_cube.io.spark._types import (
+    arrow_schema,
+    check_types,
+    spark_remedies,
+    spark_schema,
+    to_spark,
+    to_storage_types,
+)
 from kartothek_cube.io_components.job import Answer, Context, Executor, Job, Result, Task, delete_on_failure
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
@@ -262,8 +272,23 @@ def table_batches(
 ) -> Batches:
     """Run each task of a job whose results are tables; yields their rows."""
     for _, task in _tasks(batches):
-        for table in function(context, task):
-            yield from batches_of(table, target)
+        with hide_traceback():
+            for table in function(context, task):
+                yield from batches_of(table, target)
+
+
+@contextmanager
+def hide_traceback() -> Iterator[None]:
+    """Of the error about files that are gone, Spark shows the text alone."""
+    try:
+        yield
+    except MissingFileError as error:
+        # a worker ends after an error
+        os.environ[HIDE_TRACEBACK] = "1"
+        raise RuntimeError(
+            "This DataFrame reads the cube as it was when the frame was made, and a cleanup has deleted "
+            f"files of that state since, such as {error.key}: make the frame again"
+        ) from None
 
 
 def batches_of(table: pa.Table, target: pa.Schema) -> Batches:
@@ -398,6 +423,7 @@ def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
 # -- writes --------------------------------------------------------------------------------------------------
 
 
+@spark_remedies()
 def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> dict[str, DatasetMetadata]:
     """Write frames to a cube; after a failure the files are deleted and the cube is unchanged."""
     check_announced(plan, frames)
@@ -418,6 +444,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     return execute_on_frames(job, [nothing])
 
 
+@spark_remedies()
 def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
     spec = plan.spec
@@ -431,6 +458,7 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
     return execute_on_frames(job, [{spec.uuid: nothing}])
 
 
+@spark_remedies()
 def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     """Merge a frame into a dataset; after a failure the files are deleted and the dataset is unchanged."""
     if not _is_frame(df):

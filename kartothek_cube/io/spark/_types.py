@@ -19,7 +19,8 @@ map                       struct, map
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,7 @@ import pyarrow.types as pat
 from pyspark.sql import types as st
 
 from kartothek_cube.core.arrow.arrays import replace_columns
+from kartothek_cube.core.schema.wrapper import find_remedy
 
 #: digits that a decimal of Spark can have
 _MAX_PRECISION = 38
@@ -174,6 +176,26 @@ def check_types(schema: st.StructType, dataset: str) -> None:
                 f"Column {field.name!r} of dataset {dataset!r} has type {field.dataType.simpleString()}, "
                 f"which cannot be stored: {error}."
             ) from None
+
+
+def _find_spark_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
+    """How to make a column of a Spark DataFrame the type that is stored."""
+    column, target = f'F.col("{name}")', _spark_type(stored, name).simpleString()
+    if pat.is_integer(stored) and pat.is_floating(given):
+        return f'F.round({column}).cast("{target}"), or widen payload with update_schema'
+    if pat.is_timestamp(stored) and pat.is_timestamp(given):
+        return f'{column}.cast("{target}"), in the time zone of the session'
+    return f'{column}.cast("{target}")'
+
+
+@contextmanager
+def spark_remedies() -> Iterator[None]:
+    """Messages about schemas say what to do in Spark."""
+    token = find_remedy.set(_find_spark_remedy)
+    try:
+        yield
+    finally:
+        find_remedy.reset(token)
 
 
 # -- data ----------------------------------------------------------------------------------------------------

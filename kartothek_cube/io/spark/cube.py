@@ -173,7 +173,9 @@ def map_cube_spark(
     plan = plan_query(query)
     spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
     job = query_job(plan, split_into_tasks(plan, workers(session)), partial(map_group, func))
-    return results_as_spark_dataframe(session, attrs.evolve(job, name=f"map_{cube.uuid_prefix}"), spark_types)
+    return results_as_spark_dataframe(
+        session, attrs.evolve(job, name=f"map_{cube.uuid_prefix}: {plan.summary}"), spark_types
+    )
 
 
 def _schema_of(func: MapFunction, plan: PhysicalPlan) -> StructType:
@@ -347,7 +349,8 @@ def query_as_frame(
     """The rows of a query; in the types of a schema that contains its columns, or in their own."""
     plan = plan_query(with_stores(query, picklable_store))
     job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
-    job = attrs.evolve(job, name=f"query_{query.cube.uuid_prefix}")
+    # Spark shows the name in plans, and in those of its web UI
+    job = attrs.evolve(job, name=f"query_{query.cube.uuid_prefix}: {plan.summary}")
     schema = spark_schema(plan.context.output)
     if types is not None:
         # numbers are narrower where the files that are read have no large ones

@@ -34,7 +34,7 @@ from kartothek_cube.io.spark._datasource_options import (
 )
 from kartothek_cube.io.spark._datasource_stream import CubeStreamReader, FailedStreamReader
 from kartothek_cube.io.spark._session import picklable_store
-from kartothek_cube.io.spark._spark_executor import batches_of, unpickle
+from kartothek_cube.io.spark._spark_executor import batches_of, hide_traceback, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
@@ -95,8 +95,9 @@ class CubeReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read, join and filter the files of a task."""
         if isinstance(partition, CubePartition) and self._context is not None:
-            for table in run_task(self._context, unpickle(partition.task)):
-                yield from batches_of(table, arrow_schema(self._schema))
+            with hide_traceback():
+                for table in run_task(self._context, unpickle(partition.task)):
+                    yield from batches_of(table, arrow_schema(self._schema))
 
     def plan_query(self) -> PhysicalPlan:
         """The query, planned once filters are known."""

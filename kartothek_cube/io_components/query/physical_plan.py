@@ -15,7 +15,7 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import format_count
+from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions.predicate import Node, columns_of
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
@@ -279,10 +279,23 @@ class PhysicalPlan:
     groups: Mapping[Group, Ints] | None
 
     def __repr__(self) -> str:
-        files = ", ".join(f"{len(f.positions):,} of {f.scan.name} ({f.scan.role})" for f in self.files)
-        groups = "" if self.groups is None else f"; {format_count(len(self.groups), 'group')}"
-        partitions = format_count(self.n_partitions, "partition")
-        return f"QueryPlan({partitions}; files: {files}{groups})"
+        return f"QueryPlan({self.summary})"
+
+    @property
+    def summary(self) -> str:
+        """What is read, how much was pruned, and the conditions; in one line."""
+        parts = [format_count(self.n_partitions, "partition")]
+        sizes = ((f.scan, len(f.positions), len(f.dataset.partition_table)) for f in self.files)
+        files = ", ".join(f"{n:,} of {total:,} of {scan.name} ({scan.role})" for scan, n, total in sizes)
+        parts.append(f"files: {files}")
+        plan = self.logical_plan
+        conditions = [*(c for group in plan.conditions.values() for c in group), *plan.join_conditions]
+        if conditions:
+            text = " & ".join(dict.fromkeys(map(str, conditions)))
+            parts.append(f"conditions: {abbreviate_text(text)}")
+        if self.groups is not None:
+            parts.append(format_count(len(self.groups), "group"))
+        return "; ".join(parts)
 
     @property
     def n_partitions(self) -> int:

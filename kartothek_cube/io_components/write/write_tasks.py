@@ -16,7 +16,7 @@ from kartothek_cube.core.arrow.types import same_type, widen
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
-from kartothek_cube.core.errors import SchemaConflictError, unknown_names
+from kartothek_cube.core.errors import DuplicateCellsError, SchemaConflictError, unknown_names
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.kernels.sort import sort_rows
@@ -238,8 +238,18 @@ def _check_partition(plan: CubeWritePlan, name: str, result: WriteResult) -> Non
     schema = result.schema.internal() if result.schema is not None else pa.schema([])
     in_files = [c for c in schema.names if c not in partition_on]
     columns = [c for c in spec.cube.dimension_columns if c in in_files]
-    tables = read_files(open_blobs(plan.store), files.files[result.table].to_pylist(), columns)
-    table = concat_promoted(list(tables))
-    for column, values in files.keys(list(partition_on), schema).items():
-        table = table.append_column(column, pa.repeat(values[0], len(table)))
-    check_unique(spec, table)
+    keys = files.keys(list(partition_on), schema)
+
+    def check_rows(names: Sequence[str]) -> None:
+        tables = read_files(open_blobs(plan.store), files.files[result.table].to_pylist(), names)
+        table = concat_promoted(list(tables))
+        for column, values in keys.items():
+            table = table.append_column(column, pa.repeat(values[0], len(table)))
+        check_unique(spec, table)
+
+    try:
+        check_rows(columns)
+    except DuplicateCellsError:
+        # its message shows in which columns the rows of a cell differ
+        check_rows(in_files)
+        raise

@@ -70,6 +70,12 @@ def test_a_query_shuffles_nothing(jvm, built):
     assert "MapInArrow query_cube" in plan and "Exchange" not in plan
 
 
+def test_a_plan_shows_what_is_pruned_and_pushed_down(built, capsys):
+    query_cube_spark(CUBE, built, (C("p") == 0) & (C("v1") > 1.0)).explain()
+    shown = capsys.readouterr().out
+    assert "1 partition; files: 1 of 3 of seed" in shown and "conditions: p == 0 & v1 > 1.0" in shown
+
+
 @pytest.mark.parametrize("arguments", [{}, {"partition_by": "i1"}, {"payload_columns": ["v1"]}])
 def test_the_schema_is_there_without_rows(built, arguments):
     empty, filled = (query_cube_spark(CUBE, built, C("p") == p, **arguments) for p in (99, 0))

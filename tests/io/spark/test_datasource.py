@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql.datasource import GreaterThan, IsNull, StringStartsWith
 
 from kartothek_cube.core.cube.conditions import C
@@ -21,16 +21,18 @@ from kartothek_cube.core.transforms import bucket, month
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager_cube import (
     build_cube,
+    cleanup_cube,
     collect_stats,
     extend_cube,
     keep_cube_history,
     list_cube_history,
+    merge_into_cube,
     remove_partitions,
     update_schema,
     verify_cube,
 )
 from kartothek_cube.io.spark import create_frame, datasource
-from kartothek_cube.io.spark.cube import query_cube_spark
+from kartothek_cube.io.spark.cube import build_cube_from_spark, query_cube_spark
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["s"])
 FORMAT = "kartothek_cube"
@@ -545,3 +547,28 @@ def test_a_stream_does_not_overwrite_partitions(spark, url, tmp_path):
     with pytest.raises(Exception, match="does not overwrite single partitions"):
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         query.processAllAvailable()
+
+
+def test_cells_that_several_tasks_write_are_shown_with_their_rows(spark, url):
+    save(frame(spark, [1], v=[0]), url, **NEW)
+    twice = frame(spark, [7], v=[1]).unionAll(frame(spark, [7], v=[2]))
+    with pytest.raises(PySparkException) as caught:
+        save(twice, url)
+    assert "differing payload: v" in str(caught.value) and len(str(caught.value)) < 500
+    assert re.search(r"0 +1\n1 +2|0 +2\n1 +1", str(caught.value))
+    assert stored(url) == [1]
+
+
+@pytest.mark.slow("several jobs of Spark")
+def test_a_frame_whose_files_a_cleanup_has_deleted_says_so(spark, url):
+    build_cube(SEED, CUBE, url)
+    old, source = query_cube_spark(CUBE, url), load(spark, url)
+    assert source.count() == N
+    merge_into_cube(SEED.slice(0, 1), CUBE, url)
+    cleanup_cube(CUBE, url)
+    copied = CUBE.copy(uuid_prefix="copied")
+    for use in (old.collect, source.collect, lambda: build_cube_from_spark(old, copied, url)):
+        with pytest.raises(PythonException, match="and a cleanup has deleted files of that state") as caught:
+            use()
+        assert "Traceback" not in str(caught.value)
+    assert load(spark, url).count() == N

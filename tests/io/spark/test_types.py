@@ -7,8 +7,13 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import types as st
 
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.io.arrow_cube import query_cube_table
+from kartothek_cube.io.eager_cube import build_cube
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark._types import (
     arrow_schema,
@@ -17,6 +22,7 @@ from kartothek_cube.io.spark._types import (
     to_spark,
     to_storage_types,
 )
+from kartothek_cube.io.spark.cube import append_to_cube_from_spark, merge_into_cube_from_spark
 
 TOKYO = pa.timestamp("us", "Asia/Tokyo")
 #: Arrow type, values, Spark type, values there
@@ -158,3 +164,31 @@ def test_values_do_not_change(values, stored, problem):
 def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
     with pytest.raises(TypeError, match=f"'c' of dataset 'd'.*cannot be stored: .*'{remedy}'"):
         check_types(st.StructType.fromDDL(f"c {ddl}"), "d")
+
+
+@pytest.mark.parametrize(
+    "stored, given, remedy",
+    [
+        ("double", "string", 'F.col("v").cast("double")'),
+        ("bigint", "double", 'F.round(F.col("v")).cast("bigint"), or widen payload with update_schema'),
+        ("timestamp_ntz", "timestamp", 'F.col("v").cast("timestamp_ntz"), in the time zone of the session'),
+    ],
+)
+@pytest.mark.parametrize("how", ["function", "source", "merge"])
+def test_messages_about_types_advise_in_functions_of_spark(spark, url, how, stored, given, remedy):
+    types = {"double": pa.float64(), "bigint": pa.int64(), "timestamp_ntz": pa.timestamp("us")}
+    cube = Cube(["x"], ["p"], "cube")
+    table = pa.table({"x": [1], "p": [1], "v": pa.nulls(1, types[stored])})
+    build_cube(table, cube, url)
+    df = spark.sql(f"SELECT 2L AS x, 1L AS p, CAST(NULL AS {given}) AS v")
+    write = {
+        "function": lambda: append_to_cube_from_spark(df, cube, url),
+        "merge": lambda: merge_into_cube_from_spark(df, cube, url),
+        "source": lambda: (
+            df.write.format("kartothek_cube").options(store=url, cube="cube").mode("append").save()
+        ),
+    }[how]
+    with pytest.raises((SchemaConflictError, AnalysisException)) as caught:
+        write()
+    assert remedy in str(caught.value) and "df[" not in str(caught.value)
+    assert query_cube_table(cube, url)["x"].to_pylist() == [1]

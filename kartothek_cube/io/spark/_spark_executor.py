@@ -495,8 +495,9 @@ def _derive_columns(df: DataFrame, spec: CubeWriteSpec) -> DataFrame:
 def derive_batches(spec: CubeWriteSpec, batches: Batches) -> Batches:
     """Batches with the partition columns that are transforms."""
     for batch in batches:
+        names = set(batch.schema.names)
         for transform in spec.transforms(batch.schema.names):
-            if transform.name in batch.schema.names:
+            if transform.name in names:
                 continue
             source = pa.table({transform.column: batch.column(transform.column)})
             values = to_storage_types(source, spec.types).column(transform.column)

@@ -482,7 +482,7 @@ def _put_iceberg(
     keys = [(key, _key_type(table.uuid, table.schema.field(key))) for key in table.partition_keys]
     typed = [field for field in files if not delta_log.has_null_type(field.type)]
     schema = pa.schema([*keys, *typed])
-    others = {name for name in table.schema.names if name not in schema.names}
+    others = set(table.schema.names) - set(schema.names)
     others |= set() if table.mapping is None else table.mapping.dropped
     iceberg.put_metadata(blobs, state.uuid, newest, log, schema, sorted(others), digests["state"])
 

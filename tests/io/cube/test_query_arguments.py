@@ -100,7 +100,7 @@ NO_QUERY = {
         ValueError,
         ["v2"],
     ),
-    "no condition": ({"conditions": ["v1 == 1"]}, TypeError, []),
+    "no condition": ({"conditions": [1]}, TypeError, []),
     "unknown datasets": ({"datasets": ["seed", "b", "a"]}, ValueError, ["a, b"]),
     "without seed": ({"datasets": ["enrich"]}, ValueError, ["seed"]),
     "no dataset": ({"datasets": []}, ValueError, ["seed"]),

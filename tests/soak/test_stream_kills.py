@@ -20,6 +20,12 @@ def test_a_stream_survives_kills_of_its_driver(tmp_path):
     assert run_with_kills(url, tmp_path, points, seconds=2) == KILLS
 
 
+def test_a_function_of_foreach_batch_survives_kills_of_its_driver(tmp_path):
+    points = [*("after", "before", "read", "after") * 5]
+    url = f"hfs://{tmp_path / 'store'}?create_if_missing=true"
+    assert run_with_kills(url, tmp_path, points, seconds=1, kind="function") == 20
+
+
 def test_a_stream_and_other_jobs_survive_kills_of_executors():
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/io/spark/on_cluster.py"],

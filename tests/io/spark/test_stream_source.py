@@ -184,6 +184,5 @@ def test_a_stream_that_is_killed_writes_each_row_once(tmp_path, url):
     assert run_with_kills(url, tmp_path, ["after"], seconds=1) == 1
 
 
-def test_a_function_of_foreach_batch_that_is_killed_20_times_writes_each_row_once(tmp_path, url):
-    points = [*("after", "before", "read", "after") * 5]
-    assert run_with_kills(url, tmp_path, points, seconds=1, kind="function") == 20
+def test_a_function_of_foreach_batch_that_is_killed_writes_each_row_once(tmp_path, url):
+    assert run_with_kills(url, tmp_path, ["after", "before"], seconds=1, kind="function") == 2

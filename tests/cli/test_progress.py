@@ -42,11 +42,11 @@ cli()
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A cube of two datasets with 60 partitions, half of which have two files."""
+    """A cube of two datasets with 30 partitions, half of which have two files."""
     directory = tmp_path_factory.mktemp("store")
-    cells = pd.DataFrame({"x": range(60), "p": range(60)})
+    cells = pd.DataFrame({"x": range(30), "p": range(30)})
     build_cube({"seed": cells.assign(v=1), "extra": cells.assign(w=1)}, CUBE, directory)
-    append_to_cube(cells[:30].assign(v=2), CUBE, directory)
+    append_to_cube(cells[:15].assign(v=2), CUBE, directory)
     return str(directory)
 
 
@@ -101,6 +101,6 @@ def test_the_bar_moves(directory, tmp_path, options):
 
 def test_the_first_rows_of_a_csv_come_long_before_the_last(directory):
     rows, _ = run("--store", directory, "-j", "1", "cube", "query", "-o", "csv")
-    assert sum(part.count("\n") for _, part in rows) == 61
+    assert sum(part.count("\n") for _, part in rows) == 31
     assert rows[0][1].count("\n") < 10
     assert rows[-1][0] - rows[0][0] > 2

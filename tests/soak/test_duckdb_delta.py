@@ -81,10 +81,13 @@ def test_types_of_columns(name, table_format, folder, tmp_path):
 @FORMATS
 @pytest.mark.parametrize("name", KEYS)
 def test_partition_keys(name, table_format, folder, tmp_path):
-    if table_format == "iceberg" and name in ("float", "infinite"):
-        pytest.skip("refused, as pyiceberg rounds them")
     url = f"hfs://{tmp_path}"
     store_dataframes_as_dataset(url, "u", [pa.table({"x": [1, 2], name: KEYS[name]})], partition_on=[name])
+    if table_format == "iceberg" and name in ("float", "infinite"):
+        # pyiceberg rounds them
+        with pytest.raises(ValueError, match="is a floating point number"):
+            publish_dataset("u", url, format=table_format)
+        return
     publish_dataset("u", url, format=table_format)
     rows = plain(read_table_arrow("u", url))
     assert scan(tmp_path / "u" / folder) == rows

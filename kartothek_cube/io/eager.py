@@ -42,10 +42,7 @@ from kartothek_cube.io_components.write.dataset_plan import (
     UpdateDataset,
     WritePartition,
 )
-from kartothek_cube.io_components.write.validation import (
-    DatasetInput,
-    iter_inputs,
-)
+from kartothek_cube.io_components.write.validation import DatasetInput, iter_inputs
 from kartothek_cube.io_components.write.write_commit import (
     CreateHeader,
     create_header,

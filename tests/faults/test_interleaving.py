@@ -18,14 +18,7 @@ from kartothek_cube.core.errors import DatasetExistsError
 from kartothek_cube.core.schema import file as schema_file
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
 from tests.support.concurrent_schemas import SchemaChanges
-from tests.support.interleave import (
-    Crash,
-    LostAnswer,
-    ModelStore,
-    StrangeError,
-    World,
-    explore,
-)
+from tests.support.interleave import Crash, LostAnswer, ModelStore, StrangeError, World, explore
 
 #: operations that delete files, and what loses by it if they are not careful
 PAIRS = [

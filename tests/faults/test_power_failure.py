@@ -8,11 +8,7 @@ import os
 import pandas as pd
 import pytest
 
-from kartothek_cube.api.dataset import (
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
+from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.store import posix
 from tests.support.power_operations import OPERATIONS, check_all

@@ -60,13 +60,7 @@ from kartothek_cube.core.errors import (
     UnknownOutcomeError,
 )
 from kartothek_cube.core.expressions.predicate import columns_of
-from kartothek_cube.core.header import (
-    COMMIT_RECORD,
-    CommitRecord,
-    Participation,
-    embed_schema,
-    parse_record,
-)
+from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
     OperationInfo,

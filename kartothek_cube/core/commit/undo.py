@@ -23,11 +23,7 @@ from kartothek_cube.core.commit.operation import delete_before, forget_aborted, 
 from kartothek_cube.core.commit.optimistic import commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import file_keys
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetNotFoundError,
-)
+from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable

@@ -38,11 +38,7 @@ from kartothek_cube.core.errors import (
     unknown_names,
 )
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record, participation_of
-from kartothek_cube.core.naming import (
-    METADATA_BASE_SUFFIX,
-    is_header_key,
-    validate_uuid,
-)
+from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, is_header_key, validate_uuid
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.core.typing import StoreInput

@@ -38,12 +38,7 @@ from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frame
-from kartothek_cube.io_components.write.dataset_plan import (
-    Names,
-    StoreDataset,
-    UpdateDataset,
-    with_scope,
-)
+from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset, UpdateDataset, with_scope
 from kartothek_cube.io_components.write.validation import iter_inputs
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written

@@ -29,12 +29,7 @@ from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.cube_query import QueryTable
 from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.physical_plan import (
-    PhysicalPlan,
-    ScanTask,
-    column_fraction,
-    project,
-)
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanTask, column_fraction, project
 from kartothek_cube.io_components.query.result_types import plan_table
 from kartothek_cube.io_components.runtime import (
     available_cores,

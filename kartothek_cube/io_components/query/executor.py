@@ -17,11 +17,7 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.query.frame_conversion import (
-    FrameBuilder,
-    frame_of_table,
-    frames_of_slices,
-)
+from kartothek_cube.io_components.query.frame_conversion import FrameBuilder, frame_of_table, frames_of_slices
 from kartothek_cube.io_components.query.group_output import (
     BlockRows,
     are_sorted,
@@ -42,12 +38,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     column_fraction,
 )
 from kartothek_cube.io_components.query.row_batch import RowBatch, load_rows
-from kartothek_cube.io_components.runtime import (
-    available_cores,
-    mean_size,
-    ordered_map,
-    split_by_weight,
-)
+from kartothek_cube.io_components.runtime import available_cores, mean_size, ordered_map, split_by_weight
 from kartothek_cube.io_components.scan import concat_tables
 
 Task = TypeVar("Task")

@@ -9,16 +9,8 @@ from typing import NamedTuple
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import (
-    converter_str_set,
-    converter_str_tupleset,
-)
-from kartothek_cube.core.cube.conditions import (
-    Condition,
-    ConditionsInput,
-    Conjunction,
-    Disjunction,
-)
+from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
+from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, Disjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot

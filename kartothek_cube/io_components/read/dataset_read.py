@@ -43,12 +43,7 @@ from kartothek_cube.io_components.kernels.encode import categorize, group_codes
 from kartothek_cube.io_components.kernels.take import repeat
 from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_index
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
-from kartothek_cube.io_components.scan import (
-    FileRows,
-    Scan,
-    read_file,
-    run_scans,
-)
+from kartothek_cube.io_components.scan import FileRows, Scan, read_file, run_scans
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.serialization.parquet_reader import read_footer
 

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import (
-    converter_str_set,
-    converter_str_tupleset,
-)
+from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.commit.change import WriteMode, check_settings, inherited_settings
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
@@ -28,12 +25,7 @@ from kartothek_cube.core.cube.discover import choose_datasets, existing_dataset_
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import (
-    DatasetExistsError,
-    KartothekCubeError,
-    format_count,
-    unknown_names,
-)
+from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, format_count, unknown_names
 from kartothek_cube.core.expressions.predicate import AllOf, Node
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs

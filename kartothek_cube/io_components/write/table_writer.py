@@ -21,11 +21,7 @@ from kartothek_cube.core.arrow.types import Ints, is_nested, is_text, storage_ty
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import data_keys
-from kartothek_cube.core.errors import (
-    DatasetNotFoundError,
-    format_count,
-    unknown_names,
-)
+from kartothek_cube.core.errors import DatasetNotFoundError, format_count, unknown_names
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import (
     MAX_FILE_NAME,

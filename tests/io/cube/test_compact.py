@@ -28,10 +28,7 @@ from kartothek_cube.io.eager_cube import (
 )
 from kartothek_cube.io.iter_cube import compact_cube__iter
 from kartothek_cube.io_components.maintenance import compact
-from kartothek_cube.io_components.maintenance.compact import (
-    CompactCube,
-    finish_compact,
-)
+from kartothek_cube.io_components.maintenance.compact import CompactCube, finish_compact
 from tests.support.cubes import (
     CUBE,
     build,

@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube
-from kartothek_cube.core.transforms import (
-    bucket,
-    day,
-    hash_values,
-    hour,
-    month,
-    truncate,
-    year,
-)
+from kartothek_cube.core.transforms import bucket, day, hash_values, hour, month, truncate, year
 from kartothek_cube.io.arrow_cube import cube_dataset, scan_cube
 from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe
 from kartothek_cube.io.eager import read_dataset_as_dataframes, update_dataset_from_dataframes

@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components.kernels.sort import (
-    rechunk_by_partition,
-    strictly_increasing,
-)
+from kartothek_cube.io_components.kernels.sort import rechunk_by_partition, strictly_increasing
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)
 

@@ -31,7 +31,12 @@ COPY = WORK / "repository"
 PARTS = {
     "commit": ("core/commit",),
     "core": ("core", "serialization"),
-    "query": ("io_components/query", "io_components/kernels"),
+    "query": (
+        "io_components/query",
+        "io_components/keys.py",
+        "io_components/columns.py",
+        "io_components/scan.py",
+    ),
     "write": ("io_components/write",),
     "façades": ("io", "api"),
 }

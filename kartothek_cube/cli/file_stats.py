@@ -22,8 +22,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import group_codes
-from kartothek_cube.io_components.kernels.sort import last_rows_mask
+from kartothek_cube.io_components.keys import group_codes, last_rows_mask
 from kartothek_cube.io_components.runtime import (
     available_cores,
     ordered_map,

@@ -23,8 +23,7 @@ from kartothek_cube.core.partition import PartitionTable, group_positions, parti
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
-from kartothek_cube.io_components.kernels.search import lookup_keys
+from kartothek_cube.io_components.keys import group_codes, join_codes, lookup_keys
 from kartothek_cube.io_components.maintenance.compact import (
     CompactContext,
     CompactResult,

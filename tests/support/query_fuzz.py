@@ -61,8 +61,7 @@ THRESHOLDS = {
     TUNING + "SMALL_FRAME_ROWS": (0, 3),
     "kartothek_cube.io_components.query.frame_conversion.MAX_COLUMNS": (3,),
     TUNING + "TABLE_CODES_PER_ROW": (0, 32),
-    "kartothek_cube.io_components.kernels.encode.MAX_CODE": (2, 30),
-    "kartothek_cube.io_components.kernels.search.MAX_CODE": (2, 30),
+    "kartothek_cube.io_components.keys.MAX_CODE": (2, 30),
     TUNING + "MIN_TASK_BYTES": (1, 5000),
     "kartothek_cube.io_components.runtime.available_cores": (lambda: 3,),
 }

@@ -45,7 +45,7 @@ from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, 
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.encode import hash_groups, hash_rows, merge_hashes
+from kartothek_cube.io_components.keys import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.read.dataset_arguments import ReadTable
 from kartothek_cube.io_components.read.dataset_read import (
     DatasetRead,

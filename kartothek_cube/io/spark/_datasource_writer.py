@@ -21,7 +21,7 @@ from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._spark_executor import attempt, derive_batches, raise_first, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, check_types, spark_remedies, to_storage_types
 from kartothek_cube.io_components.job import delete_on_failure
-from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
+from kartothek_cube.io_components.keys import rechunk_by_partition
 from kartothek_cube.io_components.write.cube_plan import plan_overwrite_partitions
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted

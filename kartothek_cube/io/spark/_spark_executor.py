@@ -40,7 +40,7 @@ from kartothek_cube.io.spark._types import (
     to_storage_types,
 )
 from kartothek_cube.io_components.job import Answer, Context, Executor, Job, Result, Task, delete_on_failure
-from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
+from kartothek_cube.io_components.keys import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadTask, run_read

@@ -24,7 +24,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, delete_on_failure
-from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.io_components.keys import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.write.cube_plan import partition_scope, plan_existing, removal_conditions
 from kartothek_cube.io_components.write.merge import StoredRows

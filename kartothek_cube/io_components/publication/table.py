@@ -42,8 +42,7 @@ from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
+from kartothek_cube.io_components.keys import combine_keys, encode_ordered, group_codes, last_occurrence_mask
 from kartothek_cube.io_components.publication import delta_log
 from kartothek_cube.io_components.runtime import ordered_map, progress_advance
 from kartothek_cube.io_components.scan import read_files

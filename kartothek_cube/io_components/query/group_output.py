@@ -12,9 +12,8 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.arrays import concat_promoted
 from kartothek_cube.core.arrow.pandas_conversion import cast_to_schema
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.io_components.kernels.search import lookup_keys
-from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
-from kartothek_cube.io_components.kernels.take import take_columns
+from kartothek_cube.io_components.columns import take_columns
+from kartothek_cube.io_components.keys import lookup_keys, sort_order, strictly_increasing
 from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
 from kartothek_cube.io_components.scan import concat_tables
 

@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.io_components.kernels.encode import is_dense
-from kartothek_cube.io_components.kernels.search import encode_keys, lookup_codes
-from kartothek_cube.io_components.kernels.take import take_values
+from kartothek_cube.io_components.columns import take_values
+from kartothek_cube.io_components.keys import encode_keys, is_dense, lookup_codes
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import match_partitions
 from kartothek_cube.io_components.query.row_batch import RowBatch

@@ -22,8 +22,8 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
-from kartothek_cube.io_components.kernels.take import expand_ranges
+from kartothek_cube.io_components.columns import expand_ranges
+from kartothek_cube.io_components.keys import group_codes, join_codes
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 

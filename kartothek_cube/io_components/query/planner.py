@@ -26,9 +26,9 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.schema.evolution import WIDTHS_KEY, Widths, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.columns import expand_ranges, to_single_array
 from kartothek_cube.io_components.facade import StoreT
-from kartothek_cube.io_components.kernels.encode import group_codes, is_dense, make_dense
-from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
+from kartothek_cube.io_components.keys import group_codes, is_dense, make_dense
 from kartothek_cube.io_components.maintenance.changed_partitions import compare_cubes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.cube_query import QueryCube

@@ -15,9 +15,13 @@ from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import AllOf, all_of, imply, tree_mask
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.kernels.sort import equal_neighbours, last_occurrence_mask
-from kartothek_cube.io_components.kernels.take import repeat, to_single_array
+from kartothek_cube.io_components.columns import repeat, to_single_array
+from kartothek_cube.io_components.keys import (
+    combine_keys,
+    encode_ordered,
+    equal_neighbours,
+    last_occurrence_mask,
+)
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import DatasetScan, Predicates, ScanFiles
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans

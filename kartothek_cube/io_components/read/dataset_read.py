@@ -38,9 +38,9 @@ from kartothek_cube.core.schema.file import read_schema_metadata
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
+from kartothek_cube.io_components.columns import categorize, repeat
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.encode import categorize, group_codes
-from kartothek_cube.io_components.kernels.take import repeat
+from kartothek_cube.io_components.keys import group_codes
 from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_index
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import FileRows, Scan, read_file, run_scans

@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.io_components.keys import group_codes
 from kartothek_cube.io_components.scan import read_files
 
 

@@ -21,7 +21,7 @@ from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io_components.kernels import sort
+from kartothek_cube.io_components import keys
 from kartothek_cube.io_components.scan import read_file
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.write.table_writer import index_entries_of
@@ -221,12 +221,12 @@ def _order_problems(
     context: VerifyContext, key: str, table: pa.Table, cell: Sequence[str]
 ) -> Iterator[Problem]:
     columns = [table.column(column) for column in cell]
-    if sort.strictly_increasing(columns, len(table)):
+    if keys.strictly_increasing(columns, len(table)):
         return
     names = ", ".join(cell)
-    if sort.sort_order(columns, len(table)) is not None:
+    if keys.sort_order(columns, len(table)) is not None:
         yield _problem(context, "unsorted", key, f"rows are not sorted by {names}")
-    last = sort.last_rows_mask(columns, len(table))
+    last = keys.last_rows_mask(columns, len(table))
     if last is not None and not last.all():
         row = table.select(list(cell)).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
         n_rows = int((~last).sum())

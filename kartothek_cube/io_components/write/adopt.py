@@ -23,7 +23,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.sort import sort_order
+from kartothek_cube.io_components.keys import sort_order
 from kartothek_cube.io_components.runtime import progress_advance
 from kartothek_cube.io_components.write.cube_writes import BuildCube, ExtendCube
 from kartothek_cube.io_components.write.foreign_tables import (

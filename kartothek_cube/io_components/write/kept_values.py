@@ -20,8 +20,7 @@ from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import AllOf, all_of
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.search import lookup_keys
-from kartothek_cube.io_components.kernels.sort import last_rows_mask
+from kartothek_cube.io_components.keys import last_rows_mask, lookup_keys
 from kartothek_cube.io_components.scan import concat_tables, read_files
 
 

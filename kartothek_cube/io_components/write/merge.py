@@ -21,10 +21,15 @@ from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable, group_positions, join_components, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.columns import take_values
 from kartothek_cube.io_components.job import Job, delete_on_failure
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.kernels.sort import last_rows_mask, rechunk_by_partition, sort_rows
-from kartothek_cube.io_components.kernels.take import take_values
+from kartothek_cube.io_components.keys import (
+    combine_keys,
+    encode_ordered,
+    last_rows_mask,
+    rechunk_by_partition,
+    sort_rows,
+)
 from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.scan import concat_tables, read_files
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted

@@ -37,8 +37,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.kernels.sort import strictly_increasing
+from kartothek_cube.io_components.keys import combine_keys, encode_ordered, strictly_increasing
 from kartothek_cube.io_components.runtime import (
     available_cores,
     batched,

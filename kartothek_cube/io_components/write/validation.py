@@ -20,8 +20,13 @@ from kartothek_cube.core.errors import DuplicateCellsError, check_names, format_
 from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.transforms import PartitionTransform
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_rows, strictly_increasing
+from kartothek_cube.io_components.keys import (
+    combine_keys,
+    encode_ordered,
+    last_occurrence_mask,
+    sort_rows,
+    strictly_increasing,
+)
 from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.write.write_plan import (
     CallerLine,

@@ -19,7 +19,7 @@ from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.errors import DuplicateCellsError, SchemaConflictError, unknown_names
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.kernels.sort import sort_rows
+from kartothek_cube.io_components.keys import sort_rows
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write.table_writer import (
     check_file_names,

@@ -1,13 +1,16 @@
-"""Values of columns: allocate, take, repeat, expand ranges, join chunks into one array."""
+"""Values of columns: take, repeat, expand ranges, join chunks into one array, dictionary-encode."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.arrays import replace_columns
 from kartothek_cube.core.arrow.types import Ints
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -133,3 +136,54 @@ def allocate_array(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     # Arrow's pool keeps them for the next block of rows
     dtype = np.dtype(dtype)
     return np.frombuffer(pa.allocate_buffer(length * dtype.itemsize), dtype, length)
+
+
+def categorize(
+    table: pa.Table,
+    columns: Sequence[str],
+    lengths: Sequence[int],
+    dictionaries: Mapping[str, pa.Array] | None = None,
+) -> pa.Table:
+    """
+    Encode columns of the rows of several files with one dictionary each, unless a dictionary is given.
+
+    A dictionary holds the values of the longest file in the order of their first appearance, then the
+    others sorted, as in kartothek.
+
+    >>> table = pa.table({"CITY": ["Kiel", "Ulm", "Bonn", "Ulm"]})
+    >>> categorize(table, ["CITY"], [1, 3]).column("CITY").chunk(0).dictionary.to_pylist()
+    ['Ulm', 'Bonn', 'Kiel']
+    """
+    positions = {name: position for position, name in enumerate(table.column_names)}
+    encoded = {
+        positions[column]: _encode_column(table.column(column), lengths, (dictionaries or {}).get(column))
+        for column in columns
+    }
+    return replace_columns(table, encoded)
+
+
+def _encode_column(
+    values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Array | None
+) -> pa.ChunkedArray:
+    if categories is not None:
+        values = values.cast(categories.type)
+    elif pa.types.is_null(values.type):
+        values = values.cast(pa.string())
+    if categories is None:
+        categories = _collect_categories(values, lengths)
+    codes = pc.index_in(values, value_set=categories)
+    # without rows, one empty chunk keeps the categories
+    code_chunks = codes.chunks or [pa.array([], pa.int32())]
+    chunks = [pa.DictionaryArray.from_arrays(chunk, categories) for chunk in code_chunks]
+    return pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), values.type))
+
+
+def _collect_categories(values: pa.ChunkedArray, lengths: Sequence[int]) -> pa.Array:
+    distinct = values.unique().drop_null()
+    if len(lengths) < 2:
+        return distinct
+    longest = int(np.argmax(lengths))
+    start = int(np.sum(lengths[:longest]))
+    first = values.slice(start, lengths[longest]).unique().drop_null()
+    others = distinct.filter(pc.invert(pc.is_in(distinct, value_set=first)))
+    return pa.concat_arrays([first, others.take(pc.sort_indices(others))])

@@ -1,1 +1,0 @@
-"""Vectorised functions on columns: take, encode, sort, search."""

@@ -1,0 +1,474 @@
+"""Keys of rows as numbers: codes that compare as the values do, order of rows, lookup in another table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core import tuning
+from kartothek_cube.core.arrow.types import Ints, Mask, with_far_times
+from kartothek_cube.io_components.columns import (
+    Column,
+    allocate_array,
+    as_chunked,
+    take_values,
+    to_single_array,
+)
+
+#: combined codes stay below this: one more addition cannot overflow int64
+MAX_CODE = 1 << 62
+
+
+class Codes(NamedTuple):
+    """One code per row, and the exclusive upper bound of the codes."""
+
+    values: Ints
+    bound: int
+
+
+def is_dense(bound: int, length: int) -> bool:
+    """Whether a table with an entry per possible code is cheaper than sorting or hashing the codes."""
+    return bound <= tuning.TABLE_CODES_PER_ROW * length
+
+
+def integers(column: pa.ChunkedArray) -> Ints | None:
+    """Values as int64 if the type is stored as integers and there is no null; None otherwise."""
+    dtype = column.type
+    if column.null_count or pa.types.is_uint64(dtype):
+        return None
+    if pa.types.is_timestamp(dtype) or pa.types.is_time64(dtype) or pa.types.is_duration(dtype):
+        array = to_single_array(column).view(pa.int64())
+    elif pa.types.is_date32(dtype):
+        array = to_single_array(column).view(pa.int32())
+    elif pa.types.is_boolean(dtype):
+        array = to_single_array(column).cast(pa.int8())
+    elif pa.types.is_integer(dtype):
+        array = to_single_array(column)
+    else:
+        return None
+    values: Ints = array.to_numpy().astype(np.int64, copy=False)
+    return values
+
+
+def encode_ordered(column: Column) -> Codes:
+    """
+    Codes that compare as the values do, nulls last.
+
+    >>> encode_ordered(pa.array(["Hamburg", "Dresden", "Hamburg"]))
+    Codes(values=array([1, 0, 1]), bound=3)
+    """
+    chunked = as_chunked(column)
+    values = integers(chunked)
+    if values is None:
+        return rank_values(chunked)
+    if not len(values):
+        return Codes(values, 1)
+    low, high = int(values.min()), int(values.max())
+    if not is_dense(high - low, len(values)):
+        return rank_values(chunked)
+    return Codes(values - low if low else values, high - low + 1)
+
+
+def rank_values(column: pa.ChunkedArray) -> Codes:
+    """Dense ranks by value, nulls last."""
+    column = normalize_zeros(decode_dictionary(column))
+    if not len(column):
+        return Codes(np.empty(0, np.int64), 1)
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order) + 1, dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    rank[-1] = len(order)
+    indices = encoded.indices.fill_null(len(order)) if encoded.null_count else encoded.indices
+    return Codes(rank[indices.to_numpy()], len(order) + 1)
+
+
+def combine_keys(encoded: Sequence[Codes], length: int) -> Codes:
+    """Codes of the tuples of values, ordered like them."""
+    if not encoded:
+        return Codes(np.zeros(length, dtype=np.int64), 1)
+    codes, bound = encoded[0]
+    for next_codes, next_bound in encoded[1:]:
+        if bound * next_bound >= MAX_CODE:
+            distinct, codes = np.unique(codes, return_inverse=True)
+            bound = max(len(distinct), 1)
+        codes = codes * next_bound + next_codes
+        bound *= next_bound
+    return Codes(codes, bound)
+
+
+def group_codes(columns: Sequence[Column], length: int) -> Ints:
+    """Dense codes 0, 1, ... of the value tuples, in the order of the values."""
+    return make_dense(*combine_keys([encode_ordered(column) for column in columns], length))
+
+
+def join_codes(
+    left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int
+) -> tuple[Ints, Ints]:
+    """Dense codes for two tables, equal exactly where their value tuples are equal."""
+    columns = []
+    for a, b in zip(left, right, strict=True):
+        a, b = unify_types(as_chunked(a), as_chunked(b))
+        columns.append(pa.chunked_array([*a.chunks, *b.chunks], type=a.type))
+    codes = group_codes(columns, n_left + n_right)
+    return codes[:n_left], codes[n_left:]
+
+
+def make_dense(codes: Ints, bound: int) -> Ints:
+    """Codes without gaps, in the same order."""
+    if is_dense(bound, len(codes)):
+        present = np.zeros(bound, dtype=bool)
+        present[codes] = True
+        ranks: Ints = np.cumsum(present) - 1
+        return ranks[codes]
+    _, inverse = np.unique(codes, return_inverse=True)
+    return inverse.astype(np.int64, copy=False)
+
+
+def unify_types(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Two columns cast to their common type, dictionaries decoded."""
+    left, right = decode_dictionary(left), decode_dictionary(right)
+    if left.type == right.type:
+        return left, right
+    schemas = [pa.schema([("c", left.type)]), pa.schema([("c", right.type)])]
+    common = pa.unify_schemas(schemas, promote_options="permissive").field("c").type
+    try:
+        return left.cast(common), right.cast(common)
+    except pa.ArrowInvalid:
+        far = with_far_times(common)
+        if far.equals(common):
+            raise
+        return left.cast(far), right.cast(far)
+
+
+def decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a dictionary-encoded column; other columns unchanged."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def normalize_zeros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floats with 0.0 for -0.0, which are one value but two bit patterns; other columns unchanged."""
+    if pa.types.is_floating(column.type):
+        return pc.add(column, pa.scalar(0.0, column.type))
+    return column
+
+
+def _hashes(df: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
+    return np.asarray(pd.util.hash_pandas_object(df[list(columns)], index=False), np.uint64)
+
+
+def hash_rows(df: pd.DataFrame, columns: Sequence[str]) -> int:
+    """
+    Sum of the hashes of all rows, modulo 2**64; dates are objects.
+
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> hash_rows(cities, ["CITY"]) == hash_rows(cities[::-1], ["CITY"])
+    True
+    """
+    return int(_hashes(df, columns).sum(dtype=np.uint64))
+
+
+def hash_groups(df: pd.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pd.Series[int]:
+    """Sum of the hashes of the rows of each group, by key; rows with a missing key are in no group."""
+    hashes = pd.Series(_hashes(df, columns), dtype="uint64")
+    return hashes.groupby([df[key].reset_index(drop=True) for key in keys]).sum()
+
+
+def merge_hashes(hashes: Iterable[pd.Series[int]]) -> pd.Series[int]:
+    """Hashes of groups whose rows are in several frames; ``hashes`` has one entry per frame, at least one."""
+    concatenated = pd.concat(list(hashes))
+    return concatenated.groupby(level=list(range(concatenated.index.nlevels))).sum()
+
+
+#: rows of a table: at this size the fixed cost of writing a file is small compared with its rows
+CHUNK_ROWS = 1 << 17
+
+
+def strictly_increasing(columns: Sequence[Column], length: int) -> bool:
+    """Whether the key strictly increases from row to row: the rows are sorted and unique."""
+    equal = equal_neighbours(columns, length)
+    return equal is not None and not equal.any()
+
+
+def equal_neighbours(columns: Sequence[Column], length: int, block_starts: Ints | None = None) -> Mask | None:
+    """For each row but the last: has the next row of its block its key? None if a block is not sorted."""
+    equal = np.ones(max(length - 1, 0), dtype=bool)
+    if block_starts is not None:
+        equal[block_starts - 1] = False
+    for column in columns:
+        if not equal.any():
+            break
+        steps = _compare_neighbours(column)
+        if steps is None or not (steps[0] | ~equal).all():
+            return None
+        equal &= steps[1]
+    return equal
+
+
+def _compare_neighbours(column: Column) -> tuple[Mask, Mask] | None:
+    """For each row but the last: is the next value at least its own, is it equal; None if one is null."""
+    chunked = as_chunked(column)
+    if chunked.null_count:
+        return None
+    values = _rank_codes(chunked) if pa.types.is_dictionary(chunked.type) else integers(chunked)
+    if values is not None:
+        before, after = values[:-1], values[1:]
+        return after >= before, after == before
+    chunked = decode_dictionary(chunked)
+    first, second = chunked.slice(0, len(chunked) - 1), chunked.slice(1)
+    ordered, equal = pc.greater_equal(second, first), pc.equal(second, first)
+    return ordered.to_numpy(zero_copy_only=False), equal.to_numpy(zero_copy_only=False)
+
+
+def _rank_codes(column: pa.ChunkedArray) -> Ints | None:
+    """Numbers that compare as encoded texts do; None for other types and several dictionaries."""
+    # comparing the texts takes several times as long
+    if column.num_chunks != 1 or not pa.types.is_string(column.type.value_type):
+        return None
+    chunk = column.chunk(0)
+    if chunk.dictionary.null_count:
+        return None
+    ranks: Ints = pc.rank(chunk.dictionary, tiebreaker="dense").to_numpy().astype(np.int64)
+    values: Ints = ranks[chunk.indices.to_numpy()]
+    return values
+
+
+def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
+    """Stable order that sorts the rows by the columns; None if they are sorted already."""
+    if strictly_increasing(columns, length):
+        return None
+    codes, bound = combine_keys([encode_ordered(column) for column in columns], length)
+    if length < 2 or bool((codes[1:] >= codes[:-1]).all()):
+        return None
+    if is_dense(bound, length):
+        # counting sort; it keeps one row per code, so it holds for unique keys only
+        order = np.full(bound, -1, dtype=np.int64)
+        order[codes] = np.arange(length)
+        order = order[order >= 0]
+        if len(order) == length:
+            return order
+    return np.argsort(codes, kind="stable")
+
+
+def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
+    """Mask of the last row of each code; None if no code occurs twice."""
+    length = len(codes)
+    if length < 2:
+        return None
+    if is_dense(bound, length):
+        last = np.full(bound, -1, dtype=np.int64)
+        last[codes] = np.arange(length)
+        keep = last[codes] == np.arange(length)
+    else:
+        keep = np.zeros(length, dtype=bool)
+        keep[length - 1 - np.unique(codes[::-1], return_index=True)[1]] = True
+    return None if keep.all() else keep
+
+
+def rechunk_by_partition(
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int = CHUNK_ROWS, limit: int | None = None
+) -> Iterator[pa.Table]:
+    """
+    Tables of about ``rows`` rows that end where a logical partition ends, never empty.
+
+    A partition of more than ``limit`` rows is cut. Without ``keys`` all rows are one partition.
+
+    >>> batch = pa.record_batch({"COUNTRY_CODE": ["DE", "DE", "FR", "UK"], "DAY": [1, 2, 1, 1]})
+    >>> [len(table) for table in rechunk_by_partition([batch, batch.slice(3)], ["COUNTRY_CODE"], rows=3)]
+    [3, 2]
+    """
+    pending: list[pa.RecordBatch] = []
+    n_pending = 0
+    for batch in batches:
+        while len(batch):
+            head = batch if limit is None else batch.slice(0, limit - n_pending)
+            batch = batch.slice(len(head))
+            pending.append(head)
+            n_pending += len(head)
+            full = n_pending == limit
+            if n_pending < rows and not full:
+                continue
+            end = _last_end(pending, keys)
+            if end is None and not full:
+                continue
+            pending[-1], tail = head.slice(0, end), head.slice(len(head) if end is None else end)
+            yield pa.Table.from_batches(filter(len, pending))
+            pending, n_pending = [tail] if len(tail) else [], len(tail)
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def _last_end(pending: Sequence[pa.RecordBatch], keys: Sequence[str]) -> int | None:
+    """Where the last partition begins in the last batch; None if it began in an earlier one."""
+    if not keys:
+        return None
+    # the row before the last batch tells whether a partition begins with its first row
+    batches = [pending[-2].slice(len(pending[-2]) - 1), pending[-1]] if len(pending) > 1 else [pending[-1]]
+    table = pa.Table.from_batches(batches, schema=pending[-1].schema)
+    codes, _ = combine_keys([encode_ordered(table.column(key)) for key in keys], len(table))
+    starts = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    if not len(starts):
+        return None
+    return int(starts[-1]) - (len(batches) - 1)
+
+
+def sort_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Sort rows by columns, nulls last; the sort is stable, and sorted rows are not copied."""
+    order = sort_order([table.column(column) for column in columns], len(table)) if columns else None
+    if order is None:
+        return table
+    arrays = [take_values(column, order, missing=False) for column in table.columns]
+    return pa.Table.from_arrays(arrays, schema=table.schema)
+
+
+def last_rows_mask(columns: Sequence[Column], length: int) -> Mask | None:
+    """Mask of the last row of each key; None if no key repeats."""
+    return last_occurrence_mask(*combine_keys([encode_ordered(column) for column in columns], length))
+
+
+class JoinCodes(NamedTuple):
+    """Codes of two tables, -1 for keys that the shorter one lacks, and their exclusive upper bound."""
+
+    left: Ints
+    right: Ints
+    bound: int
+
+
+def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
+    """
+    For each row of ``left`` the last row of ``right`` with the same key, or -1.
+
+    Nulls are equal to nulls, NaN to NaN, 0.0 to -0.0.
+
+    >>> lookup_keys([pa.array(["Rom", "Bonn", "Ulm"])], [pa.array(["Ulm", "Rom"])], 3, 2).tolist()
+    [1, -1, 0]
+    """
+    return lookup_codes(*encode_keys(left, right, n_left, n_right))
+
+
+def encode_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> JoinCodes:
+    """Codes of the keys of two tables, equal where the keys are."""
+    if not left:
+        return JoinCodes(np.zeros(n_left, np.int64), np.zeros(n_right, np.int64), 1)
+    left_codes, right_codes, bound = _encode_pair(left[0], right[0])
+    for a, b in zip(left[1:], right[1:], strict=True):
+        next_left, next_right, next_bound = _encode_pair(a, b)
+        if bound * next_bound >= MAX_CODE:
+            left_codes, right_codes, bound = _densify(left_codes, right_codes)
+        left_codes = _combine_codes(left_codes, next_left, next_bound)
+        right_codes = _combine_codes(right_codes, next_right, next_bound)
+        bound *= next_bound
+    return JoinCodes(left_codes, right_codes, bound)
+
+
+def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
+    """Last position in ``right`` of each code of ``left``; -1 is no code, and the position of absent ones."""
+    if is_dense(bound, len(left) + len(right)):
+        position = np.full(bound + 1, -1, dtype=np.int64)
+        position[right] = np.arange(len(right))
+        position[-1] = -1
+        # "wrap" makes the last one of -1
+        return np.take(position, left, out=allocate_array(len(left), np.int64), mode="wrap")
+    # in order but for absent ones
+    is_sorted = (left[1:] >= left[:-1]) | (left[1:] < 0)
+    if len(right) and is_sorted.all() and (right[1:] >= right[:-1]).all():
+        # a fifth to a half of the time of hashes, as the search of each code starts at the one before
+        nearest = np.maximum(right.searchsorted(left, "right") - 1, 0)
+        return np.where((left >= 0) & (right[nearest] == left), nearest, -1)
+    # the first match in reverse order is the last one
+    from_end = pc.index_in(pa.array(left), value_set=pa.array(right[::-1])).fill_null(len(right))
+    last = len(right) - 1 - from_end.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.where(left < 0, -1, last)
+
+
+def _densify(left: Ints, right: Ints) -> JoinCodes:
+    """Smaller codes, equal where these are."""
+    dense = _encode_by_hash(pa.array(left), pa.array(right))
+    return JoinCodes(np.where(left < 0, -1, dense.left), np.where(right < 0, -1, dense.right), dense.bound)
+
+
+def _combine_codes(codes: Ints, next_codes: Ints, next_bound: int) -> Ints:
+    combined = codes * next_bound + next_codes
+    combined[(codes < 0) | (next_codes < 0)] = -1
+    return combined
+
+
+def _encode_pair(left: Column, right: Column) -> JoinCodes:
+    """Codes of two columns."""
+    left, right = unify_types(as_chunked(left), as_chunked(right))
+    left_values, right_values = integers(left), integers(right)
+    if left_values is None or right_values is None:
+        # equal floats must have equal bits to be found by their hash
+        return _encode_by_hash(
+            to_single_array(normalize_zeros(left)), to_single_array(normalize_zeros(right))
+        )
+    grid = _find_grid(left_values if len(left_values) < len(right_values) else right_values)
+    if not is_dense(grid.size, len(left_values) + len(right_values)):
+        return _encode_by_rank(left_values, right_values)
+    return JoinCodes(grid.encode(left_values), grid.encode(right_values), grid.size)
+
+
+class _Grid(NamedTuple):
+    """Numbers with the same distance from each to the next: days in nanoseconds, for example."""
+
+    low: int
+    step: int
+    size: int
+
+    def encode(self, values: Ints) -> Ints:
+        """Position of each value; -1 of those that are not in the grid, of less than 2**63 values."""
+        # as unsigned numbers, distances below zero are the largest ones
+        codes = np.subtract(values, self.low, out=allocate_array(len(values), np.int64)).view(np.uint64)
+        is_other = None
+        if self.step > 1:
+            distances, step = codes, np.uint64(self.step)
+            codes = np.floor_divide(distances, step, out=allocate_array(len(values), np.uint64))
+            is_other = codes * step != distances
+        too_large = codes >= self.size
+        is_other = too_large if is_other is None else is_other | too_large
+        if is_other.any():
+            codes[is_other] = np.iinfo(np.uint64).max
+        encoded: Ints = codes.view(np.int64)
+        return encoded
+
+
+def _find_grid(values: Ints) -> _Grid:
+    """The grid with the largest step that has all values."""
+    if not len(values):
+        return _Grid(0, 1, 1)
+    low, high = int(values.min()), int(values.max())
+    if is_dense(high - low, len(values)):
+        return _Grid(low, 1, high - low + 1)
+    step = max(int(np.gcd.reduce((values - low).view(np.uint64))), 1)
+    return _Grid(low, step, (high - low) // step + 1)
+
+
+def _encode_by_rank(left: Ints, right: Ints) -> JoinCodes:
+    """Ranks of the values among those of the shorter column, so that codes of sorted rows are sorted."""
+    shorter = right if len(right) < len(left) else left
+    ranked = pa.array(np.sort(pc.unique(pa.array(shorter)).to_numpy()))
+    left_codes, right_codes = (
+        pc.index_in(pa.array(values), value_set=ranked).fill_null(-1).to_numpy().astype(np.int64)
+        for values in (left, right)
+    )
+    return JoinCodes(left_codes, right_codes, max(len(ranked), 1))
+
+
+def _encode_by_hash(left: pa.Array, right: pa.Array) -> JoinCodes:
+    """Numbers of the values in the dictionary of the shorter column."""
+    swap = len(right) < len(left)
+    shorter, longer = (right, left) if swap else (left, right)
+    encoded = shorter.dictionary_encode(null_encoding="encode")
+    codes = encoded.indices.to_numpy().astype(np.int64)
+    matches = pc.index_in(longer, value_set=encoded.dictionary).fill_null(-1)
+    longer_codes = matches.to_numpy(zero_copy_only=False).astype(np.int64)
+    bound = max(len(encoded.dictionary), 1)
+    return JoinCodes(longer_codes, codes, bound) if swap else JoinCodes(codes, longer_codes, bound)

@@ -1,0 +1,344 @@
+"""Codes, order and lookup of keys, against brute force."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kartothek_cube.io_components import keys
+from kartothek_cube.io_components.columns import expand_ranges, take_values
+from kartothek_cube.io_components.keys import (
+    combine_keys,
+    encode_ordered,
+    equal_neighbours,
+    group_codes,
+    join_codes,
+    last_occurrence_mask,
+    lookup_codes,
+    lookup_keys,
+    rechunk_by_partition,
+    sort_order,
+    strictly_increasing,
+)
+
+DAYS = st.dates(datetime.date(1700, 1, 1), datetime.date(2200, 1, 1))
+TYPES = {
+    "int64": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "small ints": (pa.int64(), st.integers(-3, 3)),
+    "int8": (pa.int8(), st.integers(-128, 127)),
+    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
+    "string": (pa.string(), st.text(max_size=3)),
+    "float": (pa.float64(), st.floats(allow_nan=False)),
+    "bool": (pa.bool_(), st.booleans()),
+    "date": (pa.date32(), DAYS),
+    "binary": (pa.binary(), st.binary(max_size=2)),
+}
+
+
+@st.composite
+def key_columns(draw: st.DrawFn, n_columns: int = 2) -> list[tuple[pa.DataType, list[object]]]:
+    length = draw(st.integers(0, 12))
+    columns = []
+    for _ in range(draw(st.integers(1, n_columns))):
+        dtype, values = TYPES[draw(st.sampled_from(sorted(TYPES)))]
+        pool = draw(st.lists(values, min_size=1, max_size=5))
+        columns.append((dtype, [draw(st.sampled_from(pool)) for _ in range(length)]))
+    return columns
+
+
+def arrow(column: tuple[pa.DataType, list[object]], pieces: int = 2) -> pa.ChunkedArray:
+    dtype, values = column
+    array = pa.array(values, dtype)
+    cut = len(values) // pieces
+    return pa.chunked_array([array[:cut], array[cut:]])
+
+
+@given(key_columns())
+def test_codes_compare_like_the_values(columns: list[tuple[pa.DataType, list[object]]]) -> None:
+    rows = list(zip(*(values for _, values in columns), strict=True))
+    codes, bound = combine_keys([encode_ordered(arrow(c)) for c in columns], len(rows))
+    assert all(0 <= code < bound for code in codes)
+    for i, a in enumerate(rows):
+        for j, b in enumerate(rows):
+            assert (codes[i] < codes[j]) == (a < b)
+            assert (codes[i] == codes[j]) == (a == b)
+    dense = group_codes([arrow(c) for c in columns], len(rows))
+    assert sorted(set(dense.tolist())) == list(range(len(set(rows))))
+
+
+@given(key_columns())
+def test_sorting_and_uniqueness(columns: list[tuple[pa.DataType, list[object]]]) -> None:
+    rows = list(zip(*(values for _, values in columns), strict=True))
+    arrays = [arrow(c) for c in columns]
+    assert strictly_increasing(arrays, len(rows)) == all(a < b for a, b in itertools.pairwise(rows))
+    order = sort_order(arrays, len(rows))
+    expected = sorted(range(len(rows)), key=lambda i: rows[i])
+    assert (list(range(len(rows))) if order is None else order.tolist()) == expected
+    keep = last_occurrence_mask(*combine_keys([encode_ordered(a) for a in arrays], len(rows)))
+    expected_keep = [row not in rows[i + 1 :] for i, row in enumerate(rows)]
+    assert ([True] * len(rows) if keep is None else keep.tolist()) == expected_keep
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=10))
+def test_neighbours_are_not_compared_across_blocks(rows: list[tuple[int, int]]) -> None:
+    rows = sorted(rows, key=lambda r: r[0])
+    pairs = list(itertools.pairwise(rows))
+    starts = np.array([i for i, (a, b) in enumerate(pairs, 1) if a[0] != b[0]], dtype=np.int64)
+    equal = equal_neighbours([pa.array([r[1] for r in rows], pa.int64())], len(rows), starts)
+    if all(a[0] < b[0] or a[1] <= b[1] for a, b in pairs):
+        assert equal is not None
+        assert equal.tolist() == [a == b for a, b in pairs]
+    else:
+        assert equal is None
+
+
+@given(st.data())
+def test_lookup_finds_partners(data: st.DataObject) -> None:
+    dtype, values = TYPES[data.draw(st.sampled_from(sorted(TYPES)))]
+    left = data.draw(st.lists(values, max_size=8))
+    right = data.draw(st.lists(values, max_size=8))
+    ours, theirs = join_codes([pa.array(left, dtype)], [pa.array(right, dtype)], len(left), len(right))
+    bound = len(left) + len(right) + 1
+    expected = [max((i for i, other in enumerate(right) if other == v), default=-1) for v in left]
+    assert lookup_codes(ours, theirs, bound).tolist() == expected
+    assert lookup_codes(ours, theirs, 1 << 40).tolist() == expected
+
+
+def test_join_codes_of_different_widths() -> None:
+    ours, theirs = join_codes([pa.array([1, 300], pa.int64())], [pa.array([1, 2], pa.int8())], 2, 2)
+    assert lookup_codes(ours, theirs, 10).tolist() == [0, -1]
+
+
+def test_codes_do_not_overflow_with_many_wide_columns() -> None:
+    values = [-(2**63), 0, 2**63 - 1]
+    columns = [pa.array([values[(i // 3**k) % 3] for i in range(3**5)], pa.int64()) for k in range(5)]
+    codes, _ = combine_keys([(encode_ordered(c)[0], 1 << 40) for c in columns], 3**5)
+    assert len(set(codes.tolist())) == 3**5
+
+
+def test_nulls_are_equal_and_last() -> None:
+    codes, _ = encode_ordered(pa.array([None, "a", None, "b"]))
+    assert codes[0] == codes[2] > codes[3] > codes[1]
+
+
+def test_negative_zero_is_zero() -> None:
+    codes, _ = encode_ordered(pa.array([0.0, -0.0, 1.0]))
+    assert codes[0] == codes[1] < codes[2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=6))
+def test_repeat_ranges(ranges: list[tuple[int, int]]) -> None:
+    start = np.array([a for a, _ in ranges], dtype=np.int64)
+    stop = np.array([a + n for a, n in ranges], dtype=np.int64)
+    positions, owner = expand_ranges(start, stop)
+    expected = [(p, i) for i, (a, n) in enumerate(ranges) for p in range(a, a + n)]
+    assert list(zip(positions.tolist(), owner.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.float32(), pa.string(), pa.bool_()])
+def test_gather(dtype: pa.DataType) -> None:
+    column = pa.chunked_array([pa.array([1, 0]).cast(dtype), pa.array([1]).cast(dtype)])
+    values = column.to_pylist()
+    assert take_values(column, np.array([2, 0, 1]), missing=False).to_pylist() == [
+        values[2],
+        values[0],
+        values[1],
+    ]
+    assert take_values(column, np.array([2, -1]), missing=True).to_pylist() == [values[2], None]
+
+
+rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)
+
+
+def batches_of(values, cuts) -> list[pa.RecordBatch]:
+    """Batches that end at the cuts; some are empty."""
+    table = pa.table(
+        {
+            "p": pa.array([p for p, _ in values], pa.int64()),
+            "q": pa.array([q for _, q in values], pa.string()),
+            "v": pa.array(range(len(values)), pa.int64()),
+        }
+    )
+    ends = sorted(min(cut, len(values)) for cut in cuts)
+    pairs = itertools.pairwise([0, *ends, len(values)])
+    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+    return [next(iter(table.slice(a, b - a).combine_chunks().to_batches()), empty) for a, b in pairs]
+
+
+@pytest.mark.parametrize("keys", [["p"], ["p", "q"]])
+@settings(deadline=None)
+@given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
+def test_no_partition_is_in_two_tables(keys, values, cuts, size):
+    tables = list(rechunk_by_partition(batches_of(values, cuts), keys, size))
+    assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
+    parts = [{tuple(row[k] for k in keys) for row in t.to_pylist()} for t in tables]
+    assert all(not a & b for a, b in itertools.combinations(parts, 2))
+    assert all(len(t) for t in tables)
+
+
+@settings(deadline=None)
+@given(
+    values=rows,
+    cuts=st.lists(st.integers(0, 30), max_size=5),
+    size=st.integers(1, 10),
+    limit=st.integers(1, 10),
+)
+def test_a_limit_cuts_partitions_only_where_it_has_to(values, cuts, size, limit):
+    tables = list(rechunk_by_partition(batches_of(values, cuts), ["p"], size, limit))
+    assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
+    assert all(0 < len(t) <= limit for t in tables)
+    for before, after in itertools.pairwise(tables):
+        if before["p"][-1] == after["p"][0]:
+            assert len(before) == limit
+
+
+def test_without_keys_all_is_one_partition():
+    batches = batches_of([(0, "a")] * 9, [2, 5])
+    assert [len(t) for t in rechunk_by_partition(batches, [], 1)] == [9]
+
+
+def test_only_one_table_is_held():
+    taken = []
+
+    def source():
+        for number, batch in enumerate(batches_of([(0, "a"), (1, "a"), (2, "a")], [1, 2])):
+            taken.append(number)
+            yield batch
+
+    tables = rechunk_by_partition(source(), ["p"], 1)
+    next(tables)
+    assert taken == [0, 1]
+
+
+@given(
+    cells=st.lists(st.tuples(st.sampled_from(["", "a", "b", "ü", "z"]), st.integers(0, 3)), max_size=6),
+    in_order=st.booleans(),
+    cut=st.integers(0, 6),
+)
+def test_encoded_texts_are_ordered_like_plain_ones(cells, in_order, cut):
+    cells = sorted(set(cells)) if in_order else cells
+    texts = pa.array([text for text, _ in cells], pa.string())
+    numbers = pa.array([number for _, number in cells], pa.int64())
+    expected = cells == sorted(set(cells))
+    chunks = pa.chunked_array([texts[:cut].dictionary_encode(), texts[cut:].dictionary_encode()])
+    for column in (texts, texts.dictionary_encode(), chunks):
+        assert strictly_increasing([column, numbers], len(cells)) == expected
+
+
+FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
+
+
+def key(value):
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value + 0.0
+    return value
+
+
+@st.composite
+def sides(draw):
+    """Draw the values of each key column of two sides."""
+    columns = [
+        draw(st.sampled_from([*sorted(TYPES), "float with everything"]))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    kinds = [(pa.float64(), FLOATS) if c == "float with everything" else TYPES[c] for c in columns]
+    pools = [draw(st.lists(values | st.none(), min_size=1, max_size=4)) for _, values in kinds]
+    row = st.tuples(*map(st.sampled_from, pools))
+    left = draw(st.lists(row, max_size=8))
+    right = draw(st.lists(row, max_size=8))
+    return [dtype for dtype, _ in kinds], left, right
+
+
+def columns_of(dtypes, rows):
+    return [arrow((dtype, [row[i] for row in rows])) for i, dtype in enumerate(dtypes)]
+
+
+@pytest.mark.parametrize("limit", [1 << 62, 4])
+@given(sides())
+def test_lookup_keys(limit, drawn):
+    dtypes, left, right = drawn
+    old, keys.MAX_CODE = keys.MAX_CODE, limit
+    try:
+        found = lookup_keys(columns_of(dtypes, left), columns_of(dtypes, right), len(left), len(right))
+    finally:
+        keys.MAX_CODE = old
+    right_keys = [tuple(map(key, row)) for row in right]
+    last = {k: number for number, k in enumerate(right_keys)}
+    expected = [last.get(tuple(map(key, row)), -1) for row in left]
+    assert found.tolist() == expected
+
+
+def test_without_key_columns_all_rows_are_alike():
+    assert lookup_keys([], [], 2, 1).tolist() == [0, 0]
+    assert lookup_keys([], [], 2, 0).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("few", ["left", "right"])
+def test_numbers_far_from_each_other(few):
+    low, high = -(2**63), 2**63 - 1
+    left, right = [low, 0, high, 5], [high, 3, low]
+    if few == "left":
+        left, right = left[:1], [*right, *range(10, 90)]
+    found = lookup_keys([pa.array(left)], [pa.array(right)], len(left), len(right))
+    assert found.tolist() == [right.index(v) if v in right else -1 for v in left]
+
+
+@pytest.mark.parametrize(
+    "left, right",
+    [
+        (pa.array([1, 300], pa.int64()), pa.array([1, 44], pa.int8())),
+        (pa.array([1.0, 2.5]), pa.array([2, 1], pa.int32())),
+        (pa.array(["a", "b"]).dictionary_encode(), pa.array(["b", "c"])),
+        (pa.array([1, 2], pa.timestamp("us")), pa.array([1000, 3], pa.timestamp("ns"))),
+        (pa.array([None, None], pa.null()), pa.array([1, None], pa.int64())),
+    ],
+    ids=["widths", "kinds", "dictionary", "units", "null"],
+)
+def test_types_that_differ(left, right):
+    wide = pa.float64() if pa.types.is_floating(left.type) else right.type
+    values = right.to_pylist() if wide == right.type else right.cast(wide).to_pylist()
+    expected = [values.index(v) if v in values else -1 for v in left.to_pylist()]
+    assert lookup_keys([left], [right], 2, 2).tolist() == expected
+
+
+def test_many_rows():
+    random = np.random.default_rng(0)
+    left, right = random.integers(0, 10**9, 5_000), np.unique(random.integers(0, 10**9, 5_000))
+    left[::2] = right[random.integers(0, len(right), 2_500)]
+    found = lookup_keys([pa.array(left)], [pa.array(right)], len(left), len(right))
+    assert (found >= 0).tolist() == np.isin(left, right).tolist()
+    assert (right[found[found >= 0]] == left[found >= 0]).all()
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    st.integers(1, 12),
+    st.none() | st.tuples(st.integers(0, 40), st.integers(0, 4)),
+)
+def test_rows_that_come_again_and_again(values, length, change):
+    left = (values * length)[:length]
+    if change:
+        left[change[0] % length] = change[1]
+    right = [2, 0, 4, 1]
+    expected = [right.index(v) if v in right else -1 for v in left]
+    assert lookup_keys([pa.array(left)], [pa.array(right)], length, len(right)).tolist() == expected
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(INT64, st.integers(1, 2**63), st.lists(st.integers(0, 9), min_size=1), st.lists(INT64))
+def test_numbers_of_a_grid_are_found_among_others(low, step, positions, others):
+    """The days of a cube in nanoseconds, for example, are found without hashes."""
+    days = [value for n in positions if (value := low + n * step) < 2**63]
+    left = [*days, *others, *(value + 1 for value in days if value < 2**63 - 1)]
+    found = lookup_keys([pa.array(left, pa.int64())], [pa.array(days, pa.int64())], len(left), len(days))
+    last = {value: number for number, value in enumerate(days)}
+    assert found.tolist() == [last.get(value, -1) for value in left]

@@ -31,7 +31,7 @@ from kartothek_cube.io_components.arrow_dataset import LazyDataset, TimestampUni
 from kartothek_cube.io_components.facade import facade
 from kartothek_cube.io_components.read.dataset_arguments import ReadBatches, ReadTableArrow, ReadTablesArrow
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, run_each, run_read
-from kartothek_cube.io_components.read.dataset_source import DatasetSource
+from kartothek_cube.io_components.row_sources import DatasetSource
 
 __all__ = (
     "dataset",

@@ -31,10 +31,9 @@ from kartothek_cube.io_components.facade import Example, facade
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_query import QueryCube, QueryTable
-from kartothek_cube.io_components.query.cube_source import CubeSource, DatasetOfCubeSource
 from kartothek_cube.io_components.query.executor import query_table_job, run_task
-from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.query.result_types import plan_table
+from kartothek_cube.io_components.query.planner import plan_query, plan_table
+from kartothek_cube.io_components.row_sources import CubeSource, DatasetOfCubeSource
 from kartothek_cube.io_components.runtime import store_factory
 
 if TYPE_CHECKING:

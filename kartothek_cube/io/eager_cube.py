@@ -41,7 +41,7 @@ from kartothek_cube.io_components.query.executor import (
     run_frames,
     run_single_frame,
 )
-from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
+from kartothek_cube.io_components.query.planner import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job

@@ -38,7 +38,7 @@ from kartothek_cube.io_components.maintenance.garbage import CleanupCube, Delete
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_frames
-from kartothek_cube.io_components.query.result_types import plan_frames
+from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.cube_writes import (

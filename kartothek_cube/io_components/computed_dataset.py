@@ -28,7 +28,7 @@ from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
-from kartothek_cube.io_components.query.result_types import plan_frames
+from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.write.cube_plan import plan_existing, plan_extend
 from kartothek_cube.io_components.write.cube_writes import ExtendCube
 from kartothek_cube.io_components.write.table_writer import delete_attempts

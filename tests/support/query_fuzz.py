@@ -33,7 +33,7 @@ from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_frames, run_task
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
-from kartothek_cube.io_components.query.result_types import plan_frames
+from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_facades import FACADES

@@ -183,8 +183,8 @@ def _read_tables(
     plan: PhysicalPlan, limit: int | None, bar: AbstractContextManager[None], *, is_sorted: bool
 ) -> Iterator[pa.Table]:
     """Yield the groups; each is read on demand. Without groups, a limit ends the read."""
-    from kartothek_cube.io_components.query.cube_source import CubeScan
     from kartothek_cube.io_components.query.executor import run_table, run_task
+    from kartothek_cube.io_components.row_sources import CubeScan
     from kartothek_cube.io_components.runtime import progress_add_total
 
     with bar:

@@ -48,7 +48,7 @@ from kartothek_cube.io_components.facade import Example, facade
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
-from kartothek_cube.io_components.query.result_types import plan_frames
+from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,
     BuildCube,

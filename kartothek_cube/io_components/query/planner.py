@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset
+from kartothek_cube.core.arrow.pandas_conversion import check_dtype_backend
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.cube.conditions import Conjunction
@@ -31,7 +32,7 @@ from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.keys import group_codes, is_dense, make_dense
 from kartothek_cube.io_components.maintenance.changed_partitions import compare_cubes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
-from kartothek_cube.io_components.query.cube_query import QueryCube
+from kartothek_cube.io_components.query.cube_query import QueryCube, QueryFrames, QueryTable
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetFiles,
@@ -409,3 +410,62 @@ def _scan_values(files: DatasetFiles, column: str, blobs: BlobStore) -> IndexCol
         files.dataset.partition_table.labels,
         np.repeat(files.positions, [len(array) for array in values]),
     )
+
+
+def plan_frames(query: QueryFrames[StoreT]) -> PhysicalPlan:
+    """Plan a query whose results are DataFrames; as :func:`plan_query`, with their types."""
+    backend = check_dtype_backend(query.dtype_backend)
+    plan = plan_query(query)
+    if backend is None:
+        return plan
+    return replace_fields(plan, context=replace_fields(plan.context, dtype_backend=backend))
+
+
+def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
+    """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
+    if query.columns is not None and query.payload_columns is not None:
+        raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
+    _check_limit(query.limit)
+    names = query.columns if query.payload_columns is None else query.payload_columns
+    requested = None if names is None else converter_str_tupleset(names)
+    frames = QueryFrames(
+        query.cube,
+        query.store,
+        query.conditions,
+        query.datasets,
+        query.dimension_columns,
+        payload_columns=requested,
+        as_of=query.as_of,
+        changed_since=query.changed_since,
+        dtype_backend=query.dtype_backend,
+    )
+    plan = plan_frames(frames)
+    output = plan.context.output
+    # the rows are sorted by dimensions, then partition columns
+    ordered = order_columns(plan.context.sort_columns, requested, output.names)
+    schema = pa.schema([output.field(name) for name in ordered])
+    return attrs.evolve(plan, context=attrs.evolve(plan.context, output=schema))
+
+
+def order_columns(
+    keys: Iterable[str], requested: str | Iterable[str] | None, available: Sequence[str]
+) -> list[str]:
+    """
+    Order the columns of a result as they are asked for, the keys first unless they are named as well.
+
+    >>> order_columns(["CITY", "DAY"], ["TEMP", "DAY"], ["CITY", "DAY", "RAIN", "TEMP"])
+    ['CITY', 'TEMP', 'DAY']
+    """
+    names = None if requested is None else converter_str_tupleset(requested)
+    unnamed = [name for name in keys if name not in (names or ())]
+    return [
+        name
+        for name in dict.fromkeys([*unnamed, *(available if names is None else names)])
+        if name in available
+    ]
+
+
+def _check_limit(limit: object) -> None:
+    is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and limit >= 0):  # type: ignore[operator]
+        raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")

@@ -1,4 +1,4 @@
-"""Cubes, and single datasets of cubes, as sources of lazy datasets; scans partition by partition."""
+"""Cubes, their datasets, and single datasets as sources of lazy datasets, which scan them block by block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
@@ -22,6 +22,8 @@ from kartothek_cube.core.cube.discover import (
 )
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.expressions.predicate import Tree
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
@@ -30,7 +32,8 @@ from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_
 from kartothek_cube.io_components.query.cube_query import QueryTable
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanTask, column_fraction, project
-from kartothek_cube.io_components.query.result_types import plan_table
+from kartothek_cube.io_components.query.planner import plan_table
+from kartothek_cube.io_components.read.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
 from kartothek_cube.io_components.runtime import (
     available_cores,
     limit_threads,
@@ -204,3 +207,69 @@ class DatasetOfCubeSource(RowSource):
                 discover_datasets_unchecked(self.cube.uuid_prefix, self.store, load_schema=False),
             )
         return datasets[self.dataset_id]
+
+
+@attrs.frozen
+class _PlannedRead(SourceScan):
+    """Scan of the files of a dataset."""
+
+    plan: ReadPlan
+
+    def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
+        keys = self._keys()
+        if not keys:
+            return
+        size = mean_size(open_blobs(self.plan.context.store), keys[:: max(1, len(keys) // tuning.SAMPLE)])
+        tasks = self.plan.block_tasks(scan_bounds(np.full(len(keys), size)))
+        read = partial(run_read, self.plan.context)
+        yield from prefetch_map(read, tasks, 1 if sequential else available_cores())
+
+    def count_rows(self) -> int | None:
+        keys = self._keys()
+        if self.plan.context.where is not None or not all(k.endswith(PARQUET_FILE_SUFFIX) for k in keys):
+            return None
+        return count_rows(open_blobs(self.plan.context.store), keys)
+
+    def _keys(self) -> list[str]:
+        keys: list[str] = self.plan.partitions.files[self.plan.context.table].to_pylist()
+        return keys
+
+
+@attrs.frozen(repr=False)
+class DatasetSource(RowSource):
+    """All rows of a dataset."""
+
+    dataset_uuid: str
+    store: StoreFactory
+    table_name: str | None = None
+    as_of: AsOf | None = None
+
+    def __repr__(self) -> str:
+        return f"dataset {self.dataset_uuid}"
+
+    def read_schema(self) -> pa.Schema:
+        """Columns and types as they are now."""
+        return empty_table(self._plan(None, None).context).schema.remove_metadata()
+
+    def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
+        """Plan a scan of the current snapshot."""
+        if condition is not None:
+            schema = self._plan(None, None).context.schema
+            where = Conjunction(condition).to_tree({field.name: field.type for field in schema})
+            try:
+                return _PlannedRead(self._plan(columns, where))
+            except (NotImplementedError, TypeError, ValueError):
+                # a filter that predicates cannot express is evaluated on the rows only
+                pass
+        return _PlannedRead(self._plan(columns, None))
+
+    def _plan(self, columns: Sequence[str] | None, where: Tree | None) -> ReadPlan:
+        read = DatasetRead(
+            self.dataset_uuid,
+            self.store,
+            None if columns is None else list(columns),
+            predicates=where,
+            table_name=self.table_name,
+            as_of=self.as_of,
+        )
+        return read.plan()

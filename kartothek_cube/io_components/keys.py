@@ -248,29 +248,29 @@ def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
     codes, bound = combine_keys([encode_ordered(column) for column in columns], length)
     if length < 2 or bool((codes[1:] >= codes[:-1]).all()):
         return None
-    if is_dense(bound, length):
-        # counting sort; it keeps one row per code, so it holds for unique keys only
-        order = np.full(bound, -1, dtype=np.int64)
-        order[codes] = np.arange(length)
-        order = order[order >= 0]
-        if len(order) == length:
-            return order
-    return np.argsort(codes, kind="stable")
+    order = last_rows(codes, bound)
+    return order if len(order) == length else np.argsort(codes, kind="stable")
+
+
+def last_rows(codes: Ints, bound: int) -> Ints:
+    """Positions of the last row of each code, in the order of the codes."""
+    if is_dense(bound, len(codes)):
+        last = np.full(bound, -1, dtype=np.int64)
+        last[codes] = np.arange(len(codes))
+        return last[last >= 0]
+    order = np.argsort(codes, kind="stable")
+    ends: Ints = order[np.diff(codes[order], append=bound) != 0]
+    return ends
 
 
 def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
     """Mask of the last row of each code; None if no code occurs twice."""
-    length = len(codes)
-    if length < 2:
+    last = last_rows(codes, bound)
+    if len(last) == len(codes):
         return None
-    if is_dense(bound, length):
-        last = np.full(bound, -1, dtype=np.int64)
-        last[codes] = np.arange(length)
-        keep = last[codes] == np.arange(length)
-    else:
-        keep = np.zeros(length, dtype=bool)
-        keep[length - 1 - np.unique(codes[::-1], return_index=True)[1]] = True
-    return None if keep.all() else keep
+    keep = np.zeros(len(codes), dtype=bool)
+    keep[last] = True
+    return keep
 
 
 def rechunk_by_partition(

@@ -15,14 +15,14 @@ from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import AllOf, all_of, imply, tree_mask
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.columns import repeat, take_values, to_single_array
+from kartothek_cube.io_components.columns import repeat, take_columns, take_values, to_single_array
 from kartothek_cube.io_components.keys import (
     combine_keys,
     encode_keys,
     encode_ordered,
     equal_neighbours,
     is_dense,
-    last_occurrence_mask,
+    last_rows,
     lookup_codes,
 )
 from kartothek_cube.io_components.query.logical_plan import Role
@@ -102,6 +102,21 @@ class RowBatch:
         counts = np.bincount(self.file_numbers()[mask], minlength=len(self.counts)).astype(np.int64)
         return replace_fields(self, table=self.table.filter(pa.array(mask)), counts=counts)
 
+    def take_sorted(self, positions: Ints) -> RowBatch:
+        """Rows at positions that sort them by physical partition and dimensions."""
+        # rows of the files of a partition mix: all of them count as rows of its first file, which has the
+        # same alignment; other keys are columns of the table by now
+        arrays = take_columns(self.table.columns, positions)
+        partitions = self.partition_ids.searchsorted(self.row_partition_ids()[positions])
+        counts = np.bincount(partitions, minlength=len(self.counts)).astype(np.int64)
+        return attrs.evolve(
+            self,
+            table=pa.Table.from_arrays(arrays, schema=self.table.schema),
+            counts=counts,
+            keys={column: self.keys[column] for column in self.scan.alignment},
+            is_sorted=True,
+        )
+
 
 def load_rows(
     blobs: BlobStore,
@@ -172,7 +187,7 @@ def _with_implied(
 
 
 def _deduplicate_cells(rows: RowBatch) -> RowBatch:
-    """Only the last version of each cell within a physical partition."""
+    """Only the last version of each cell within a physical partition, sorted by the dimensions."""
     dimensions = rows.columns(rows.scan.dimensions)
     equal = equal_neighbours(dimensions, len(rows), rows.partition_starts())
     if equal is not None:
@@ -180,8 +195,7 @@ def _deduplicate_cells(rows: RowBatch) -> RowBatch:
         rows = rows.filter(np.append(~equal, [True] * bool(len(rows)))) if equal.any() else rows
         return replace_fields(rows, is_sorted=True)
     keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
-    mask = last_occurrence_mask(*combine_keys(keys, len(rows)))
-    return rows if mask is None else rows.filter(mask)
+    return rows.take_sorted(last_rows(*combine_keys(keys, len(rows))))
 
 
 def join(left: RowBatch, right: RowBatch) -> RowBatch:

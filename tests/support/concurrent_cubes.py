@@ -512,7 +512,7 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
         # not time.sleep: threads of other libraries would spin without a pause
         mock.patch("kartothek_cube.core.clock.sleep"),
         # operations have the same ids in all runs; and a look at a pending one is like another one
-        mock.patch("kartothek_cube.core.commit.operation._remember"),
+        mock.patch("kartothek_cube.core.commit.operation.remember_committed"),
         mock.patch("kartothek_cube.core.commit.operation._LOOKS", 1),
         mock.patch("kartothek_cube.io_components.runtime.ThreadPoolExecutor", _OneThread),
         warnings.catch_warnings(),

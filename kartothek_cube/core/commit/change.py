@@ -134,25 +134,33 @@ class ChangeSet:
     write_id: str = ""
     #: what the history tells of the operation
     info: OperationInfo | None = None
-    #: requirements beside those that follow from the fields above
+    #: requirements beside those that follow from the fields above; an absent dataset meets them
     requires: tuple[Requirement, ...] = ()
 
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """All requirements, in the order in which they are checked."""
-        if self.mode is WriteMode.REPLACE:
-            return self.requires
-        implied: list[Requirement] = []
-        if self.mode is WriteMode.CREATE:
-            implied.append(DatasetAbsent())
-        if self.mode is WriteMode.UPDATE:
-            implied.append(DatasetPresent())
-        if self.partition_keys is not None:
-            implied.append(SamePartitionKeys(self.partition_keys))
-        implied.extend(self.requires)
-        if self.replaces is not None:
-            implied.append(InputsPresent(self.replaces))
-        return tuple(implied)
+    def check_requirements(self, state: DatasetMetadata | None) -> None:
+        """Raise unless the change may be applied to the newest state; None is that of an absent dataset."""
+        if self.mode is WriteMode.CREATE and state is not None:
+            raise DatasetExistsError(self.uuid)
+        if self.mode is WriteMode.UPDATE and state is None:
+            raise DatasetNotFoundError(self.uuid)
+        keys = None if self.mode is WriteMode.REPLACE or state is None else list(state.partition_keys or [])
+        if keys is not None and self.partition_keys is not None and list(self.partition_keys) != keys:
+            raise ValueError(
+                f"Incompatible set of partition keys for dataset {self.uuid}: it is partitioned by "
+                f"{keys}, but {list(self.partition_keys)} was given"
+            )
+        if state is None:
+            return
+        for requirement in self.requires:
+            requirement.check(state, self)
+        if self.replaces is not None and self.mode is not WriteMode.REPLACE:
+            absent = state.partition_table.positions(self.replaces) < 0
+            if absent.any():
+                raise ConcurrentWriteError(
+                    self.uuid,
+                    self.replaces.filter(pa.array(absent)).to_pylist(),
+                    "They were replaced or removed since this operation read them. Repeat it.",
+                )
 
     def is_index_rebuild(self, state: DatasetMetadata | None) -> bool:
         """Whether the change only rebuilds indices that a state has, as a repair does."""
@@ -178,45 +186,10 @@ class ChangeSet:
 
 
 class Requirement(Protocol):
-    """What a change requires of the newest state."""
+    """What a change requires of the newest state, unless the dataset is absent."""
 
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
-        """Raise if the state does not meet the requirement; None is the state of an absent dataset."""
-
-
-@attrs.frozen
-class DatasetAbsent:
-    """The dataset does not exist."""
-
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
-        """Raise DatasetExistsError if it does."""
-        if state is not None:
-            raise DatasetExistsError(change.uuid)
-
-
-@attrs.frozen
-class DatasetPresent:
-    """The dataset exists."""
-
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
-        """Raise DatasetNotFoundError if it does not."""
-        if state is None:
-            raise DatasetNotFoundError(change.uuid)
-
-
-@attrs.frozen
-class SamePartitionKeys:
-    """An existing dataset has these partition keys."""
-
-    partition_keys: tuple[str, ...]
-
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
-        """Raise ValueError if it has others."""
-        if state is not None and list(self.partition_keys) != list(state.partition_keys or []):
-            raise ValueError(
-                f"Incompatible set of partition keys for dataset {change.uuid}: it is partitioned by "
-                f"{list(state.partition_keys or [])}, but {list(self.partition_keys)} was given"
-            )
+    def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
+        """Raise if the state does not meet the requirement."""
 
 
 @attrs.frozen
@@ -225,10 +198,8 @@ class NoUnseenPartitions:
 
     labels: pa.StringArray
 
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+    def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has added one since."""
-        if state is None:
-            return
         unseen = change.removal_mask(state)
         seen = state.partition_table.positions(self.labels)
         unseen[seen[seen >= 0]] = False
@@ -239,34 +210,15 @@ class NoUnseenPartitions:
 
 
 @attrs.frozen
-class InputsPresent:
-    """The partitions that the added ones were made of are still there."""
-
-    labels: pa.StringArray
-
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
-        """Raise ConcurrentWriteError if one was replaced or removed."""
-        if state is None:
-            return
-        absent = state.partition_table.positions(self.labels) < 0
-        if absent.any():
-            raise ConcurrentWriteError(
-                change.uuid,
-                self.labels.filter(pa.array(absent)).to_pylist(),
-                "They were replaced or removed since this operation read them. Repeat it.",
-            )
-
-
-@attrs.frozen
 class UnchangedMetadata:
     """An entry of the metadata is that from which the change was computed."""
 
     key: str
     value: object
 
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+    def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has set it since."""
-        if state is not None and state.metadata.get(self.key) != self.value:
+        if state.metadata.get(self.key) != self.value:
             raise ConcurrentWriteError(
                 change.uuid, detail="Another writer has computed it since this operation began. Repeat it."
             )
@@ -282,10 +234,8 @@ class UnchangedPartitions:
     folders: pa.StringArray
     labels: pa.StringArray
 
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+    def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has added one since."""
-        if state is None:
-            return
         table = state.partition_table
         folders = partition_folders(table, self.columns, state.partition_keys or (), state.schema)
         expected = pa.concat_arrays([self.labels, change.added.labels])
@@ -493,7 +443,7 @@ def _new_indices(state: DatasetMetadata, change: ChangeSet) -> set[str]:
 
 def _check_covered(column: str, labels: pa.StringArray, update: IndexUpdate | None) -> None:
     covered = pa.array([], pa.string()) if update is None else update.covered
-    missing = labels.filter(pa.compute.invert(pa.compute.is_in(labels, value_set=covered)))
+    missing = labels.filter(pc.invert(pc.is_in(labels, value_set=covered)))
     if len(missing):
         raise MissingIndexEntries(column, missing)
 

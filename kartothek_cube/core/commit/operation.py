@@ -8,31 +8,18 @@ states (kartothek_cube.core.cube.discover).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import TypeVar
 
 import attrs
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.commit.header_store import (
-    BaseState,
-    CommitReceipt,
-    attempts,
-    compare_and_swap_header,
-    edit_header,
-    render,
-)
+from kartothek_cube.core.commit.header_store import BaseState, attempts, edit_header
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob, parse_header_shared, read_header
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetNotFoundError,
-    UnknownOutcomeError,
-)
+from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.header import (
     COMMIT_RECORD,
     CommitRecord,
@@ -44,8 +31,6 @@ from kartothek_cube.core.history import is_before_key, load_snapshot
 from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token, check_owned
 from kartothek_cube.core.uuid import gen_uuid
-
-T = TypeVar("T")
 
 
 @attrs.frozen
@@ -86,7 +71,6 @@ class Decision:
 
 #: what a commit is for an operation; None if it is an operation of its own
 Role = Participation | Decision | None
-Step = Callable[[Role], tuple[T, CommitReceipt]]
 
 
 class OperationAborted(Exception):
@@ -105,12 +89,13 @@ class Status(Enum):
 def read_record(blobs: BlobStore, uuid: str) -> CommitRecord | None:
     """The record in the newest header of a dataset; None if there is none."""
     try:
-        return _parse_stored(read_header(uuid, blobs), uuid)
+        return parse_stored_record(read_header(uuid, blobs), uuid)
     except DatasetNotFoundError:
         return None
 
 
-def _parse_stored(stored: HeaderBlob, uuid: str) -> CommitRecord | None:
+def parse_stored_record(stored: HeaderBlob, uuid: str) -> CommitRecord | None:
+    """The record in a header as stored; None if it has none."""
     return parse_record(parse_header_shared(stored, uuid).header)
 
 
@@ -143,7 +128,7 @@ def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> Datas
         participation = None if new is None else attrs.evolve(participation.settle(), coordinator=new)
     participants = {uuids.get(uuid, uuid): name for uuid, name in record.participants.items()}
     copied = attrs.evolve(record, participation=participation, participants=participants, aborted=())
-    return state if copied == record else _with_record(state, copied)
+    return state if copied == record else with_record(state, copied)
 
 
 def status_of(uuid: str, participation: Participation, header: CommitRecord | None, exists: bool) -> Status:
@@ -171,16 +156,17 @@ def operation_status(blobs: BlobStore, uuid: str, participation: Participation) 
         return Status.COMMITTED
     record, exists = None, True
     try:
-        record = _parse_stored(read_header(participation.coordinator, blobs), participation.coordinator)
+        record = parse_stored_record(read_header(participation.coordinator, blobs), participation.coordinator)
     except DatasetNotFoundError:
         exists = False
     status = status_of(uuid, participation, record, exists)
     if status is Status.COMMITTED:
-        _remember(uuid, participation.operation)
+        remember_committed(uuid, participation.operation)
     return status
 
 
-def _remember(uuid: str, operation: str) -> None:
+def remember_committed(uuid: str, operation: str) -> None:
+    """Note that an operation is committed, for readers in this process."""
     CACHE.put(("operation", uuid, operation), b"", True, len(operation))
 
 
@@ -287,7 +273,7 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
                 aborted=(participation.operation,),
                 reserved=True,
             )
-            header = _with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
+            header = with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
             with suppress(PreconditionFailed):
                 blobs.put_if(metadata_key_from_uuid(participation.coordinator), header.to_json(), None)
                 return
@@ -309,7 +295,7 @@ def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
     with suppress(Exception):
         _edit_record(blobs, uuid, remove)
         stored = read_header(uuid, blobs, with_token=True)
-        record = _parse_stored(stored, uuid)
+        record = parse_stored_record(stored, uuid)
         if record is not None and record.reserved and not record.aborted:
             blobs.delete_if(stored.key, stored.token)
     delete_before(blobs, participation.before)
@@ -336,7 +322,7 @@ def _edit_record(blobs: BlobStore, uuid: str, change: Callable[[CommitRecord], C
     def edit(state: DatasetMetadata) -> DatasetMetadata | None:
         record = parse_record(state.extra)
         new = None if record is None else change(record)
-        return None if new is None or new == record else _with_record(state, new)
+        return None if new is None or new == record else with_record(state, new)
 
     edit_header(blobs, uuid, edit)
 
@@ -349,169 +335,6 @@ def delete_before(blobs: BlobStore, key: str | None) -> None:
             blobs.delete([key])
 
 
-def _with_record(state: DatasetMetadata, record: CommitRecord) -> DatasetMetadata:
+def with_record(state: DatasetMetadata, record: CommitRecord) -> DatasetMetadata:
+    """The same state with another record."""
     return state.copy(extra={**state.extra, COMMIT_RECORD: record.to_field()})
-
-
-# -- the writer of an operation ------------------------------------------------------------------------------
-
-
-def commit_operation(
-    blobs: BlobStore,
-    coordinator: str,
-    steps: Mapping[str, Step[T]],
-    touch: Step[T],
-    undo: Callable[[Sequence[CommitReceipt]], bool],
-    *,
-    creates: bool = False,
-    final_lineage: str | None = None,
-) -> dict[str, T]:
-    """Commit several datasets at once; the header of the coordinator, whose step is the last, decides."""
-    # `touch` commits a coordinator without a step. With `creates`, datasets are created, of which the
-    # coordinator may name an earlier operation: then a single step takes part in an operation, too.
-    # `final_lineage` is that of a coordinator which is created and whose final header is given, with those of
-    # all participants, in the receipts.
-    if len(steps) < 2 and not (creates and _are_listed(blobs, coordinator, steps)):
-        return {uuid: step(None)[0] for uuid, step in steps.items()}
-    for _ in attempts():
-        try:
-            return _commit_once(blobs, coordinator, steps, touch, undo, final_lineage)
-        except OperationAborted:
-            # another writer aborted the operation: this one was too slow
-            continue
-    raise ConcurrentWriteError(coordinator)
-
-
-def _are_listed(blobs: BlobStore, coordinator: str, uuids: Iterable[str]) -> bool:
-    """Whether the coordinator names an operation for a dataset, so that it has to name the next one, too."""
-    others = set(uuids) - {coordinator}
-    header = read_record(blobs, coordinator) if others else None
-    return header is not None and not others.isdisjoint(header.participants)
-
-
-def _commit_once(
-    blobs: BlobStore,
-    coordinator: str,
-    steps: Mapping[str, Step[T]],
-    touch: Step[T],
-    undo: Callable[[Sequence[CommitReceipt]], bool],
-    final_lineage: str | None,
-) -> dict[str, T]:
-    lineage, token, creates = _coordinator_version(blobs, coordinator, final_lineage or gen_uuid())
-    operation = gen_uuid()
-    role = Participation(operation, coordinator, lineage, creates=creates)
-    results: dict[str, T] = {}
-    receipts: list[CommitReceipt] = []
-    try:
-        for uuid, step in steps.items():
-            if uuid != coordinator:
-                results[uuid], receipt = step(role)
-                if receipt.header != receipt.base.header:
-                    receipts.append(receipt)
-        decision = Decision(operation, lineage, tuple(r.base.uuid for r in receipts), token)
-    except UnknownOutcomeError as error:
-        undo(receipts)
-        if error.__cause__ is not None:
-            # nothing is unknown: the operation is not committed
-            raise error.__cause__ from error
-        raise
-    except Exception:
-        undo(receipts)
-        raise
-    step = steps.get(coordinator, touch)
-    has_final = creates and lineage == final_lineage
-    result = _decide(blobs, coordinator, step, decision, receipts, undo, creates, has_final)
-    return {**results, coordinator: result} if coordinator in steps else results
-
-
-def _decide(
-    blobs: BlobStore,
-    coordinator: str,
-    step: Step[T],
-    decision: Decision,
-    receipts: list[CommitReceipt],
-    undo: Callable[[Sequence[CommitReceipt]], bool],
-    creates: bool,
-    has_final: bool,
-) -> T:
-    """Commit the coordinator, with which the operation is committed."""
-    try:
-        result, decided = step(decision if decision.participants else None)
-        if creates and not _confirm(blobs, coordinator, decision.operation, receipts):
-            undo([decided])
-            raise OperationAborted(decision.operation)
-    except UnknownOutcomeError:
-        # readers see all of the operation or none, as do later writers
-        raise
-    except Exception:
-        undo(receipts)
-        raise
-    for uuid in decision.participants:
-        _remember(uuid, decision.operation)
-    for receipt in receipts:
-        delete_before(blobs, receipt.before)
-    if has_final and all(receipt.final for receipt in (*receipts, decided)):
-        _put_final_headers(blobs, [*receipts, decided])
-    return result
-
-
-def _put_final_headers(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:
-    """Put the final headers of a committed operation, that of the coordinator last."""
-    # Readers that meet headers of both kinds read them again: a failure costs them requests, no more.
-    with suppress(Exception):
-        for receipt in receipts:
-            uuid, key = receipt.base.uuid, receipt.base.header_key
-            compare_and_swap_header(blobs, uuid, key, receipt.final, receipt.header, receipt.token)
-
-
-def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: list[CommitReceipt]) -> bool:
-    """Record in participants and receipts that the operation is committed; False if it was aborted."""
-    # Where the operation creates the coordinator there may have been no header in which an abort is noted.
-    # And the participants must not depend on the coordinator, should that be deleted.
-    for number, receipt in enumerate(receipts):
-        record = parse_record(receipt.state.extra)
-        if record is None or record.participation is None:
-            continue
-        settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settle())
-        uuid, key = receipt.base.uuid, receipt.base.header_key
-        header = render(_with_record(receipt.state, settled), key)
-        try:
-            token = compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
-            receipts[number] = attrs.evolve(receipt, header=header, token=token)
-        except PreconditionFailed:
-            if not _is_committed(blobs, coordinator, operation, uuid):
-                return False
-        except Exception:
-            # the coordinator says that it is committed
-            continue
-    return True
-
-
-def _is_committed(blobs: BlobStore, coordinator: str, operation: str, uuid: str) -> bool:
-    """Whether a participant that has changed was committed, with other commits on top."""
-    record = read_record(blobs, uuid)
-    participation = None if record is None else record.participation
-    if participation is not None and operation in (participation.operation, participation.previous):
-        return True
-    header = read_record(blobs, coordinator)
-    return header is not None and header.participants.get(uuid) != operation
-
-
-def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple[str, Token, bool]:
-    """Lineage and version of the header of a coordinator, and whether that dataset has to be created."""
-
-    def add_record(state: DatasetMetadata) -> DatasetMetadata | None:
-        if COMMIT_RECORD in state.extra:
-            return None
-        return _with_record(state, CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True))
-
-    with suppress(DatasetNotFoundError):
-        for _ in attempts():
-            stored = read_header(uuid, blobs, with_token=True)
-            record = _parse_stored(stored, uuid)
-            if record is not None:
-                return record.lineage, stored.token, record.reserved
-            # other software wrote it, and readers could not tell what is committed
-            edit_header(blobs, uuid, add_record)
-        raise ConcurrentWriteError(uuid)
-    return new_lineage, None, True

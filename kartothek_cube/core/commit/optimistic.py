@@ -138,8 +138,7 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     if not len(change.added) and _are_removed(base.state, change.replaces):
         # a deletion that is repeated, or another writer has deleted the same
         change = attrs.evolve(change, replaces=None)
-    for requirement in change.requirements:
-        requirement.check(base.state, change)
+    change.check_requirements(base.state)
     new = apply(base.state, change)
     if _is_unchanged(base.state, new, change) and not isinstance(role, Decision):
         return _already_committed(blobs, base)

@@ -17,6 +17,7 @@ import attrs
 from kartothek_cube.core import clock, errors, history, naming
 from kartothek_cube.core.arguments import converter_str_set
 from kartothek_cube.core.commit import header_store
+from kartothek_cube.core.commit.atomic import finish_operation
 from kartothek_cube.core.commit.operation import (
     Status,
     forget_participants,
@@ -37,7 +38,6 @@ from kartothek_cube.core.commit.tombstones import (
     tombstone_entries,
     tombstone_name,
 )
-from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from kartothek_cube.core import errors, naming
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.commit import operation
+from kartothek_cube.core.commit.atomic import finish_operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.commit.header_store import read_versioned
-from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import as_table
+from kartothek_cube.core.commit.atomic import Step, commit_operation
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema, last_batch
 from kartothek_cube.core.commit.header_store import CommitReceipt
-from kartothek_cube.core.commit.operation import Role, commit_operation
+from kartothek_cube.core.commit.operation import Role
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, load_states
@@ -352,7 +352,7 @@ def commit_datasets(
 def commit_cube(
     cube: Cube,
     blobs: BlobStore,
-    steps: Mapping[str, Callable[[Role], tuple[DatasetMetadata, CommitReceipt]]],
+    steps: Mapping[str, Step],
     info: OperationInfo | None = None,
     *,
     creates: bool = False,
@@ -360,13 +360,7 @@ def commit_cube(
 ) -> dict[str, DatasetMetadata]:
     """Commit datasets of a cube, by uuid, at once; undo what was committed if one of them fails."""
     seed = cube.ktk_dataset_uuid(cube.seed_dataset)
-
-    def touch(role: Role) -> tuple[Any, CommitReceipt]:
-        table = DatasetMetadata.load_from_store(seed, blobs, load_schema=False).table_name
-        return commit(blobs, ChangeSet(seed, table, info=info), role=role)
-
-    undo = partial(undo_all, blobs)
-    written = commit_operation(blobs, seed, steps, touch, undo, creates=creates, final_lineage=final_lineage)
+    written = commit_operation(blobs, seed, steps, info, creates=creates, final_lineage=final_lineage)
     # after all of them: readers of the cube do not see one before
     return {uuid: publish_committed(blobs, state) for uuid, state in written.items()}
 

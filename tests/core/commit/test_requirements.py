@@ -5,15 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit.change import (
-    ChangeSet,
-    DatasetAbsent,
-    DatasetPresent,
-    InputsPresent,
-    NoUnseenPartitions,
-    SamePartitionKeys,
-    WriteMode,
-)
+from kartothek_cube.core.commit.change import ChangeSet, NoUnseenPartitions, WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.partition import PartitionTable
@@ -30,48 +22,44 @@ STATE = DatasetMetadata(
 ONE = ("p", "==", 1)
 
 
+UNSEEN = {"remove_where": ONE, "requires": (NoUnseenPartitions(LABELS[:1]),)}
+GONE = pa.array(["p=1/z"])
+
+
 @pytest.mark.parametrize(
-    "requirement, state, change, error",
+    "mode, state, fields, error",
     [
-        (DatasetAbsent(), None, ChangeSet("u"), None),
-        (DatasetAbsent(), STATE, ChangeSet("u"), DatasetExistsError),
-        (DatasetPresent(), STATE, ChangeSet("u"), None),
-        (DatasetPresent(), None, ChangeSet("u"), DatasetNotFoundError),
-        (SamePartitionKeys(("p",)), STATE, ChangeSet("u"), None),
-        (SamePartitionKeys(("q",)), None, ChangeSet("u"), None),
-        (SamePartitionKeys(("q",)), STATE, ChangeSet("u"), ValueError),
-        (InputsPresent(LABELS[1:]), STATE, ChangeSet("u"), None),
-        (InputsPresent(pa.array(["p=1/z"])), STATE, ChangeSet("u"), ConcurrentWriteError),
-        (NoUnseenPartitions(LABELS[:2]), STATE, ChangeSet("u", remove_where=ONE), None),
-        (NoUnseenPartitions(LABELS[:1]), STATE, ChangeSet("u", remove_where=ONE), ConcurrentWriteError),
-        (NoUnseenPartitions(LABELS[:1]), STATE, ChangeSet("u"), None),
-        (NoUnseenPartitions(LABELS[:1]), None, ChangeSet("u", remove_where=ONE), None),
+        ("create", None, {}, None),
+        ("create", STATE, {}, DatasetExistsError),
+        ("update", STATE, {}, None),
+        ("update", None, {}, DatasetNotFoundError),
+        ("upsert", None, {"partition_keys": ("q",), "replaces": GONE}, None),
+        ("upsert", STATE, {"partition_keys": ("p",)}, None),
+        ("upsert", STATE, {"partition_keys": ("q",)}, ValueError),
+        # before other requirements: another error than that of a concurrent writer
+        ("update", STATE, {"partition_keys": ("q",), **UNSEEN}, ValueError),
+        ("update", STATE, {"replaces": LABELS[1:]}, None),
+        ("update", STATE, {"replaces": GONE}, ConcurrentWriteError),
+        ("update", STATE, {**UNSEEN, "requires": (NoUnseenPartitions(LABELS[:2]),)}, None),
+        ("update", STATE, UNSEEN, ConcurrentWriteError),
+        ("update", STATE, {**UNSEEN, "remove_where": None}, None),
+        ("upsert", None, UNSEEN, None),
         # partitions of the change itself are no unseen ones
         (
-            NoUnseenPartitions(LABELS[:1]),
+            "update",
             STATE,
-            ChangeSet(
-                "u", remove_where=ONE, added=PartitionTable.from_labels("u", "table", LABELS.slice(1, 1))
-            ),
+            {**UNSEEN, "added": PartitionTable.from_labels("u", "table", LABELS.slice(1, 1))},
             None,
         ),
+        # a whole state is replaced, whatever its layout is, unless the change was planned on another one
+        ("replace", STATE, {"partition_keys": ("q",), "replaces": GONE}, None),
+        ("replace", STATE, UNSEEN, ConcurrentWriteError),
     ],
 )
-def test_requirements(requirement, state, change, error):
+def test_requirements(mode, state, fields, error):
+    change = ChangeSet("u", mode=WriteMode(mode), **fields)
     if error is None:
-        requirement.check(state, change)
+        change.check_requirements(state)
         return
     with pytest.raises(error):
-        requirement.check(state, change)
-
-
-def test_requirements_that_follow_from_a_change():
-    keys, seen = SamePartitionKeys(("p",)), NoUnseenPartitions(LABELS)
-    common = {"partition_keys": ("p",), "requires": (seen,), "replaces": LABELS}
-    expected = {
-        WriteMode.CREATE: (DatasetAbsent(), keys, seen, InputsPresent(LABELS)),
-        WriteMode.UPDATE: (DatasetPresent(), keys, seen, InputsPresent(LABELS)),
-        WriteMode.UPSERT: (keys, seen, InputsPresent(LABELS)),
-        WriteMode.REPLACE: (seen,),
-    }
-    assert {mode: ChangeSet("u", mode=mode, **common).requirements for mode in WriteMode} == expected
+        change.check_requirements(state)

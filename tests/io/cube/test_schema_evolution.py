@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from storefact import get_store_from_url
 
+from kartothek_cube.core.commit.atomic import rollback
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.commit.undo import rollback
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets

@@ -1,0 +1,408 @@
+"""Atomic commits of several datasets, and the undo of a commit, also below later commits of other writers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+
+from kartothek_cube.core.commit import operation
+from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.header_store import (
+    BaseState,
+    CommitReceipt,
+    attempts,
+    compare_and_swap_header,
+    edit_header,
+    read_base,
+    render,
+    restore_if_ours,
+    retry_request,
+)
+from kartothek_cube.core.commit.operation import Decision, OperationAborted, Role, settle_participation
+from kartothek_cube.core.commit.optimistic import Result, commit, commit_state
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import read_header
+from kartothek_cube.core.dataset.metadata import file_keys
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    DatasetNotFoundError,
+    UnknownOutcomeError,
+)
+from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
+from kartothek_cube.core.history import OperationInfo
+from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.naming import TOMBSTONES_KEY
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import Widths, evolution_metadata, with_widths
+from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token
+from kartothek_cube.core.uuid import gen_uuid
+
+_LOGGER = logging.getLogger(__name__)
+
+
+#: commits one of the datasets in the given role
+Step = Callable[[Role], Result]
+
+
+def commit_operation(
+    blobs: BlobStore,
+    coordinator: str,
+    steps: Mapping[str, Step],
+    info: OperationInfo | None = None,
+    *,
+    creates: bool = False,
+    final_lineage: str | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Commit several datasets at once; the header of the coordinator, whose step is the last, decides."""
+    # With `creates`, datasets are created, of which the coordinator may name an earlier operation: then a
+    # single step takes part in an operation, too.
+    # `final_lineage` is that of a coordinator which is created and whose final header is given, with those of
+    # all participants, in the receipts.
+    if len(steps) < 2 and not (creates and _are_listed(blobs, coordinator, steps)):
+        return {uuid: step(None)[0] for uuid, step in steps.items()}
+    for _ in attempts():
+        try:
+            return _commit_once(blobs, coordinator, steps, info, final_lineage)
+        except OperationAborted:
+            # another writer aborted the operation: this one was too slow
+            continue
+    raise ConcurrentWriteError(coordinator)
+
+
+def _are_listed(blobs: BlobStore, coordinator: str, uuids: Iterable[str]) -> bool:
+    """Whether the coordinator names an operation for a dataset, so that it has to name the next one, too."""
+    others = set(uuids) - {coordinator}
+    header = operation.read_record(blobs, coordinator) if others else None
+    return header is not None and not others.isdisjoint(header.participants)
+
+
+def _commit_once(
+    blobs: BlobStore,
+    coordinator: str,
+    steps: Mapping[str, Step],
+    info: OperationInfo | None,
+    final_lineage: str | None,
+) -> dict[str, DatasetMetadata]:
+    lineage, token, creates = _coordinator_version(blobs, coordinator, final_lineage or gen_uuid())
+    operation_id = gen_uuid()
+    role = Participation(operation_id, coordinator, lineage, creates=creates)
+    results: dict[str, DatasetMetadata] = {}
+    receipts: list[CommitReceipt] = []
+    try:
+        for uuid, step in steps.items():
+            if uuid != coordinator:
+                results[uuid], receipt = step(role)
+                if receipt.header != receipt.base.header:
+                    receipts.append(receipt)
+        decision = Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
+    except UnknownOutcomeError as error:
+        undo_all(blobs, receipts)
+        if error.__cause__ is not None:
+            # nothing is unknown: the operation is not committed
+            raise error.__cause__ from error
+        raise
+    except Exception:
+        undo_all(blobs, receipts)
+        raise
+    step = steps.get(coordinator) or partial(_touch, blobs, coordinator, info)
+    has_final = creates and lineage == final_lineage
+    result = _decide(blobs, coordinator, step, decision, receipts, creates, has_final)
+    return {**results, coordinator: result} if coordinator in steps else results
+
+
+def _touch(blobs: BlobStore, coordinator: str, info: OperationInfo | None, role: Role) -> Result:
+    """Commit a coordinator that does not change."""
+    table = DatasetMetadata.load_from_store(coordinator, blobs, load_schema=False).table_name
+    return commit(blobs, ChangeSet(coordinator, table, info=info), role=role)
+
+
+def _decide(
+    blobs: BlobStore,
+    coordinator: str,
+    step: Step,
+    decision: Decision,
+    receipts: list[CommitReceipt],
+    creates: bool,
+    has_final: bool,
+) -> DatasetMetadata:
+    """Commit the coordinator, with which the operation is committed."""
+    try:
+        result, decided = step(decision if decision.participants else None)
+        if creates and not _confirm(blobs, coordinator, decision.operation, receipts):
+            undo_all(blobs, [decided])
+            raise OperationAborted(decision.operation)
+    except UnknownOutcomeError:
+        # readers see all of the operation or none, as do later writers
+        raise
+    except Exception:
+        undo_all(blobs, receipts)
+        raise
+    for uuid in decision.participants:
+        operation.remember_committed(uuid, decision.operation)
+    for receipt in receipts:
+        operation.delete_before(blobs, receipt.before)
+    if has_final and all(receipt.final for receipt in (*receipts, decided)):
+        _put_final_headers(blobs, [*receipts, decided])
+    return result
+
+
+def _put_final_headers(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:
+    """Put the final headers of a committed operation, that of the coordinator last."""
+    # Readers that meet headers of both kinds read them again: a failure costs them requests, no more.
+    with suppress(Exception):
+        for receipt in receipts:
+            uuid, key = receipt.base.uuid, receipt.base.header_key
+            compare_and_swap_header(blobs, uuid, key, receipt.final, receipt.header, receipt.token)
+
+
+def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: list[CommitReceipt]) -> bool:
+    """Record in participants and receipts that the operation is committed; False if it was aborted."""
+    # Where the operation creates the coordinator there may have been no header in which an abort is noted.
+    # And the participants must not depend on the coordinator, should that be deleted.
+    for number, receipt in enumerate(receipts):
+        record = parse_record(receipt.state.extra)
+        if record is None or record.participation is None:
+            continue
+        settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settle())
+        uuid, key = receipt.base.uuid, receipt.base.header_key
+        header = render(operation.with_record(receipt.state, settled), key)
+        try:
+            token = compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
+            receipts[number] = attrs.evolve(receipt, header=header, token=token)
+        except PreconditionFailed:
+            if not _is_committed(blobs, coordinator, operation_id, uuid):
+                return False
+        except Exception:
+            # the coordinator says that it is committed
+            continue
+    return True
+
+
+def _is_committed(blobs: BlobStore, coordinator: str, operation_id: str, uuid: str) -> bool:
+    """Whether a participant that has changed was committed, with other commits on top."""
+    record = operation.read_record(blobs, uuid)
+    participation = None if record is None else record.participation
+    if participation is not None and operation_id in (participation.operation, participation.previous):
+        return True
+    header = operation.read_record(blobs, coordinator)
+    return header is not None and header.participants.get(uuid) != operation_id
+
+
+def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple[str, Token, bool]:
+    """Lineage and version of the header of a coordinator, and whether that dataset has to be created."""
+
+    def add_record(state: DatasetMetadata) -> DatasetMetadata | None:
+        if COMMIT_RECORD in state.extra:
+            return None
+        return operation.with_record(state, CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True))
+
+    with suppress(DatasetNotFoundError):
+        for _ in attempts():
+            stored = read_header(uuid, blobs, with_token=True)
+            record = operation.parse_stored_record(stored, uuid)
+            if record is not None:
+                return record.lineage, stored.token, record.reserved
+            # other software wrote it, and readers could not tell what is committed
+            edit_header(blobs, uuid, add_record)
+        raise ConcurrentWriteError(uuid)
+    return new_lineage, None, True
+
+
+# -- undo ----------------------------------------------------------------------------------------------------
+
+
+def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
+    """Undo a commit; later commits of other writers stay. Its files become garbage."""
+    if receipt.header == receipt.base.header:
+        return None
+    base = receipt.base
+    # A header of an aborted operation is not put back: nothing tells any more that it was aborted, and what
+    # the state before was. Else False if the header is no longer that of the commit.
+    if base.aborted is None and retry_request(
+        lambda: restore_if_ours(blobs, base.header_key, receipt.header, base.header, delete=True)
+    ):
+        retry_request(lambda: restore_if_ours(blobs, base.schema_key, receipt.schema, base.schema))
+        return None
+    for _ in attempts():
+        try:
+            return retry_request(lambda: _invert_newest(blobs, receipt))
+        except PreconditionFailed:
+            # another commit came in between
+            continue
+    raise ConcurrentWriteError(base.uuid)
+
+
+def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
+    old = receipt.base.state
+    try:
+        base = read_base(blobs, receipt.base.uuid, receipt.state.table_name)
+    except DatasetNotFoundError:
+        return
+    state: Any = base.state
+    if (
+        receipt.operation
+        and base.record is not None
+        and (base.participation is None or base.participation.operation != receipt.operation)
+    ):
+        # another writer has aborted the operation, and gone back to the state before it
+        return
+    if old is not None and state == old:
+        return
+    base = attrs.evolve(base, participation=settle_participation(old))
+    new = invert(state, old, receipt.state, blobs)
+    if old is None and not len(new.partition_table):
+        # nothing of other writers is in it but tombstones
+        blobs.delete_if(base.header_key, base.token)
+        return
+    commit_state(blobs, base, new, file_keys(new))
+
+
+def finish_operation(blobs: BlobStore, uuid: str) -> bool:
+    """Restore the state before an operation whose writer was killed; False if there is none."""
+
+    def read() -> BaseState:
+        table = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False).table_name
+        return read_base(blobs, uuid, table)
+
+    # A slow writer whose operation is aborted here by mistake begins again.
+    for _ in attempts():
+        try:
+            base = operation.settle(blobs, read)
+        except DatasetNotFoundError:
+            return False
+        except CorruptDatasetError:
+            # a damaged dataset, or its archived state is gone: verification tells
+            return False
+        if base.aborted is None:
+            return False
+        with suppress(PreconditionFailed):
+            if base.state is None:
+                blobs.delete_if(base.header_key, base.token)
+                operation.forget_aborted(blobs, base.aborted)
+            else:
+                files = file_keys(base.state)
+                commit_state(blobs, base, base.state, files, mode=WriteMode.REPLACE, is_repair=True)
+            return True
+    raise ConcurrentWriteError(uuid)
+
+
+def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
+    """Undo the commits of an operation, the last one first; return whether all could be undone."""
+    # The failure that made this necessary is the one to raise, so that another one here is only logged.
+    complete = True
+    for receipt in reversed(receipts):
+        try:
+            rollback(blobs, receipt)
+            operation.delete_before(blobs, receipt.before)
+        except Exception as error:
+            complete = False
+            _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.base.uuid, error)
+    return complete
+
+
+def invert(
+    state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata, blobs: BlobStore
+) -> DatasetMetadata:
+    """The newest state without one of the commits that led to it; changed indices have no key yet."""
+    before = PartitionTable.empty((new.table_name,)) if old is None else old.partition_table
+    added = _without(new.partition_table, before)
+    removed = _without(before, new.partition_table)
+    later = _without(_without(state.partition_table, added), before)
+    metadata = _invert_metadata(state, old, new)
+    same_schema = schema_version_of(state.metadata) == schema_version_of(new.metadata)
+    if not same_schema:
+        # a later update of the schema stays, with the columns that were added or dropped
+        metadata = {**metadata, **evolution_metadata(state.metadata)}
+    if old is not None and same_schema and state.partition_table == new.partition_table:
+        unloaded = {
+            c: index.unload() for c, index in old.secondary_indices.items() if index.index_storage_key
+        }
+        return old.copy(
+            metadata=metadata, indices=unloaded, extra=with_widths(state.extra, old.schema, old.widths)
+        )
+    if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
+        raise ConcurrentWriteError(
+            state.uuid,
+            added.labels.to_pylist(),
+            "A part of an operation could not be taken back: other writers have replaced the partitions that "
+            "it added, or added some to a dataset that it replaced. Look at the newest state, and repeat the "
+            "operation if it is still wanted.",
+        )
+    # what the old state had comes first, in its order: later partitions hide the cells of earlier ones
+    restored = (before.positions(state.partition_table.labels), before.positions(removed.labels))
+    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in restored]))
+    table = before.take(kept)
+    table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
+    indices = _invert_indices(state, old, added, removed, blobs)
+    schema = old.schema if old is not None and state.schema == new.schema else state.schema
+    extra = with_widths(state.extra, schema, _widest_of_both(state, state if old is None else old))
+    return state.copy(partitions=table, metadata=metadata, indices=indices, schema=schema, extra=extra)
+
+
+def _widest_of_both(state: DatasetMetadata, old: DatasetMetadata) -> Widths | None:
+    """The bits of the columns that are narrow in the files of both states; None if that is not known."""
+    widths, others = state.widths, old.widths
+    if widths is None or others is None:
+        return None
+    return {name: max(bits, others[name]) for name, bits in widths.items() if name in others}
+
+
+def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:
+    """The partitions of one table whose labels another one does not have."""
+    return table.filter(other.positions(table.labels) < 0) if len(table) else table
+
+
+def _same_layout(state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
+    """Whether partitions that were added to the new state fit the old one as well."""
+    if old is None:
+        return True
+    same = list(old.partition_keys) == list(new.partition_keys) and set(old.indices) == set(new.indices)
+    return same and (old.schema is None or new.schema is None or old.schema.equals(new.schema))
+
+
+def _invert_metadata(
+    state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata
+) -> dict[str, Any]:
+    """The metadata of the newest state; keys that still have the value of the commit get their old one."""
+    if old is None:
+        return dict(state.metadata)
+    result = dict(state.metadata)
+    for key in (set(old.metadata) | set(new.metadata)) - {TOMBSTONES_KEY}:
+        changed = old.metadata.get(key) != new.metadata.get(key)
+        if changed and state.metadata.get(key) == new.metadata.get(key):
+            if key in old.metadata:
+                result[key] = old.metadata[key]
+            else:
+                result.pop(key, None)
+    return result
+
+
+def _invert_indices(
+    state: DatasetMetadata,
+    old: DatasetMetadata | None,
+    added: PartitionTable,
+    removed: PartitionTable,
+    blobs: BlobStore,
+) -> dict[str, ExplicitSecondaryIndex]:
+    indices = {}
+    for column, index in state.secondary_indices.items():
+        loaded = index.load(blobs).remove_partitions(added.labels.to_pylist())
+        if len(removed) and old is not None:
+            if column not in old.secondary_indices:
+                # it would have no entries of the partitions that are restored
+                continue
+            past = old.secondary_indices[column].load(blobs)
+            columns = past.columns_data
+            if columns is not None:
+                entries = columns.keep_labels(removed.labels)
+                loaded = loaded.update(ExplicitSecondaryIndex(column, entries, dtype=past.dtype))
+        indices[column] = loaded
+    return indices

@@ -16,8 +16,7 @@ import pyarrow.types as pat
 from kartothek_cube.core.arguments import converter_str
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions.literal import BoundLiteral, LiteralType, bind_literal
-from kartothek_cube.core.expressions.predicate import AllOf, Node
+from kartothek_cube.core.expressions import AllOf, BoundLiteral, LiteralType, Node, bind_literal
 
 __all__ = ("PartitionTransform", "bucket", "day", "hour", "month", "truncate", "year")
 

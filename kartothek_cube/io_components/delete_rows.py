@@ -17,7 +17,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.expressions.predicate import AllOf, reduce_to_columns, tree_mask
+from kartothek_cube.core.expressions import AllOf, reduce_to_columns, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
 from kartothek_cube.core.store import open_blobs

@@ -22,7 +22,7 @@ from kartothek_cube.core.cube.discover import (
 )
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.expressions.predicate import Tree
+from kartothek_cube.core.expressions import Tree
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs

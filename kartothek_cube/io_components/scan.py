@@ -24,8 +24,16 @@ from kartothek_cube.core.arrow.pandas_conversion import from_file, from_pandas
 from kartothek_cube.core.arrow.types import Ints, widen
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
-from kartothek_cube.core.expressions.predicate import AllOf, Node, Tree, columns_of, identify, tree_mask
+from kartothek_cube.core.expressions import (
+    AllOf,
+    LiteralType,
+    Node,
+    Tree,
+    bind_literal,
+    columns_of,
+    identify,
+    tree_mask,
+)
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.store import BlobStore

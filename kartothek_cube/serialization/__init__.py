@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core.expressions.literal import LiteralType
-from kartothek_cube.core.expressions.predicate import (
+from kartothek_cube.core.expressions import (
     ConjunctionType,
+    LiteralType,
     LiteralValue,
     PredicatesType,
     check_predicates,

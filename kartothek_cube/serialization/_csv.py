@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions.predicate import PredicatesType, check_columns
+from kartothek_cube.core.expressions import PredicatesType, check_columns
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.serialization import _generic

@@ -12,15 +12,16 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Mask
-from kartothek_cube.core.expressions.literal import LiteralType, exact_literal
-from kartothek_cube.core.expressions.predicate import (
+from kartothek_cube.core.expressions import (
     ConjunctionType,
+    LiteralType,
     LiteralValue,
     PredicatesType,
     check_columns,
     check_predicates,
     columns_in_predicates,
     evaluate,
+    exact_literal,
     filter_predicates_by_column,
     literal_mask,
     to_tree,

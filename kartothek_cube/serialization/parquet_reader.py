@@ -10,6 +10,7 @@ from typing import BinaryIO, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core import expressions
 from kartothek_cube.core.arrow import arrays
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
@@ -19,7 +20,6 @@ from kartothek_cube.core.arrow.pandas_conversion import (
 )
 from kartothek_cube.core.arrow.types import memory_type
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.expressions import predicate
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore
 
@@ -33,7 +33,7 @@ def read_parquet(
     source: Source,
     name: str,
     columns: Sequence[str] | None = None,
-    predicates: predicate.PredicatesType | predicate.Tree = None,
+    predicates: expressions.PredicatesType | expressions.Tree = None,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
 ) -> pa.Table:
@@ -47,12 +47,12 @@ def read_parquet(
     with _convert_errors(source, name), _open(source) as file:
         stored = file.schema_arrow
         available = stored if mapping is None else mapping.schema_of(stored)
-        where = predicate.bind(predicates, available if schema is None else schema)
+        where = expressions.bind(predicates, available if schema is None else schema)
         if columns is None:
             names = (columns_of_file(stored) if mapping is None else available).names
         else:
-            names = list(dict.fromkeys([*columns, *sorted(predicate.columns_of(where))]))
-        predicate.check_columns([*names, *predicate.columns_of(where)], available.names, name)
+            names = list(dict.fromkeys([*columns, *sorted(expressions.columns_of(where))]))
+        expressions.check_columns([*names, *expressions.columns_of(where)], available.names, name)
         if len(set(stored.names)) < len(stored.names):
             repeated = next(column for column in stored.names if stored.names.count(column) > 1)
             raise CorruptDatasetError(name, f"it has a column more than once: {repeated}")
@@ -61,7 +61,7 @@ def read_parquet(
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
     table = type_null_columns(from_file(_drop_foreign_metadata(table), schema), schema)
     if where is not None:
-        table = table.filter(predicate.tree_mask(table, where))
+        table = table.filter(expressions.tree_mask(table, where))
     if columns is None or names == list(columns):
         return table
     return table.select(list(columns)) if columns else arrays.zero_column_table(len(table))

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.expressions.predicate import AllOf
+from kartothek_cube.core.expressions import AllOf
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.scan import Scan, read_file, run_scans

@@ -23,7 +23,7 @@ from kartothek_cube.core.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
 )
-from kartothek_cube.core.expressions.predicate import Node
+from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.history import KEEP_HISTORY, OperationInfo, snapshot_retention
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import PUBLISH, SINGLE_TABLE, TABLE_FORMATS

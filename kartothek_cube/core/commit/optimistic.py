@@ -59,7 +59,7 @@ from kartothek_cube.core.errors import (
     MissingFileError,
     UnknownOutcomeError,
 )
-from kartothek_cube.core.expressions.predicate import columns_of
+from kartothek_cube.core.expressions import columns_of
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
 from kartothek_cube.core.history import (
     KEEP_HISTORY,

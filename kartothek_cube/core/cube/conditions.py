@@ -42,8 +42,7 @@ from kartothek_cube.core.cube.condition_codec import (
     to_value_tuple,
 )
 from kartothek_cube.core.errors import abbreviate_text
-from kartothek_cube.core.expressions.literal import LiteralType, exact_literal
-from kartothek_cube.core.expressions.predicate import AllOf, AnyOf, Node
+from kartothek_cube.core.expressions import AllOf, AnyOf, LiteralType, Node, exact_literal
 from kartothek_cube.display import code
 
 __all__ = (

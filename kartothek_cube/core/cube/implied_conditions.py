@@ -27,8 +27,14 @@ from kartothek_cube.core.cube.conditions import (
     parse_conditions,
 )
 from kartothek_cube.core.errors import abbreviate_text
-from kartothek_cube.core.expressions.literal import OPERATORS, LiteralType, is_null_value
-from kartothek_cube.core.expressions.predicate import PredicatesType, check_columns, check_predicates
+from kartothek_cube.core.expressions import (
+    OPERATORS,
+    LiteralType,
+    PredicatesType,
+    check_columns,
+    check_predicates,
+    is_null_value,
+)
 
 if TYPE_CHECKING:
     import polars

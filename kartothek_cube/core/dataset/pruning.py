@@ -12,10 +12,11 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
-from kartothek_cube.core.expressions.predicate import (
+from kartothek_cube.core.expressions import (
+    LiteralType,
     Node,
     PredicatesType,
+    bind_literal,
     evaluate,
     imply,
     literal_mask,

@@ -37,7 +37,7 @@ from kartothek_cube.core.arrow.types import (
     with_far_times,
 )
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions.literal import is_null_value
+from kartothek_cube.core.expressions import is_null_value
 from kartothek_cube.core.partition import PartitionTable
 
 

@@ -19,10 +19,10 @@ from kartothek_cube.core.arrow.types import Mask, common_type, is_nested, same_t
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions.literal import is_null_value
-from kartothek_cube.core.expressions.predicate import (
+from kartothek_cube.core.expressions import (
     PredicatesType,
     filter_predicates_by_column,
+    is_null_value,
     literal_mask,
     to_tree,
     tree_mask,

@@ -34,7 +34,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
-from kartothek_cube.core.expressions.predicate import PredicatesType
+from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE

@@ -22,7 +22,7 @@ from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
-from kartothek_cube.core.expressions.predicate import bind
+from kartothek_cube.core.expressions import bind
 from kartothek_cube.io.spark import _datasource_writer
 from kartothek_cube.io.spark._datasource_options import (
     FORMAT,

@@ -15,7 +15,7 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.arrays import concat_promoted
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
+from kartothek_cube.core.expressions import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import take_columns
 from kartothek_cube.io_components.job import Job

@@ -17,10 +17,11 @@ from kartothek_cube.core.cube.discover import CubeSnapshot
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, check_names
-from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
-from kartothek_cube.core.expressions.predicate import (
+from kartothek_cube.core.expressions import (
+    LiteralType,
     Node,
     bind,
+    bind_literal,
     columns_of,
     imply,
     is_null_test,

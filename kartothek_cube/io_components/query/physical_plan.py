@@ -16,7 +16,7 @@ from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, format_count
-from kartothek_cube.core.expressions.predicate import Node, columns_of
+from kartothek_cube.core.expressions import Node, columns_of
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping

@@ -12,8 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.arrays import append_columns, replace_columns
 from kartothek_cube.core.arrow.types import Ints, Mask, has_far_times
 from kartothek_cube.core.copying import replace_fields
-from kartothek_cube.core.expressions.literal import LiteralType
-from kartothek_cube.core.expressions.predicate import AllOf, all_of, imply, tree_mask
+from kartothek_cube.core.expressions import AllOf, LiteralType, all_of, imply, tree_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import repeat, take_columns, take_values, to_single_array
 from kartothek_cube.io_components.keys import (

@@ -18,8 +18,8 @@ from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, cast_to_sc
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import index_rows, select_partitions
-from kartothek_cube.core.expressions.literal import LiteralType
-from kartothek_cube.core.expressions.predicate import (
+from kartothek_cube.core.expressions import (
+    LiteralType,
     Node,
     PredicatesType,
     Tree,

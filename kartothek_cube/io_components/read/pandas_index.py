@@ -20,7 +20,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     to_pandas,
 )
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.expressions.predicate import Tree, columns_of, tree_mask
+from kartothek_cube.core.expressions import Tree, columns_of, tree_mask
 from kartothek_cube.serialization import ParquetSerializer
 
 #: pandas' own name for an index in a file

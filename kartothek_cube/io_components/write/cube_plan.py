@@ -26,7 +26,7 @@ from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, format_count, unknown_names
-from kartothek_cube.core.expressions.predicate import AllOf, Node
+from kartothek_cube.core.expressions import AllOf, Node
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import read_transforms

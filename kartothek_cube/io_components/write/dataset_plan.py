@@ -14,8 +14,7 @@ from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
-from kartothek_cube.core.expressions.literal import is_null_value
-from kartothek_cube.core.expressions.predicate import AllOf, AnyOf, columns_of
+from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_STORAGE_FORMAT,

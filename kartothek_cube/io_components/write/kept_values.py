@@ -16,8 +16,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
-from kartothek_cube.core.expressions.literal import LiteralType
-from kartothek_cube.core.expressions.predicate import AllOf, all_of
+from kartothek_cube.core.expressions import AllOf, LiteralType, all_of
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.keys import last_rows_mask, lookup_keys

@@ -29,7 +29,7 @@ from kartothek_cube.core.errors import (
     format_count,
     unknown_names,
 )
-from kartothek_cube.core.expressions.predicate import columns_of, tree_mask
+from kartothek_cube.core.expressions import columns_of, tree_mask
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE

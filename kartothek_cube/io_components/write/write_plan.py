@@ -26,7 +26,7 @@ from kartothek_cube.core.errors import (
     format_count,
     unknown_names,
 )
-from kartothek_cube.core.expressions.predicate import Node
+from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable

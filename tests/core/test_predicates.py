@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions import predicate
+from kartothek_cube.core import expressions
 from tests.support.predicates import KINDS, brute_force, literals, predicates_of, rows_of, stamp, tables
 
 
@@ -24,7 +24,7 @@ def test_mask_equals_brute_force(name: str, data: st.DataObject) -> None:
     single = [[[literal]] for literal in data.draw(st.lists(literals(name), min_size=6, max_size=6))]
     for predicates in [*single, data.draw(predicates_of(names))]:
         expected = brute_force(rows, predicates)
-        mask = predicate.tree_mask(table, predicate.to_tree(predicates))
+        mask = expressions.tree_mask(table, expressions.to_tree(predicates))
         assert [row for row, hit in enumerate(mask.to_pylist()) if hit] == expected
 
 
@@ -53,7 +53,7 @@ TABLE = pa.table({"x": [1, 2, None], "y": ["a", None, "b"]})
 )
 def test_check_predicates_refuses(predicates, error, message):
     with pytest.raises(error, match=message):
-        predicate.check_predicates(predicates)
+        expressions.check_predicates(predicates)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,15 @@ def test_check_predicates_refuses(predicates, error, message):
     ],
 )
 def test_check_predicates_accepts(predicates):
-    predicate.check_predicates(predicates)
+    expressions.check_predicates(predicates)
 
 
 def test_columns_in_predicates():
-    assert predicate.columns_in_predicates(None) == set()
-    assert predicate.columns_in_predicates([[("x", "==", 1), ("y", "==", 1)], [("x", "<", 1)]]) == {"x", "y"}
+    assert expressions.columns_in_predicates(None) == set()
+    assert expressions.columns_in_predicates([[("x", "==", 1), ("y", "==", 1)], [("x", "<", 1)]]) == {
+        "x",
+        "y",
+    }
 
 
 @pytest.mark.parametrize(
@@ -88,8 +91,8 @@ def test_columns_in_predicates():
 )
 def test_filter_predicates_by_column(columns, expected):
     predicates = [[("x", "==", 1), ("y", "==", 2)], [("y", "<", 3)]]
-    assert predicate.filter_predicates_by_column(predicates, columns) == expected
-    assert predicate.filter_predicates_by_column(None, columns) is None
+    assert expressions.filter_predicates_by_column(predicates, columns) == expected
+    assert expressions.filter_predicates_by_column(None, columns) is None
 
 
 @pytest.mark.parametrize(
@@ -97,13 +100,13 @@ def test_filter_predicates_by_column(columns, expected):
 )
 def test_types_are_checked_without_values(array):
     with pytest.raises(TypeError, match=r"'x' of type int64 .*\(==\) with '1' \(type str\)"):
-        predicate.literal_mask(array, "==", "1", "x")
-    assert predicate.literal_mask(array, "==", 1).to_pylist() == [False] * len(array)
+        expressions.literal_mask(array, "==", "1", "x")
+    assert expressions.literal_mask(array, "==", 1).to_pylist() == [False] * len(array)
 
 
 @pytest.mark.parametrize("op, expected", [("in", [False, False, False]), ("not in", [True, True, False])])
 def test_empty_list_matches_without_a_type(op, expected):
-    assert predicate.literal_mask(TABLE["x"], op, []).to_pylist() == expected
+    assert expressions.literal_mask(TABLE["x"], op, []).to_pylist() == expected
 
 
 @pytest.mark.parametrize(
@@ -112,33 +115,36 @@ def test_empty_list_matches_without_a_type(op, expected):
      ("==", None, True), ("!=", None, False), ("in", ["a", None], True)],
 )  # fmt: skip
 def test_null_columns_take_any_value(op, value, expected):
-    assert predicate.literal_mask(pa.nulls(2), op, value).to_pylist() == [expected, expected]
+    assert expressions.literal_mask(pa.nulls(2), op, value).to_pylist() == [expected, expected]
 
 
 def test_columns_of_nan_take_any_value():
     array = pa.array([math.nan, None])
-    assert predicate.literal_mask(array, "==", "a").to_pylist() == [False, False]
+    assert expressions.literal_mask(array, "==", "a").to_pylist() == [False, False]
     with pytest.raises(TypeError):
-        predicate.literal_mask(pa.array([math.nan, 1.0]), "==", "a")
+        expressions.literal_mask(pa.array([math.nan, 1.0]), "==", "a")
 
 
 def test_zeros_are_equal():
     zeros = pa.array([0.0, -0.0, 1.0])
     for op, value in [("==", -0.0), ("in", [0.0]), ("in", [-0.0])]:
-        assert predicate.literal_mask(zeros, op, value).to_pylist() == [True, True, False]
-    assert predicate.literal_mask(zeros, "not in", [0.0]).to_pylist() == [False, False, True]
+        assert expressions.literal_mask(zeros, op, value).to_pylist() == [True, True, False]
+    assert expressions.literal_mask(zeros, "not in", [0.0]).to_pylist() == [False, False, True]
 
 
 def test_float32_is_compared_as_float64():
     tenth = pa.array([0.1], pa.float32())
-    assert predicate.literal_mask(tenth, "==", 0.1).to_pylist() == [False]
-    assert predicate.literal_mask(tenth, "==", np.float32(0.1)).to_pylist() == [True]
-    assert predicate.literal_mask(tenth, ">", 0.1).to_pylist() == [True]
+    assert expressions.literal_mask(tenth, "==", 0.1).to_pylist() == [False]
+    assert expressions.literal_mask(tenth, "==", np.float32(0.1)).to_pylist() == [True]
+    assert expressions.literal_mask(tenth, ">", 0.1).to_pylist() == [True]
 
 
 @pytest.mark.parametrize("op", ["~", "=", "IN", None])
 def test_unknown_operator(op):
-    for evaluate in (lambda t, p: predicate.tree_mask(t, p[0][0]), lambda t, p: predicate.bind(p, t.schema)):
+    for evaluate in (
+        lambda t, p: expressions.tree_mask(t, p[0][0]),
+        lambda t, p: expressions.bind(p, t.schema),
+    ):
         with pytest.raises(NotImplementedError, match=r"'x'.* not in"):
             evaluate(TABLE, [[("x", op, 1)]])
 
@@ -154,21 +160,21 @@ def test_unknown_operator(op):
 )
 def test_bind_refuses(predicates, error, message):
     with pytest.raises(error, match=message):
-        predicate.bind(predicates, TABLE.schema)
+        expressions.bind(predicates, TABLE.schema)
 
 
 def test_bind_accepts():
-    predicate.bind(None, TABLE.schema)
-    predicate.bind([[("x", "==", 2**80), ("y", "in", ["a", None])]], TABLE.schema)
+    expressions.bind(None, TABLE.schema)
+    expressions.bind([[("x", "==", 2**80), ("y", "in", ["a", None])]], TABLE.schema)
 
 
 def test_unknown_columns_are_named():
     with pytest.raises(ValueError, match="unknown column z"):
-        predicate.tree_mask(TABLE, ("z", "==", 1))
+        expressions.tree_mask(TABLE, ("z", "==", 1))
 
 
 def test_no_predicates_match_everything():
-    assert predicate.tree_mask(TABLE, None).to_pylist() == [True] * 3
+    assert expressions.tree_mask(TABLE, None).to_pylist() == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -195,10 +201,10 @@ def test_no_predicates_match_everything():
     ],
 )
 def test_simplify(predicates, constants, expected):
-    remaining = expected if isinstance(expected, bool) else predicate.to_tree(expected)
-    assert predicate.simplify(predicate.to_tree(predicates), constants) == remaining
+    remaining = expected if isinstance(expected, bool) else expressions.to_tree(expected)
+    assert expressions.simplify(expressions.to_tree(predicates), constants) == remaining
 
 
 def test_simplify_checks_all_types():
     with pytest.raises(TypeError, match="'q'"):
-        predicate.simplify(predicate.to_tree([[("p", "==", 2), ("q", "==", "a")]]), {"p": 1, "q": 1})
+        expressions.simplify(expressions.to_tree([[("p", "==", 2), ("q", "==", "a")]]), {"p": 1, "q": 1})

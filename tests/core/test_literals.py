@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core import expressions
 from kartothek_cube.core.arrow import types
-from kartothek_cube.core.expressions import literal
 
 DAY = datetime.date(2020, 1, 1)
 STAMP = datetime.datetime(2020, 1, 1, 12)
@@ -70,14 +70,14 @@ ACCEPTED = {
 def test_bind_value_is_strict(dtype, kind):
     value = VALUES[kind]
     if kind in ACCEPTED[dtype]:
-        scalar = literal.bind_value(dtype, value, "x", "==")
+        scalar = expressions.bind_value(dtype, value, "x", "==")
         null = kind in NULLS | {"nan", "NaT", "nat64"}
         assert scalar is None if null else scalar.is_valid
         return
     # a text that is no date is the one mistake of value, not of type
     error = ValueError if dtype == pa.date32() and kind in TEXTS else TypeError
     with pytest.raises(error) as raised:
-        literal.bind_value(dtype, value, "x", "==")
+        expressions.bind_value(dtype, value, "x", "==")
     message = str(raised.value)
     assert "'x'" in message
     assert error is ValueError or (str(dtype) in message and type(value).__name__ in message)
@@ -99,7 +99,7 @@ def test_bind_value_is_strict(dtype, kind):
     ],
 )
 def test_bind_value_gives_the_widened_type(dtype, value, expected):
-    result = literal.bind_value(dtype, value, "x", "==")
+    result = expressions.bind_value(dtype, value, "x", "==")
     assert result.type == types.widen(dtype)
     assert result.equals(expected)
 
@@ -114,7 +114,7 @@ def test_bind_value_gives_the_widened_type(dtype, value, expected):
     ],
 )
 def test_bind_value_beyond_the_type(dtype, value, expected):
-    result = literal.bind_value(dtype, value, "x", "<")
+    result = expressions.bind_value(dtype, value, "x", "<")
     assert result.type != dtype
     assert result.as_py() == expected
 
@@ -136,7 +136,7 @@ def test_bind_value_beyond_the_type(dtype, value, expected):
     ],
 )
 def test_bind_values(dtype, values, expected, has_null):
-    bound = literal.bind_values(dtype, values, "x", "in")
+    bound = expressions.bind_values(dtype, values, "x", "in")
     array, null = bound.drop_null(), bound.null_count > 0
     assert array.type == types.widen(dtype)
     assert array.to_pylist() == expected
@@ -148,8 +148,8 @@ def test_bind_values(dtype, values, expected, has_null):
 @pytest.mark.parametrize("dtype", [pa.int8(), pa.int64(), pa.timestamp("us"), pa.string()], ids=str)
 def test_arrow_arrays_are_bound_like_lists(dtype, values, op):
     array = pa.array(values, pa.int64()).cast(types.widen(dtype))
-    bound = literal.bind_literal(dtype, op, array, "x")
-    expected = literal.bind_literal(dtype, op, array.to_pylist(), "x")
+    bound = expressions.bind_literal(dtype, op, array, "x")
+    expected = expressions.bind_literal(dtype, op, array.to_pylist(), "x")
     assert (bound.kind, bound.op, bound.or_null) == (expected.kind, expected.op, expected.or_null)
     assert bound.operand == expected.operand
 
@@ -167,7 +167,7 @@ def test_arrow_arrays_are_bound_like_lists(dtype, values, op):
 )
 def test_bind_values_is_strict(dtype, values):
     with pytest.raises(TypeError, match="'x'"):
-        literal.bind_values(dtype, values, "x", "in")
+        expressions.bind_values(dtype, values, "x", "in")
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_bind_values_is_strict(dtype, values):
 )
 def test_a_value_of_another_kind_is_named_with_its_remedy(dtype, value, remedy):
     with pytest.raises(TypeError, match="cannot be compared") as caught:
-        literal.bind_value(dtype, value, "x", "==")
+        expressions.bind_value(dtype, value, "x", "==")
     assert str(caught.value).endswith(f"Write {remedy}.")
     written = eval(remedy, {"pandas": pd, "datetime": datetime})  # noqa: S307 (one of the remedies above)
-    assert literal.bind_value(dtype, written, "x", "==") is not None
+    assert expressions.bind_value(dtype, written, "x", "==") is not None
 
 
 def test_a_date_that_does_not_begin_with_the_year_is_not_a_remedy():
     with pytest.raises(TypeError, match=r"Write the year first, as in pandas.Timestamp\('2020-01-31'\)\.$"):
-        literal.bind_value(pa.timestamp("ns"), "01.02.2024", "x", "==")
+        expressions.bind_value(pa.timestamp("ns"), "01.02.2024", "x", "==")

@@ -1,1 +1,0 @@
-"""Predicates: validation, binding to column types, evaluation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import attrs
@@ -54,7 +55,7 @@ from kartothek_cube.io_components.write.write_tasks import write_dataset_input, 
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
-    from kartothek_cube.io_components.verify.report import Report
+    from kartothek_cube.io_components.verify import Report
 
 __all__ = (
     "build_dataset_indices",
@@ -486,13 +487,10 @@ def repair_dataset(
     >>> repair_dataset("geodata", store).ok
     True
     """
-    from kartothek_cube.io_components.verify.dataset_rules import compare_reports, repair
+    from kartothek_cube.io_components.verify.cube_rules import repair
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
-    before = verify_dataset(factory=dataset)
-    if not repair(dataset.dataset_uuid, dataset.store_factory, before.problems):
-        return before
-    return compare_reports(before, verify_dataset(factory=dataset))
+    return repair(dataset.store_factory, partial(verify_dataset, factory=dataset))
 
 
 build_dataset_indices = _eager("build_dataset_indices", BuildDatasetIndices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, ParamSpec
 
@@ -60,7 +61,7 @@ from kartothek_cube.io_components.write.write_commit import write_cube_job
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
-    from kartothek_cube.io_components.verify.report import Report
+    from kartothek_cube.io_components.verify import Report
     from kartothek_cube.io_components.write.merge import MergeResult
 
 __all__ = (
@@ -803,10 +804,6 @@ def repair_cube(
     True
     """
     cube = find_cube(cube, store)
-    from kartothek_cube.io_components.verify.dataset_rules import compare_reports, repair
+    from kartothek_cube.io_components.verify.cube_rules import repair
 
-    before = verify_cube(cube, store, ktk_cube_dataset_ids)
-    uuids = sorted({problem.dataset for problem in before.problems if problem.repairable})
-    if not [uuid for uuid in uuids if repair(uuid, store, before.problems)]:
-        return before
-    return compare_reports(before, verify_cube(cube, store, ktk_cube_dataset_ids))
+    return repair(store, partial(verify_cube, cube, store, ktk_cube_dataset_ids))

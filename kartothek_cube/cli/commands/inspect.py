@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kartothek_cube.cli.report import Page
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
-    from kartothek_cube.io_components.verify.report import Report
+    from kartothek_cube.io_components.verify import Report
 
 #: of metadata keys
 _INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")

@@ -1,8 +1,8 @@
-"""Verify the datasets of a cube, and that they form it."""
+"""Verify the datasets of a cube, and that they form it; repair of cubes and datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Generic
@@ -10,24 +10,32 @@ from typing import Generic
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core import naming
+from kartothek_cube.core.commit.atomic import finish_operation
+from kartothek_cube.core.commit.header_store import read_versioned
 from kartothek_cube.core.cube import consistency, constants, discover
+from kartothek_cube.core.cube.consistency import Rule
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, KartothekCubeError
-from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
-from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.schema.file import VersionedSchema, schema_to_bytes, schema_version_of
+from kartothek_cube.core.store import PreconditionFailed, open_blobs
+from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import Job, execute
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
-from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.verify.data_file_rules import (
+from kartothek_cube.io_components.runtime import available_cores, store_factory
+from kartothek_cube.io_components.verify import Problem, Report
+from kartothek_cube.io_components.verify.dataset_rules import (
     VerifyContext,
+    VerifyPlan,
     VerifyResult,
-    merge_verify_results,
+    VerifyTask,
+    plan_verify,
+    recover_schema,
+    verify_job,
 )
-from kartothek_cube.io_components.verify.dataset_rules import DatasetTask, VerifyPlan, plan_verify, verify_job
-from kartothek_cube.io_components.verify.report import Problem, Report
+from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 
 
 @attrs.frozen
@@ -78,7 +86,7 @@ class VerifyCube(Generic[StoreT]):
 
     def job(
         self, blocksize: int | None = None
-    ) -> Job[dict[str, VerifyContext], DatasetTask, dict[str, VerifyResult], Report]:
+    ) -> Job[dict[str, VerifyContext], VerifyTask, tuple[str, VerifyResult], Report]:
         """Check the headers, then files of the datasets, then their indices."""
         cube, store = self.cube, store_factory(self.store)
         ensure_cube(cube)
@@ -108,30 +116,21 @@ def _find_more(
     store: StoreFactory,
     plans: Mapping[str, VerifyPlan],
     problems: Sequence[Problem],
-    results: Mapping[str, Sequence[VerifyResult]],
+    results: Mapping[str, VerifyResult],
 ) -> Iterator[Problem]:
-    """Problems of the cube as a whole."""
+    """Problems of the cube as a whole, and cells that several partitions of the seed have."""
     yield from problems
-    seed = cube.seed_dataset
-    if seed in plans:
-        yield from _repeated_cells(cube, store, plans[seed], results[seed])
-
-
-def _repeated_cells(
-    cube: Cube, store: StoreFactory, seed: VerifyPlan, findings: Iterable[VerifyResult]
-) -> Iterator[Problem]:
-    """Cells of the seed that several partitions have: each of them is a row of a query."""
-    if seed.dataset is None or seed.context is None or not seed.context.deep:
+    seed, dimensions = plans.get(cube.seed_dataset), cube.dimension_columns
+    if seed is None or seed.dataset is None or seed.context is None or not seed.context.deep:
         return
-    dataset, dimensions = seed.dataset, cube.dimension_columns
-    entries = merge_verify_results(findings).entries
+    entries = results[cube.seed_dataset].entries
     try:
         repeated = find_repeated_cells(
             open_blobs(store),
             dimensions,
             cube.partition_columns,
-            dataset.partition_table,
-            dataset.table_name,
+            seed.dataset.partition_table,
+            seed.dataset.table_name,
             seed.context.schema,
             {column: entries[column].entries for column in dimensions if column in entries},
         )
@@ -139,10 +138,32 @@ def _repeated_cells(
         # a file without these columns, or one that is missing or unreadable, which is reported already
         return
     if repeated is not None:
-        yield Problem(dataset.uuid, "duplicate-cells", repeated.key, str(repeated))
+        yield Problem(seed.uuid, "duplicate-cells", repeated.key, str(repeated))
 
 
 # -- rules of the cube ---------------------------------------------------------------------------------------
+
+#: kinds of problems, whether they concern the schema file or the header, and what they say
+_KINDS = {
+    Rule.TABLE: (
+        "cube-table",
+        False,
+        f"a dataset of a cube has one table, {naming.SINGLE_TABLE!r}; there are: {{tables}}",
+    ),
+    Rule.DIMENSIONS: ("cube-columns", True, "dimension columns are missing: {columns}"),
+    Rule.PARTITION_KEYS: (
+        "cube-columns",
+        True,
+        "columns are no partition keys, but have to be: {columns}",
+    ),
+    Rule.INDICES: ("index-absent", False, "there is no index of {columns}"),
+    Rule.OVERLAP: ("payload-overlap", True, "column {columns} is payload of dataset {other} already"),
+    Rule.TYPES: (
+        "type-conflict",
+        True,
+        "column {columns} has type {types[0]}, but {types[1]} in dataset {other}",
+    ),
+}
 
 
 def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -> Iterator[Problem]:
@@ -154,62 +175,32 @@ def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -
     if cube.seed_dataset not in ids:
         text = f"the seed is missing; there are: {', '.join(sorted(ids))}"
         uuid = cube.ktk_dataset_uuid(cube.seed_dataset)
-        yield Problem(uuid, "seed", metadata_key_from_uuid(uuid), text)
-    violations: dict[tuple[consistency.Rule, str], list[consistency.Violation]] = {}
+        yield Problem(uuid, "seed", naming.metadata_key_from_uuid(uuid), text)
     for violation in consistency.find_violations(datasets, cube):
-        violations.setdefault((violation.rule, violation.dataset), []).append(violation)
-
-    def problems(rule: consistency.Rule, name: str) -> Iterator[Problem]:
-        for violation in violations.get((rule, name), ()):
-            yield _problem_of(violation, datasets)
-
-    for name, dataset in datasets.items():
-        for rule in (consistency.Rule.TABLE, consistency.Rule.DIMENSIONS, consistency.Rule.PARTITION_KEYS):
-            yield from problems(rule, name)
-        yield from _metadata(cube, name, dataset)
-        for problem in problems(consistency.Rule.INDICES, name):
+        dataset = datasets.get(violation.dataset)
+        if dataset is None or violation.rule not in _KINDS:
+            continue
+        column = min(violation.columns, default=None)
+        if violation.rule is Rule.INDICES and column not in consistency.get_dataset_columns(dataset):
             # an index of a column that is missing is no problem of its own
-            if problem.column in consistency.get_dataset_columns(dataset):
-                yield problem
-    for name in cube.join_order(datasets):
-        yield from problems(consistency.Rule.OVERLAP, name)
-    for name in sorted(datasets):
-        yield from problems(consistency.Rule.TYPES, name)
+            continue
+        kind, in_schema, text = _KINDS[violation.rule]
+        uuid, columns, types = dataset.uuid, ", ".join(violation.columns), []
+        if violation.rule is Rule.TYPES:
+            both = (dataset, datasets[violation.other])
+            types = [consistency.arrow_schema(ds).field(columns).type for ds in both]
+        text = text.format(
+            columns=columns, other=violation.other, types=types, tables=", ".join(dataset.tables)
+        )
+        key = (
+            naming.schema_key(uuid, dataset.table_name) if in_schema else naming.metadata_key_from_uuid(uuid)
+        )
+        yield Problem(uuid, kind, key, text, min(violation.columns, default=None))
+    for name, dataset in datasets.items():
+        yield from _metadata_problems(cube, name, dataset)
 
 
-#: kinds of problems, and whether they concern the schema file or the header
-_KINDS = {
-    consistency.Rule.TABLE: ("cube-table", False),
-    consistency.Rule.DIMENSIONS: ("cube-columns", True),
-    consistency.Rule.PARTITION_KEYS: ("cube-columns", True),
-    consistency.Rule.INDICES: ("index-absent", False),
-    consistency.Rule.OVERLAP: ("payload-overlap", True),
-    consistency.Rule.TYPES: ("type-conflict", True),
-}
-
-
-def _problem_of(violation: consistency.Violation, datasets: Mapping[str, DatasetMetadata]) -> Problem:
-    dataset, other = datasets[violation.dataset], datasets.get(violation.other)
-    kind, in_schema = _KINDS[violation.rule]
-    key = schema_key(dataset.uuid, dataset.table_name) if in_schema else metadata_key_from_uuid(dataset.uuid)
-    columns = ", ".join(violation.columns)
-    if violation.rule is consistency.Rule.TABLE:
-        text = f"a dataset of a cube has one table, {SINGLE_TABLE!r}; there are: {', '.join(dataset.tables)}"
-    elif violation.rule is consistency.Rule.DIMENSIONS:
-        text = f"dimension columns are missing: {columns}"
-    elif violation.rule is consistency.Rule.PARTITION_KEYS:
-        text = f"columns are no partition keys, but have to be: {columns}"
-    elif violation.rule is consistency.Rule.INDICES:
-        text = f"there is no index of {columns}"
-    elif violation.rule is consistency.Rule.OVERLAP or other is None:
-        text = f"column {columns} is payload of dataset {violation.other} already"
-    else:
-        dtype, other_dtype = (consistency.arrow_schema(ds).field(columns).type for ds in (dataset, other))
-        text = f"column {columns} has type {dtype}, but {other_dtype} in dataset {violation.other}"
-    return Problem(dataset.uuid, kind, key, text, min(violation.columns, default=None))
-
-
-def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
+def _metadata_problems(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
     """Metadata of a dataset that contradict the specification of the cube."""
     expected = consistency.cube_metadata(cube, name)
     for key in (
@@ -220,4 +211,58 @@ def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Probl
         value, stored = expected[key], consistency.read_specification(dataset.metadata, key)
         if stored is not None and stored != value:
             text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
-            yield Problem(dataset.uuid, "cube-metadata", metadata_key_from_uuid(dataset.uuid), text)
+            yield Problem(dataset.uuid, "cube-metadata", naming.metadata_key_from_uuid(dataset.uuid), text)
+
+
+# -- repair --------------------------------------------------------------------------------------------------
+
+_PARTITIONS_PER_TASK = 16
+#: kinds of problems with which the contents of an index are unknown
+_UNREPAIRABLE = frozenset({"header", "two-headers", "schema", "label", "missing-file", "unreadable-file"})
+
+
+def repair(store: StoreInput, verify: Callable[[], Report]) -> Report:
+    """Repair what a verification finds; the report of another one, with the problems that are solved."""
+    before = verify()
+    uuids = sorted({problem.dataset for problem in before.problems if problem.repairable})
+    if not [uuid for uuid in uuids if _repair_dataset(uuid, store, before.problems)]:
+        return before
+    after = verify()
+    remaining = {(problem.dataset, problem.kind, problem.key, problem.column) for problem in after.problems}
+    solved = [p for p in before.problems if (p.dataset, p.kind, p.key, p.column) not in remaining]
+    return Report(after.problems, after.checked, solved)
+
+
+def _repair_dataset(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
+    """Repair a dataset as far as possible, its indices in one commit; False if nothing was done."""
+    own = [problem for problem in problems if problem.dataset == uuid]
+    repairable = [problem for problem in own if problem.repairable]
+    if any(problem.kind in _UNREPAIRABLE for problem in own):
+        return False
+    if any(problem.kind == "unfinished-operation" for problem in repairable):
+        finish_operation(open_blobs(store), uuid)
+    if any(problem.kind in ("schema-pending", "missing-schema") for problem in repairable):
+        _put_schema(uuid, store)
+    columns = sorted({problem.column for problem in repairable if problem.column is not None})
+    if columns:
+        execute(BuildDatasetIndices(store, uuid, columns).job(_PARTITIONS_PER_TASK), available_cores())
+    return True
+
+
+def _put_schema(uuid: str, store: StoreInput) -> None:
+    """Put the schema of the stored header, unless a concurrent write puts one."""
+    blobs = open_blobs(store)
+    dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    key = naming.schema_key(uuid, dataset.table_name)
+    _, token = read_versioned(blobs, key)
+    try:
+        dataset = DatasetMetadata.load_from_store(uuid, blobs)
+        schema = dataset.schema
+    except KeyError:
+        schema = recover_schema(dataset, blobs)
+    if schema is None:
+        return
+    content = schema_to_bytes(VersionedSchema(schema, schema_version_of(dataset.metadata)))
+    # a commit that was faster has put the schema itself
+    with suppress(PreconditionFailed):
+        blobs.put_if(key, content, token)

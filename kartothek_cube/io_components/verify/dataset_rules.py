@@ -1,11 +1,10 @@
-"""Verify a dataset: header, schema, labels, files, history; indices against the data; repair."""
+"""Verify a dataset: header, schema, labels, history; its files; its indices against the data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
@@ -13,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, naming
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow.arrays import count_nulls
+from kartothek_cube.core.arrow.types import is_nested, same_type
 from kartothek_cube.core.commit import operation
-from kartothek_cube.core.commit.atomic import finish_operation
 from kartothek_cube.core.commit.change import IndexUpdate
-from kartothek_cube.core.commit.header_store import read_versioned
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -27,32 +25,74 @@ from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import (
-    VersionedSchema,
-    schema_file_from_bytes,
-    schema_to_bytes,
-    schema_version_of,
-)
+from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.schema.file import schema_file_from_bytes
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
-from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.transforms import read_transforms
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.transforms import PartitionTransform, read_transforms
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components import keys as row_keys
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys
 from kartothek_cube.io_components.publication.table import find_publication
-from kartothek_cube.io_components.runtime import available_cores, batched, ordered_map, store_factory
-from kartothek_cube.io_components.verify.data_file_rules import (
-    VerifyContext,
-    VerifyResult,
-    VerifyTask,
-    merge_verify_results,
-    run_verify,
-)
-from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
-from kartothek_cube.io_components.write import build_index
+from kartothek_cube.io_components.runtime import batched, store_factory
+from kartothek_cube.io_components.scan import read_file
+from kartothek_cube.io_components.verify import Problem, Report
+from kartothek_cube.io_components.write.table_writer import index_entries_of
+from kartothek_cube.serialization import ParquetReadError
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 _PARTITIONS_PER_TASK = 16
+#: entries of an index that a message names
+_EXAMPLES = 3
+#: errors of a file that is damaged, or no Parquet file
+_UNREADABLE = (errors.CorruptDatasetError, ParquetReadError, pa.ArrowException, EOFError, OSError)
+
+
+@attrs.frozen
+class VerifyContext:
+    """What all tasks that check files of a dataset share."""
+
+    store: StoreFactory
+    uuid: str
+    table: str
+    schema: pa.Schema
+    #: these are not in the files
+    partition_keys: tuple[str, ...]
+    #: indexed columns
+    indices: tuple[str, ...]
+    #: dimension columns, if it is a dataset of a cube
+    cell: tuple[str, ...]
+    #: columns without nulls
+    not_null: tuple[str, ...]
+    #: whether all rows are read, or only the footers
+    deep: bool
+    #: partition keys that follow from other columns
+    transforms: tuple[PartitionTransform, ...]
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(eq=False, repr=False)
+
+
+@attrs.frozen
+class VerifyTask:
+    """Some partitions to check."""
+
+    #: name of the dataset
+    dataset: str
+    labels: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
+@attrs.frozen
+class VerifyResult:
+    """What was found in files of a dataset."""
+
+    problems: tuple[Problem, ...] = ()
+    #: counts
+    files: int = 1
+    rows: int = 0
+    #: index entries according to the data, by column
+    entries: Mapping[str, IndexUpdate] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -64,9 +104,12 @@ class VerifyPlan:
     problems: tuple[Problem, ...]
     #: the state that is checked; None if it cannot be read
     dataset: DatasetMetadata | None = None
-    #: the check of data files; None and empty if the schema cannot be read
+    #: the check of data files, with labels and keys; None and empty if the schema cannot be read
     context: VerifyContext | None = None
-    tasks: tuple[VerifyTask, ...] = ()
+    files: tuple[Sequence[str], Sequence[str]] = ((), ())
+
+
+# -- plan: rules of the header, and of a listing -------------------------------------------------------------
 
 
 def plan_verify(
@@ -99,15 +142,19 @@ def plan_verify(
         if schema is None:
             key = naming.schema_key(uuid, dataset.table_name)
             problems.append(Problem(uuid, "schema", key, f"the schema cannot be read: {error}"))
-            return VerifyPlan(uuid, (*problems, *_missing(dataset, blobs)[0]), dataset)
+            return VerifyPlan(uuid, (*problems, *_find_missing(dataset, blobs)[0]), dataset)
         dataset = dataset.copy(schema=schema)
-    problems += _schema_problems(dataset, blobs)
+    problems += _schema_file_problems(dataset, blobs)
     problems += _publication_problems(dataset, blobs)
-    missing, rows = _missing(dataset, blobs)
-    problems += [*_shared_files(dataset), *missing]
-    places = list(_place_problems(dataset))
-    problems += places
-    if dataset.schema is None or any(problem.kind == "label" for problem in places):
+    missing, files = _find_missing(dataset, blobs)
+    for keys in dataset.partition_table.files.values():
+        counts = pc.value_counts(keys)
+        for key in counts.filter(pc.greater(counts.field(1), 1)).field(0).to_pylist():
+            problems.append(Problem(uuid, "shared-file", key, "several partitions refer to this file"))
+    problems += missing
+    labels = list(_label_problems(dataset))
+    problems += labels
+    if dataset.schema is None or any(problem.kind == "label" for problem in labels):
         return VerifyPlan(uuid, tuple(problems), dataset)
     try:
         mapping, transforms = dataset.column_mapping, read_transforms(dataset.metadata)
@@ -126,47 +173,32 @@ def plan_verify(
         transforms or (),
         mapping,
     )
-    return VerifyPlan(uuid, tuple(problems), dataset, context, _tasks(context, dataset, rows))
+    return VerifyPlan(uuid, tuple(problems), dataset, context, files)
 
 
-def _tasks(context: VerifyContext, dataset: DatasetMetadata, rows: pa.Array) -> tuple[VerifyTask, ...]:
-    """Group the partitions whose file exists into tasks."""
-    files = dataset.partition_table.files.get(context.table)
-    if files is None:
-        return ()
-    labels, keys = dataset.partition_table.labels.take(rows).to_pylist(), files.take(rows).to_pylist()
-    pairs = zip(batched(labels, _PARTITIONS_PER_TASK), batched(keys, _PARTITIONS_PER_TASK), strict=True)
-    return tuple(VerifyTask(tuple(part), tuple(files)) for part, files in pairs)
-
-
-def _missing(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem], pa.Array]:
-    """Files that do not exist, and positions of the partitions whose files of the main table do."""
+def _find_missing(
+    dataset: DatasetMetadata, blobs: BlobStore
+) -> tuple[list[Problem], tuple[list[str], list[str]]]:
+    """Files that do not exist; and labels and keys of the files of the main table that do."""
     stored = pa.array([blob.key for blob in blobs.list(f"{dataset.uuid}/")], pa.string())
-    rows = pa.array(np.arange(len(dataset.partition_table)))
-    problems: list[Problem] = []
+    present: tuple[list[str], list[str]] = ([], [])
     missing: list[str] = []
     for table, keys in dataset.partition_table.files.items():
         exists = pc.is_in(keys, value_set=stored)
         missing += keys.filter(pc.invert(exists)).to_pylist()
         if table == dataset.table_name:
-            rows = rows.filter(exists)
+            labels = dataset.partition_table.labels
+            present = labels.filter(exists).to_pylist(), keys.filter(exists).to_pylist()
     if missing:
         # a commit may have replaced them, and a cleanup deleted them, since the header was read
         newest = DatasetMetadata.load_from_store(dataset.uuid, blobs, load_schema=False)
         referenced = set(data_keys(newest))
-        text = "the header refers to this file, but it does not exist"
-        problems = [Problem(dataset.uuid, "missing-file", key, text) for key in missing if key in referenced]
-    return problems, rows
+        missing = [key for key in missing if key in referenced]
+    text = "the header refers to this file, but it does not exist"
+    return [Problem(dataset.uuid, "missing-file", key, text) for key in missing], present
 
 
-def _shared_files(dataset: DatasetMetadata) -> Iterator[Problem]:
-    for keys in dataset.partition_table.files.values():
-        counts = pc.value_counts(keys)
-        for key in counts.filter(pc.greater(counts.field(1), 1)).field(0).to_pylist():
-            yield Problem(dataset.uuid, "shared-file", key, "several partitions refer to this file")
-
-
-def _place_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
+def _label_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
     """Labels that do not fit the partition keys, and files in another directory than their label says."""
     table = dataset.partition_table
     if not dataset.partition_keys or dataset.schema is None:
@@ -182,17 +214,17 @@ def _place_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
         moved = pc.not_equal(keys, derived)
         pairs = [column.filter(moved).to_pylist() for column in (table.labels, keys)]
         for label, key in zip(*pairs, strict=True):
-            if _values(label) not in ([], _values(key.partition("/")[2].partition("/")[2])):
+            # columns and values; labels of early versions have none
+            of_label, of_key = (
+                naming.unquote_indices(path.split("/")[:-1])
+                for path in (label, key.partition("/")[2].partition("/")[2])
+            )
+            if of_label and of_label != of_key:
                 text = f"the file of partition {label} lies in another directory than its values say"
                 yield Problem(dataset.uuid, "path", key, text)
 
 
-def _values(path: str) -> list[tuple[str, str]]:
-    """Columns and values of a label or path; labels of early versions have none."""
-    return naming.unquote_indices(path.split("/")[:-1])
-
-
-def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
+def _schema_file_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
     key = naming.schema_key(dataset.uuid, dataset.table_name)
     if dataset.schema is None:
         return
@@ -218,7 +250,7 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
     participation = operation.pending_participation(dataset)
     if participation is None:
         return
-    uuid, key = dataset.uuid, naming.metadata_key_from_uuid(dataset.uuid)
+    uuid, kind = dataset.uuid, "unknown-operation"
     try:
         status = operation.operation_status(blobs, uuid, participation)
         coordinator = operation.read_record(blobs, participation.coordinator)
@@ -227,21 +259,21 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
             f"whether an operation on this dataset and {participation.coordinator} was committed cannot be "
             f"read: {error}"
         )
-        yield Problem(uuid, "unknown-operation", key, text)
-        return
-    if status is not operation.Status.COMMITTED:
-        text = (
-            "an operation on several datasets has not committed: its writer has died, or is at work; readers "
-            "see the state before it"
-        )
-        yield Problem(uuid, "unfinished-operation", key, text)
-        return
-    if coordinator is None or coordinator.lineage != participation.lineage:
-        text = (
-            f"other software has written or deleted {participation.coordinator} since an operation on both: "
-            "whether that was committed is not known, and readers see it"
-        )
-        yield Problem(uuid, "unknown-operation", key, text)
+    else:
+        if status is not operation.Status.COMMITTED:
+            kind = "unfinished-operation"
+            text = (
+                "an operation on several datasets has not committed: its writer has died, or is at work; "
+                "readers see the state before it"
+            )
+        elif coordinator is None or coordinator.lineage != participation.lineage:
+            text = (
+                f"other software has written or deleted {participation.coordinator} since an operation on "
+                "both: whether that was committed is not known, and readers see it"
+            )
+        else:
+            return
+    yield Problem(uuid, kind, naming.metadata_key_from_uuid(uuid), text)
 
 
 def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
@@ -266,13 +298,12 @@ def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
 
 
 def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
-    # what the newest state needs as well is a problem of that
-    uuid, current = dataset.uuid, set(file_keys(dataset))
-    folder = history_folder(uuid)
-    copies = [blob.key for blob in blobs.list(folder) if is_snapshot_key(blob.key)]
+    uuid = dataset.uuid
+    copies = [blob.key for blob in blobs.list(history_folder(uuid)) if is_snapshot_key(blob.key)]
     if not copies:
         return
-    stored = {blob.key for blob in blobs.list(f"{uuid}/")}
+    # what the newest state needs as well is a problem of that
+    present = {blob.key for blob in blobs.list(f"{uuid}/")}.union(file_keys(dataset))
     for copy in copies:
         try:
             state = load_snapshot(uuid, blobs, copy)
@@ -282,11 +313,10 @@ def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pr
         except (errors.CorruptDatasetError, NotImplementedError) as error:
             yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
             continue
-        missing = [key for key in file_keys(state) if key not in stored and key not in current]
-        for key in missing:
-            yield Problem(
-                uuid, "history-file", key, f"an older state ({copy}) needs this file, which is gone"
-            )
+        text = f"an older state ({copy}) needs this file, which is gone"
+        for key in file_keys(state):
+            if key not in present:
+                yield Problem(uuid, "history-file", key, text)
 
 
 def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper | None:
@@ -298,144 +328,250 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
     embedded = None if record is None else record.embedded_schema(key)
     if embedded is not None:
         return embedded
+    files = dataset.partition_table.files.get(dataset.table_name, pa.array([], pa.string())).to_pylist()
     try:
         types = _key_types(dataset, blobs)
         if types is None:
             return None
-        merged = validate_compatible([make_meta(schema, key) for schema in _file_schemas(dataset, blobs)])
+        merged = validate_compatible(
+            make_meta(read_footer(blobs, file)[0].schema.to_arrow_schema(), key)
+            for file in files
+            if file.endswith(naming.PARQUET_FILE_SUFFIX)
+        )
     except (errors.CorruptDatasetError, KeyError, ValueError):
         # damaged or missing data files, and other datasets, are problems of their own
         return None
     if merged is None:
         return None
     file_schema = merged.internal()
-    in_files = set(file_schema.names)
-    fields = [(name, dtype) for name, dtype in types.items() if name not in in_files]
+    fields = [(name, dtype) for name, dtype in types.items() if name not in file_schema.names]
     schema = pa.schema([*fields, *((field.name, field.type) for field in file_schema)], file_schema.metadata)
     return make_meta(schema, key, partition_keys=dataset.partition_keys)
 
 
-def _file_schemas(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[pa.Schema]:
-    files = dataset.partition_table.files.get(dataset.table_name, pa.array([], pa.string()))
-    for key in files.to_pylist():
-        if key.endswith(naming.PARQUET_FILE_SUFFIX):
-            yield read_footer(blobs, key)[0].schema.to_arrow_schema()
-
-
 def _key_types(dataset: DatasetMetadata, blobs: BlobStore) -> dict[str, pa.DataType] | None:
     """Types of the partition keys in other datasets of the cube; None if one is unknown."""
-    missing = list(dataset.partition_keys)
-    if not missing:
-        return {}
     prefix, separator, _ = dataset.uuid.partition(KTK_CUBE_UUID_SEPARATOR)
-    known_types: dict[str, pa.DataType] = {}
-    if separator:
+    types: dict[str, pa.DataType] = {}
+    if separator and dataset.partition_keys:
         for other in discover_datasets_unchecked(prefix, blobs).values():
             if other.schema is not None:
-                known_types |= {name: other.schema.field(name).type for name in other.schema.names}
-    return {name: known_types[name] for name in missing} if set(missing) <= set(known_types) else None
+                types |= {name: other.schema.field(name).type for name in other.schema.names}
+    is_known = set(dataset.partition_keys) <= types.keys()
+    return {name: types[name] for name in dataset.partition_keys} if is_known else None
 
 
-_EXAMPLES = 3
-
-Describe = Callable[[Ints], list[str]]
+# -- run: rules of data files --------------------------------------------------------------------------------
 
 
-def _report(plan: VerifyPlan, store: StoreInput, findings: Iterable[VerifyResult]) -> Report:
-    """Compare the indices with the data, and report."""
-    result = merge_verify_results(findings)
-    problems = [*plan.problems, *result.problems]
-    indices = {} if plan.dataset is None else plan.dataset.secondary_indices
-    blobs = open_blobs(store)
-    for index in indices.values():
-        problems += _index_problems(plan, index, result, blobs)
-    checked = {"datasets": 1, "files": result.files, "rows": result.rows, "indices": len(indices)}
-    distinct = dict.fromkeys(problems)
-    return Report(sorted(distinct, key=lambda p: (p.dataset, p.kind, p.key, p.message)), checked)
+def _run(contexts: Mapping[str, VerifyContext], task: VerifyTask) -> tuple[str, VerifyResult]:
+    """Check the files of some partitions."""
+    context = contexts[task.dataset]
+    blobs = open_blobs(context.store)
+    files = PartitionTable(task.labels, {context.table: task.keys})
+    values = files.keys(context.partition_keys, context.schema)
+    results = [
+        _check_file(context, blobs, label, key, {column: array[row] for column, array in values.items()})
+        for row, (label, key) in enumerate(zip(task.labels, task.keys, strict=True))
+    ]
+    return task.dataset, _merge(results)
+
+
+def _merge(results: Sequence[VerifyResult]) -> VerifyResult:
+    columns = sorted({column for part in results for column in part.entries})
+    return VerifyResult(
+        tuple(problem for part in results for problem in part.problems),
+        sum(part.files for part in results),
+        sum(part.rows for part in results),
+        {c: IndexUpdate.merge([part.entries[c] for part in results if c in part.entries]) for c in columns},
+    )
+
+
+def _check_file(
+    context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
+) -> VerifyResult:
+    if not context.deep and not key.endswith(naming.PARQUET_FILE_SUFFIX):
+        return VerifyResult()
+    table = None
+    try:
+        if context.deep:
+            table = read_file(blobs, key, schema=context.schema, mapping=context.mapping)
+            schema, rows = table.schema, len(table)
+        else:
+            footer, _ = read_footer(blobs, key)
+            schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
+            schema = schema if context.mapping is None else context.mapping.schema_of(schema)
+    except KeyError:
+        return VerifyResult((Problem(context.uuid, "missing-file", key, "the file does not exist"),))
+    except _UNREADABLE as error:
+        text = f"the file cannot be read: {error}"
+        return VerifyResult((Problem(context.uuid, "unreadable-file", key, text),))
+    problems = list(_schema_problems(context, key, schema))
+    if table is None:
+        return VerifyResult(tuple(problems), rows=rows)
+    problems += _place_problems(context, key, table, values)
+    problems += _cell_problems(context, key, table)
+    typed = {c: context.schema.field(c).type for c in context.indices if c in table.column_names}
+    entries = {}
+    for column, dtype in typed.items():
+        try:
+            entries[column] = index_entries_of(column, [label], [table], dtype)
+        except pa.ArrowException:
+            # the file has another type, which is reported already
+            continue
+    return VerifyResult(tuple(problems), rows=rows, entries=entries)
+
+
+def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Iterator[Problem]:
+    """Columns that are missing in a file, not in the schema, or of another type."""
+    uuid, kind = context.uuid, "file-schema"
+    file_schema = make_meta(schema, origin=key)
+    expected = [name for name in context.schema.names if name not in context.partition_keys]
+    missing = sorted(set(expected) - set(file_schema.names))
+    # columns of nulls that other files lack are not in the schema
+    typed = {field.name for field in file_schema if not pa.types.is_null(field.type)}
+    extra = sorted(typed - set(expected) - set(context.partition_keys))
+    if missing:
+        yield Problem(uuid, kind, key, f"columns are missing: {', '.join(missing)}", missing[0])
+    if extra:
+        text = f"columns are not in the schema of the dataset: {', '.join(extra)}"
+        yield Problem(uuid, kind, key, text, extra[0])
+    types = {field.name: field.type for field in file_schema}
+    for name in (name for name in expected if name in types):
+        stored, expected_type = types[name], context.schema.field(name).type
+        if not _is_readable_as(stored, expected_type):
+            text = f"column {name} has type {stored}, but the dataset says {expected_type}"
+            yield Problem(uuid, kind, key, text, name)
+
+
+def _is_readable_as(stored: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether a type is the recorded one, except for parts that are null (only nulls or empty lists)."""
+    if pa.types.is_null(stored) or same_type(stored, expected):
+        return True
+    if stored.id != expected.id or not is_nested(stored) or stored.num_fields != expected.num_fields:
+        return False
+    pairs = [(stored.field(number), expected.field(number)) for number in range(stored.num_fields)]
+    return all(a.name == b.name and _is_readable_as(a.type, b.type) for a, b in pairs)
+
+
+def _place_problems(
+    context: VerifyContext, key: str, table: pa.Table, values: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Partition keys that rows have, or imply, with other values than in the path of the file."""
+    names = set(table.column_names)
+    derived = {t.name: t for t in context.transforms if t.column in names}
+    for column, value in values.items():
+        if column not in names | set(derived):
+            continue
+        try:
+            # conditions on the other column would not find rows with another value
+            stored = (
+                table.column(column)
+                if column in names
+                else derived[column].apply(table.column(derived[column].column).drop_null())
+            )
+            same = pc.equal(stored.cast(value.type), value)
+        except (pa.ArrowException, TypeError, ValueError):
+            same = pa.array([False])
+        if not pc.all(pc.fill_null(same, False), min_count=0).as_py():
+            text = f"rows have other values of {column} than {value.as_py()!r}, the one of their partition"
+            yield Problem(context.uuid, "wrong-partition", key, text, column)
+
+
+def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterator[Problem]:
+    """Nulls in key columns, unsorted rows and duplicate cells of a file of a cube."""
+    uuid, n_rows = context.uuid, len(table)
+    for column in context.not_null:
+        nulls = count_nulls(table.column(column)) if column in table.column_names else 0
+        if nulls:
+            counts = f"{errors.format_count(nulls, 'null')} in {errors.format_count(n_rows, 'row')}"
+            yield Problem(uuid, "null-key", key, f"column {column} has {counts}", column)
+    cell = [column for column in context.cell if column not in context.partition_keys]
+    if not cell or not set(cell) <= set(table.column_names):
+        return
+    columns, names = [table.column(column) for column in cell], ", ".join(cell)
+    if row_keys.strictly_increasing(columns, n_rows):
+        return
+    if row_keys.sort_order(columns, n_rows) is not None:
+        yield Problem(uuid, "unsorted", key, f"rows are not sorted by {names}")
+    last = row_keys.last_rows_mask(columns, n_rows)
+    if last is not None and not last.all():
+        row = table.select(cell).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
+        n_repeated = int((~last).sum())
+        verb = "has" if n_repeated == 1 else "have"
+        counts = errors.format_count(n_repeated, "row")
+        text = f"{counts} {verb} a cell of {names} that comes again, such as {row}"
+        yield Problem(uuid, "duplicate-cells", key, text)
+
+
+# -- finish: rules of indices --------------------------------------------------------------------------------
 
 
 def _index_problems(
-    plan: VerifyPlan, index: ExplicitSecondaryIndex, result: VerifyResult, blobs: BlobStore
+    dataset: DatasetMetadata, index: ExplicitSecondaryIndex, entries: IndexUpdate | None, blobs: BlobStore
 ) -> Iterator[Problem]:
-    column, key = index.column, index.index_storage_key or f"{plan.uuid} (inline)"
+    """What is wrong with an index; its entries are compared with those of the data if these are known."""
+    uuid, column = dataset.uuid, index.column
+    key = index.index_storage_key or f"{uuid} (inline)"
     try:
         # without the recorded type: to load an index of another type is an error, which is reported below
         stored = index if index.loaded else ExplicitSecondaryIndex(column, index_storage_key=key)
-        loaded = stored.load(blobs)
+        data = stored.load(blobs).columns_data
     except KeyError:
-        yield Problem(plan.uuid, "missing-index", key, f"the index of {column} does not exist", column)
+        yield Problem(uuid, "missing-index", key, f"the index of {column} does not exist", column)
         return
     except (errors.CorruptDatasetError, ValueError, NotImplementedError) as error:
         text = f"the index of {column} cannot be read: {error}"
-        yield Problem(plan.uuid, "unreadable-index", key, text, column)
+        yield Problem(uuid, "unreadable-index", key, text, column)
         return
-    data = loaded.columns_data
-    if plan.dataset is None or data is None:
+    if data is None:
         return
-    schema = plan.dataset.schema
-    if schema is not None:
-        dtype = schema.field(column).type if column in schema.names else None
+    if dataset.schema is not None:
+        dtype = dataset.schema.field(column).type if column in dataset.schema.names else None
         if dtype is None or not (pa.types.is_null(dtype) or data.values.type.equals(dtype)):
             text = f"the index of {column} has type {data.values.type}, but the dataset says {dtype}"
-            yield Problem(plan.uuid, "index-type", key, text, column)
+            yield Problem(uuid, "index-type", key, text, column)
             return
-    yield from _unknown_partitions(plan, column, key, data)
-    if column in result.entries:
-        yield from _differences(plan, column, key, data, result.entries[column])
+    if dataset.explicit_partitions:
+        used = data.labels.take(pa.array(np.unique(data.codes)))
+        unknown = used.filter(pa.array(dataset.partition_table.positions(used) < 0)).to_pylist()
+        if unknown:
+            counts = errors.format_count(len(unknown), "partition")
+            text = (
+                f"the index of {column} knows {counts} that the dataset does not have, such as {unknown[0]}"
+            )
+            yield Problem(uuid, "index-unknown-partition", key, text, column)
+    if entries is not None:
+        for kind, text in _compare_entries(data, entries):
+            yield Problem(uuid, kind, key, f"the index of {column} {text}", column)
 
 
-def _unknown_partitions(plan: VerifyPlan, column: str, key: str, data: IndexColumns) -> Iterator[Problem]:
-    if plan.dataset is None or not plan.dataset.explicit_partitions:
-        return
-    used = data.labels.take(pa.array(np.unique(data.codes)))
-    unknown = used.filter(pa.array(plan.dataset.partition_table.positions(used) < 0)).to_pylist()
-    if unknown:
-        n_unknown = errors.format_count(len(unknown), "partition")
-        text = f"the index of {column} knows {n_unknown} that the dataset does not have, such as {unknown[0]}"
-        yield Problem(plan.uuid, "index-unknown-partition", key, text, column)
-
-
-def _differences(
-    plan: VerifyPlan, column: str, key: str, index: IndexColumns, data: IndexUpdate
-) -> Iterator[Problem]:
+def _compare_entries(index: IndexColumns, data: IndexUpdate) -> Iterator[tuple[str, str]]:
     """Entries of the data that are not in the index, and entries of the index that are not in the data."""
-    stored = index.keep_labels(data.covered)
-    same = data.entries.values.type.equals(index.values.type)
-    actual = data.entries if same else IndexColumns.empty(index.values.type)
-    if not same and len(data.entries):
-        actual = data.entries.cast(index.values.type)
-    if stored.equals(actual):
+    dtype, actual = index.values.type, data.entries
+    if not actual.values.type.equals(dtype):
+        actual = actual.cast(dtype) if len(actual) else IndexColumns.empty(dtype)
+    sides = [index.keep_labels(data.covered), actual]
+    if sides[0].equals(sides[1]):
         return
-    left, right, describe = _number_entries(stored, actual)
-    texts = {
-        "index-incomplete": (np.setdiff1d(right, left), "has no entries for"),
-        "index-excess": (np.setdiff1d(left, right), "has entries that the data does not have:"),
-    }
-    for kind, (pairs, text) in texts.items():
-        if len(pairs):
-            examples = "; ".join(describe(pairs[:_EXAMPLES]))
-            n_values = errors.format_count(len(pairs), "value")
-            message = f"the index of {column} {text} {n_values} in partitions, as {examples}"
-            yield Problem(plan.uuid, kind, key, message, column)
+    values = pa.concat_arrays([side.pairs()[0] for side in sides])
+    labels = pa.concat_arrays([side.entry_labels() for side in sides])
+    codes = row_keys.group_codes([values, labels], len(values))
+    _, rows = np.unique(codes, return_index=True)
+    stored, true = np.split(codes, [len(sides[0].pairs()[0])])
+    for kind, excess, text in (
+        ("index-incomplete", np.setdiff1d(true, stored), "has no entries for"),
+        ("index-excess", np.setdiff1d(stored, true), "has entries that the data does not have:"),
+    ):
+        if len(excess):
+            examples = "; ".join(
+                f"{values[row].as_py()!r} in {labels[row].as_py()}"
+                for row in rows[excess[:_EXAMPLES]].tolist()
+            )
+            yield kind, f"{text} {errors.format_count(len(excess), 'value')} in partitions, as {examples}"
 
 
-def _number_entries(a: IndexColumns, b: IndexColumns) -> tuple[Ints, Ints, Describe]:
-    """Number the entries of two indices, equal entries alike; and a function that describes numbers."""
-    sides = [part.pairs()[0] for part in (a, b)]
-    values = pa.concat_arrays(sides).dictionary_encode()
-    labels = pa.concat_arrays([part.entry_labels() for part in (a, b)]).dictionary_encode()
-    size = max(len(labels.dictionary), 1)
-    codes = values.indices.to_numpy().astype(np.int64) * size + labels.indices.to_numpy()
-
-    def describe(pairs: Ints) -> list[str]:
-        rows = [(values.dictionary[int(p // size)], labels.dictionary[int(p % size)]) for p in pairs]
-        return [f"{value.as_py()!r} in {label.as_py()}" for value, label in rows]
-
-    return codes[: len(sides[0])], codes[len(sides[0]) :], describe
-
-
-DatasetTask: TypeAlias = tuple[str, VerifyTask]
-"""Name of a dataset, and some of its files."""
+# -- the job -------------------------------------------------------------------------------------------------
 
 
 def verify_job(
@@ -443,10 +579,16 @@ def verify_job(
     name: str,
     store: StoreInput,
     plans: Mapping[str, VerifyPlan],
-    find_more: Callable[[Mapping[str, Sequence[VerifyResult]]], Iterable[Problem]],
-) -> Job[dict[str, VerifyContext], DatasetTask, dict[str, VerifyResult], Report]:
+    find_more: Callable[[Mapping[str, VerifyResult]], Iterable[Problem]] | None = None,
+) -> Job[dict[str, VerifyContext], VerifyTask, tuple[str, VerifyResult], Report]:
     """Check files of datasets, then their indices, then what `find_more` finds; `plans` by name."""
-    tasks = [(dataset, task) for dataset, plan in plans.items() for task in plan.tasks]
+    tasks = [
+        VerifyTask(dataset, tuple(labels), tuple(keys))
+        for dataset, plan in plans.items()
+        for labels, keys in zip(
+            *(batched(column, _PARTITIONS_PER_TASK) for column in plan.files), strict=True
+        )
+    ]
     return Job(
         name=f"verify_{kind}",
         description=f"verify {kind} {name}",
@@ -456,92 +598,44 @@ def verify_job(
         finish=partial(_finish, store_factory(store), plans, find_more),
         steps=("prepare", "files", "report"),
         is_parallel=True,
-        files=sum(len(task.keys) for _, task in tasks),
+        files=sum(len(task.keys) for task in tasks),
     )
-
-
-def _run(contexts: Mapping[str, VerifyContext], task: DatasetTask) -> dict[str, VerifyResult]:
-    name, files = task
-    return {name: run_verify(contexts[name], files)}
 
 
 def _finish(
     store: StoreFactory,
     plans: Mapping[str, VerifyPlan],
-    find_more: Callable[[Mapping[str, Sequence[VerifyResult]]], Iterable[Problem]],
-    findings: Iterable[Mapping[str, VerifyResult]],
+    find_more: Callable[[Mapping[str, VerifyResult]], Iterable[Problem]] | None,
+    parts: Iterable[tuple[str, VerifyResult]],
 ) -> Report:
-    by_name: dict[str, list[VerifyResult]] = {name: [] for name in plans}
-    for part in findings:
-        for name, result in part.items():
-            by_name[name].append(result)
-    reports = [_report(plans[name], store, results) for name, results in by_name.items()]
-    return merge_reports(reports, find_more(by_name))
+    """Compare indices with the data, and report all problems."""
+    blobs = open_blobs(store)
+    by_dataset: dict[str, list[VerifyResult]] = {name: [] for name in plans}
+    for name, part in parts:
+        by_dataset[name].append(part)
+    results = {name: _merge(own) for name, own in by_dataset.items()}
+    problems = [] if find_more is None else list(find_more(results))
+    n_indices = 0
+    for name, plan in plans.items():
+        result = results[name]
+        own = [*plan.problems, *result.problems]
+        if plan.dataset is not None:
+            n_indices += len(plan.dataset.secondary_indices)
+            for column, index in plan.dataset.secondary_indices.items():
+                own += _index_problems(plan.dataset, index, result.entries.get(column), blobs)
+        problems += sorted(dict.fromkeys(own), key=lambda p: (p.dataset, p.kind, p.key, p.message))
+    checked = {
+        "datasets": len(plans),
+        "files": sum(result.files for result in results.values()),
+        "rows": sum(result.rows for result in results.values()),
+        "indices": n_indices,
+    }
+    return Report(problems, checked)
 
 
 def verify_dataset_job(
     dataset: DatasetFactory, *, deep: bool = True
-) -> Job[dict[str, VerifyContext], DatasetTask, dict[str, VerifyResult], Report]:
+) -> Job[dict[str, VerifyContext], VerifyTask, tuple[str, VerifyResult], Report]:
     """Check the files of a dataset, then its indices."""
     uuid, store = dataset.dataset_uuid, dataset.store_factory
-    return verify_job("dataset", uuid, store, {uuid: plan_verify(uuid, store, deep=deep)}, _find_nothing)
-
-
-def _find_nothing(results: Mapping[str, Sequence[VerifyResult]]) -> Iterable[Problem]:
-    return ()
-
-
-# -- repair -------------------------------------------------------------------------------------------------
-
-
-#: kinds of problems with which the contents of an index are unknown
-_UNREPAIRABLE = frozenset({"header", "two-headers", "schema", "label", "missing-file", "unreadable-file"})
-
-
-def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
-    """Repair a dataset as far as possible, its indices in one commit; False if nothing was done."""
-    own = [problem for problem in problems if problem.dataset == uuid]
-    repairable = [problem for problem in own if problem.repairable]
-    if not repairable or any(problem.kind in _UNREPAIRABLE for problem in own):
-        return False
-    if any(problem.kind == "unfinished-operation" for problem in repairable):
-        finish_operation(open_blobs(store), uuid)
-    if any(problem.kind in ("schema-pending", "missing-schema") for problem in repairable):
-        _put_schema(uuid, store)
-    columns = sorted({problem.column for problem in repairable if problem.column is not None})
-    if columns:
-        _build_indices(uuid, store, columns)
-    return True
-
-
-def _build_indices(uuid: str, store: StoreInput, columns: Sequence[str]) -> None:
-    dataset = DatasetFactory(uuid, store_factory(store))
-    context, tasks = build_index.plan_index_build(dataset, columns, _PARTITIONS_PER_TASK)
-    results = ordered_map(partial(build_index.run_index_build, context), tasks, available_cores())
-    build_index.finish_index_build(context, list(results))
-
-
-def _put_schema(uuid: str, store: StoreInput) -> None:
-    """Put the schema of the stored header, unless a concurrent write puts one."""
-    blobs = open_blobs(store)
-    dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    key = naming.schema_key(uuid, dataset.table_name)
-    _, token = read_versioned(blobs, key)
-    try:
-        dataset = DatasetMetadata.load_from_store(uuid, blobs)
-        schema = dataset.schema
-    except KeyError:
-        schema = recover_schema(dataset, blobs)
-    if schema is None:
-        return
-    content = schema_to_bytes(VersionedSchema(schema, schema_version_of(dataset.metadata)))
-    # a commit that was faster has put the schema itself
-    with suppress(PreconditionFailed):
-        blobs.put_if(key, content, token)
-
-
-def compare_reports(before: Report, after: Report) -> Report:
-    """The report after a repair, which also lists the problems that are solved."""
-    remaining = {(problem.dataset, problem.kind, problem.key, problem.column) for problem in after.problems}
-    solved = [p for p in before.problems if (p.dataset, p.kind, p.key, p.column) not in remaining]
-    return Report(after.problems, after.checked, solved)
+    return verify_job("dataset", uuid, store, {uuid: plan_verify(uuid, store, deep=deep)})

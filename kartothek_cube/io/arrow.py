@@ -28,7 +28,7 @@ from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, TimestampUnit, in_unit
-from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.facade import define_facade
 from kartothek_cube.io_components.read.dataset_arguments import ReadBatches, ReadTableArrow, ReadTablesArrow
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, run_each, run_read
 from kartothek_cube.io_components.row_sources import DatasetSource
@@ -43,21 +43,40 @@ __all__ = (
 )
 
 
-def _table(read: ReadTableArrow) -> pa.Table:
+@define_facade(ReadTableArrow)
+def read_table_arrow(read: ReadTableArrow) -> pa.Table:
     plan = read.plan()
     task = plan.single_task()
     return empty_table(plan.context) if task is None else run_read(plan.context, task)
 
 
-def _tables(read: ReadTablesArrow) -> list[pa.Table]:
+@define_facade(ReadTablesArrow)
+def read_dataset_as_arrow(read: ReadTablesArrow) -> list[pa.Table]:
+    """Read a dataset, an Arrow table per partition or group."""
     return list(run_each(read.plan()))
 
 
-def _iter_tables(read: ReadTablesArrow) -> Iterator[pa.Table]:
+@define_facade(ReadTablesArrow)
+def read_dataset_as_arrow__iterator(read: ReadTablesArrow) -> Iterator[pa.Table]:
+    """
+    Read a dataset, one Arrow table after the other.
+
+    The read is planned when the first table is taken; each table is read when it is taken.
+    """
     yield from run_each(read.plan(), threads=1)
 
 
-def _record_batches(read: ReadBatches) -> pa.RecordBatchReader:
+# the same name as those of the other functions
+read_dataset_as_arrow__iter = read_dataset_as_arrow__iterator
+
+
+@define_facade(ReadBatches)
+def read_dataset_as_record_batches(read: ReadBatches) -> pa.RecordBatchReader:
+    """
+    Read a dataset as a stream for other engines (DuckDB, polars, Spark).
+
+    Batches come partition by partition, with the same types in all of them.
+    """
     plan = read.plan()
     schema = empty_table(plan.context).schema.remove_metadata()
     return pa.RecordBatchReader.from_batches(schema, _batches(plan, schema))
@@ -123,30 +142,3 @@ def dataset(
     opened = dataset_factory(dataset_uuid, store, factory)
     source = DatasetSource(opened.dataset_uuid, opened.store_factory, table_name, as_of)
     return LazyDataset(source, schema=in_unit(source.read_schema(), timestamp_unit))
-
-
-read_table_arrow = facade(__name__, "read_table_arrow", ReadTableArrow, _table)
-read_dataset_as_arrow = facade(
-    __name__,
-    "read_dataset_as_arrow",
-    ReadTablesArrow,
-    _tables,
-    summary="Read a dataset, an Arrow table per partition or group.",
-)
-read_dataset_as_arrow__iterator = facade(
-    __name__,
-    "read_dataset_as_arrow__iterator",
-    ReadTablesArrow,
-    _iter_tables,
-    "The read is planned when the first table is taken; each table is read when it is taken.",
-    summary="Read a dataset, one Arrow table after the other.",
-)
-# the same name as those of the other functions
-read_dataset_as_arrow__iter = read_dataset_as_arrow__iterator
-read_dataset_as_record_batches = facade(
-    __name__,
-    "read_dataset_as_record_batches",
-    ReadBatches,
-    _record_batches,
-    "Batches come partition by partition, with the same types in all of them.",
-)

@@ -27,7 +27,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit
-from kartothek_cube.io_components.facade import Example, facade
+from kartothek_cube.io_components.facade import Example, define_facade
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_query import QueryCube, QueryTable
@@ -231,23 +231,7 @@ def scan_cube(
 _TYPES = {"StoreT": "StoreInput"}
 
 
-def _tables(query: QueryCube[StoreInput]) -> list[pa.Table]:
-    plan = plan_query(query)
-    task = plan.single_task()
-    return [] if task is None else run_task(plan.context, task)
-
-
-def _table(query: QueryTable[StoreInput]) -> pa.Table:
-    plan = plan_table(query)
-    return execute(query_table_job(plan, query.limit))
-
-
-def _polars_frame(query: QueryTable[StoreInput]) -> polars.DataFrame:
-    import polars
-
-    return polars.DataFrame(_table(query))
-
-
+_COLUMNS = "Columns in the order that is asked for, also without rows."
 _EXAMPLE = """>>> import tempfile
 >>> import pandas as pd
 >>> from kartothek_cube import Cube, build_cube
@@ -258,39 +242,58 @@ _EXAMPLE = """>>> import tempfile
 >>> {0}(cube, store, "COUNTRY_CODE == IT"){1}
 [{{'CITY': 'Rom', 'COUNTRY_CODE': 'IT'}}]"""
 
-query_cube_arrow = facade(
-    __name__,
-    "query_cube_arrow",
+
+@define_facade(
     QueryCube[StoreInput],
-    _tables,
-    "Timestamps are in ns, or in us (:ref:`types`), dates stay dates, and missing "
-    "values change no type. The write functions of :mod:`kartothek_cube.io.eager_cube` take Arrow "
-    "tables as well, so that a pipeline need not use pandas.",
     _TYPES,
-    summary="Query a cube into Arrow tables, one per group.",
     example=Example(value="[table.to_pandas() for table in {}]"),
-    returns="One table per group with rows, sorted by the values of ``partition_by``; without it one, "
-    "or none if nothing matches.",
+    returns="One table per group with rows, sorted by the values of ``partition_by``; without it one, or "
+    "none if nothing matches.",
 )
-query_cube_table = facade(
-    __name__,
-    "query_cube_table",
+def query_cube_arrow(query: QueryCube[StoreInput]) -> list[pa.Table]:
+    """
+    Query a cube into Arrow tables, one per group.
+
+    Timestamps are in ns, or in us (:ref:`types`), dates stay dates, and missing values change no type. The
+    write functions of :mod:`kartothek_cube.io.eager_cube` take Arrow tables as well, so that a pipeline need
+    not use pandas.
+    """
+    plan = plan_query(query)
+    task = plan.single_task()
+    return [] if task is None else run_task(plan.context, task)
+
+
+def _table(query: QueryTable[StoreInput]) -> pa.Table:
+    return execute(query_table_job(plan_table(query), query.limit))
+
+
+@define_facade(
     QueryTable[StoreInput],
-    _table,
-    "Types are those of the schema, with and without rows.",
     _TYPES,
-    summary="Query a cube into one Arrow table.",
     example=_EXAMPLE.format("query_cube_table", ".to_pylist()"),
-    returns="Columns in the order that is asked for, also without rows.",
+    returns=_COLUMNS,
 )
-query_cube_polars = facade(
-    __name__,
-    "query_cube_polars",
+def query_cube_table(query: QueryTable[StoreInput]) -> pa.Table:
+    """
+    Query a cube into one Arrow table.
+
+    Types are those of the schema, with and without rows.
+    """
+    return _table(query)
+
+
+@define_facade(
     QueryTable[StoreInput],
-    _polars_frame,
-    "The table is that of :func:`~kartothek_cube.io.arrow_cube.query_cube_table`.",
     _TYPES,
-    summary="Query a cube into one polars frame.",
     example=_EXAMPLE.format("query_cube_polars", ".to_dicts()"),
-    returns="Columns in the order that is asked for, also without rows.",
+    returns=_COLUMNS,
 )
+def query_cube_polars(query: QueryTable[StoreInput]) -> polars.DataFrame:
+    """
+    Query a cube into one polars frame.
+
+    The table is that of :func:`~kartothek_cube.io.arrow_cube.query_cube_table`.
+    """
+    import polars
+
+    return polars.DataFrame(_table(query))

@@ -21,7 +21,7 @@ from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import Operation, facade
+from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import history
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
@@ -93,7 +93,8 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
     return facade(__name__, name, operation, run)
 
 
-def _read_frames(read: ReadDataset) -> list[pd.DataFrame]:
+@define_facade(ReadDataset)
+def read_dataset_as_dataframes(read: ReadDataset) -> list[pd.DataFrame]:
     plan = read.plan()
     options = read.options(plan)
     frames = [frame_of_table(options, table) for table in run_each(plan)]
@@ -101,13 +102,10 @@ def _read_frames(read: ReadDataset) -> list[pd.DataFrame]:
     return frames
 
 
-def _read_frame(read: ReadTable) -> pd.DataFrame:
+@define_facade(ReadTable)
+def read_table(read: ReadTable) -> pd.DataFrame:
     plan = read.plan()
     return read_frame(read.options(plan), plan.single_task())
-
-
-read_dataset_as_dataframes = facade(__name__, "read_dataset_as_dataframes", ReadDataset, _read_frames)
-read_table = facade(__name__, "read_table", ReadTable, _read_frame)
 
 
 @attrs.frozen
@@ -197,29 +195,29 @@ def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
     return execute(job, 1 if open_blobs(plan.store).is_local else tuning.REMOTE_REQUESTS)
 
 
-def _write_single(write: WritePartition) -> WriteResult:
+@define_facade(_StoreDataset)
+def store_dataframes_as_dataset(store: _StoreDataset) -> DatasetMetadata:
+    return _write_all(store.plan(), store.dfs)
+
+
+@define_facade(_UpdateDataset)
+def update_dataset_from_dataframes(update: _UpdateDataset) -> DatasetMetadata:
+    return _write_all(update.plan(), update.df_list)
+
+
+@define_facade(WritePartition)
+def write_single_partition(write: WritePartition) -> WriteResult:
     if write.data is None:
         raise TypeError("write_single_partition needs data, got None.")
     return write_dataset_input(write.plan(), write.data)
 
 
-def _commit(commit: CommitDataset) -> DatasetMetadata:
+@define_facade(CommitDataset)
+def commit_dataset(commit: CommitDataset) -> DatasetMetadata:
     return finish_dataset_write(*commit.plan_with_results())
 
 
-def _store(store: _StoreDataset) -> DatasetMetadata:
-    return _write_all(store.plan(), store.dfs)
-
-
-def _update(update: _UpdateDataset) -> DatasetMetadata:
-    return _write_all(update.plan(), update.df_list)
-
-
-store_dataframes_as_dataset = facade(__name__, "store_dataframes_as_dataset", _StoreDataset, _store)
 create_empty_dataset_header = facade(__name__, "create_empty_dataset_header", CreateHeader, create_header)
-write_single_partition = facade(__name__, "write_single_partition", WritePartition, _write_single)
-commit_dataset = facade(__name__, "commit_dataset", CommitDataset, _commit)
-update_dataset_from_dataframes = facade(__name__, "update_dataset_from_dataframes", _UpdateDataset, _update)
 garbage_collect_dataset = _eager("garbage_collect_dataset", CollectDatasetGarbage)
 
 

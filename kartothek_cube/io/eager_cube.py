@@ -23,7 +23,7 @@ from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Operation, facade, plan_job
+from kartothek_cube.io_components.facade import Operation, define_facade, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage, history, reader_pins
 from kartothek_cube.io_components.maintenance.changed_partitions import CubeChanges, ListCubeChanges
@@ -439,7 +439,8 @@ class _QueryFrame(QueryFrame[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-def _query_frames(query: _QueryFrames) -> list[pd.DataFrame]:
+@define_facade(_QueryFrames, _TYPES)
+def query_cube(query: _QueryFrames) -> list[pd.DataFrame]:
     with progress_bar("query", query.progress):
         plan = plan_frames(query)
         task = plan.single_task()
@@ -448,7 +449,8 @@ def _query_frames(query: _QueryFrames) -> list[pd.DataFrame]:
         return list(chain.from_iterable(parts))
 
 
-def _query_frame(query: _QueryFrame) -> pd.DataFrame:
+@define_facade(_QueryFrame, _TYPES)
+def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
     with progress_bar("query", query.progress):
         plan = plan_table(query)
         if query.limit is not None:
@@ -457,8 +459,6 @@ def _query_frame(query: _QueryFrame) -> pd.DataFrame:
         return frame
 
 
-query_cube = facade(__name__, "query_cube", _QueryFrames, _query_frames, types=_TYPES)
-query_cube_df = facade(__name__, "query_cube_df", _QueryFrame, _query_frame, types=_TYPES)
 explain_query = facade(
     __name__, "explain_query", explain.ExplainQuery[StoreInput], explain.explain_query, types=_TYPES
 )

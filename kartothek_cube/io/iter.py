@@ -29,7 +29,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
-from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.facade import define_facade
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import frame_of_table, run_each
@@ -47,20 +47,19 @@ __all__ = (
 )
 
 
-def _read(read: ReadDataset) -> Iterator[pd.DataFrame]:
+@define_facade(ReadDataset)
+def read_dataset_as_dataframes__iterator(read: ReadDataset) -> Iterator[pd.DataFrame]:
+    """
+    Read a dataset, one frame per partition or per group.
+
+    The read is planned when the first frame is taken; each frame is read when it is taken.
+    """
     plan = read.plan()
     options = read.options(plan)
     for table in run_each(plan, threads=1):
         yield frame_of_table(options, table)
 
 
-read_dataset_as_dataframes__iterator = facade(
-    __name__,
-    "read_dataset_as_dataframes__iterator",
-    ReadDataset,
-    _read,
-    "The read is planned when the first frame is taken; each frame is read when it is taken.",
-)
 # the same name as those of the other functions
 read_dataset_as_dataframes__iter = read_dataset_as_dataframes__iterator
 
@@ -117,21 +116,21 @@ class _StoreDataset(StoreDataset):
     metadata_merger: None = attrs.field(default=None, init=False)
 
 
-def _write(write: _UpdateDataset | _StoreDataset) -> DatasetMetadata:
-    return execute(write_dataset_job(write.plan(), iter_inputs(write.df_generator), write_part))
+@define_facade(_UpdateDataset)
+def update_dataset_from_dataframes__iter(update: _UpdateDataset) -> DatasetMetadata:
+    """
+    Remove partitions and add others, in one step. A dataset that does not exist is created.
+
+    Each input is written before the next one is taken. If the iterable fails, the dataset stays as it is.
+    """
+    return execute(write_dataset_job(update.plan(), iter_inputs(update.df_generator), write_part))
 
 
-update_dataset_from_dataframes__iter = facade(
-    __name__,
-    "update_dataset_from_dataframes__iter",
-    _UpdateDataset,
-    _write,
-    "Each input is written before the next one is taken. If the iterable fails, the dataset stays as it is.",
-)
-store_dataframes_as_dataset__iter = facade(
-    __name__,
-    "store_dataframes_as_dataset__iter",
-    _StoreDataset,
-    _write,
-    "Each input is written before the next one is taken; the dataset appears at the end.",
-)
+@define_facade(_StoreDataset)
+def store_dataframes_as_dataset__iter(store: _StoreDataset) -> DatasetMetadata:
+    """
+    Store a new dataset.
+
+    Each input is written before the next one is taken; the dataset appears at the end.
+    """
+    return execute(write_dataset_job(store.plan(), iter_inputs(store.df_generator), write_part))

@@ -30,7 +30,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job
+from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute, iter_results
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
@@ -109,7 +109,15 @@ def _iter(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, A
     return facade(__name__, name, operation, run, "One task runs at a time.", _TYPES)
 
 
-def _query(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFrame]:
+@define_facade(QueryFrames[StoreInput], _TYPES)
+def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFrame]:
+    """
+    Query a cube as if it were one DataFrame.
+
+    The call plans the query and raises what is wrong with it; the files of a group are read when its frame is
+    taken, or before if the store is remote. For the types of groups, footers of files are read when it is
+    planned.
+    """
     plan = plan_frames(query)
     return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
 
@@ -118,16 +126,6 @@ build_cube__iter = _write("build_cube__iter", BuildParts[Iterable[CubeElement], 
 extend_cube__iter = _write("extend_cube__iter", ExtendParts[Iterable[CubeElement], StoreInput])
 append_to_cube__iter = _write("append_to_cube__iter", AppendParts[Iterable[CubeElement], StoreInput])
 update_cube__iter = _write("update_cube__iter", _UPDATE)
-query_cube__iterator = facade(
-    __name__,
-    "query_cube__iterator",
-    QueryFrames[StoreInput],
-    _query,
-    "The call plans the query and raises what is wrong with it; the files of a group are read when its "
-    "frame is taken, or before if the store is remote. For the types of groups, footers of files are "
-    "read when it is planned.",
-    _TYPES,
-)
 # the same name as those of the other functions
 query_cube__iter = query_cube__iterator
 remove_partitions__iter = _iter("remove_partitions__iter", RemovePartitions[StoreInput])

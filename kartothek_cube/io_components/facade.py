@@ -191,6 +191,23 @@ def facade(
     return alias_parameter("datasets", "ktk_cube_dataset_ids", required=required)(call)
 
 
+def define_facade(
+    operation: Callable[P, T],
+    types: Mapping[str, str] | None = None,
+    *,
+    returns: str = "",
+    example: Example | str = _AS_IN_CLASS,
+) -> Callable[[Callable[[T], Result]], Callable[P, Result]]:
+    """Decorator: the façade that runs a function; its docstring, if any, is the summary and the note."""
+
+    def define(run: Callable[[T], Result]) -> Callable[P, Result]:
+        summary, _, note = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
+        texts = {"note": note, "summary": summary, "returns": returns}
+        return facade(run.__module__, run.__name__, operation, run, types=types, example=example, **texts)
+
+    return define
+
+
 def _signature(cls: Any, run: Callable[..., object], types: Mapping[str, str]) -> inspect.Signature:
     returns = run.__annotations__["return"]
     if returns == "Answer":

@@ -209,6 +209,7 @@ T = TypeVar("T")
 TYPES = {"StoreT": "StoreFactoryInput"}
 #: how examples compute
 SYNC = "{}.compute(scheduler='sync')"
+SYNC_ALL = Example(("import dask",), "dask.compute(*{}, scheduler='sync')")
 
 #: what tasks of graphs do, by operation
 _TASKS = {

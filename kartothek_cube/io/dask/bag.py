@@ -28,6 +28,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import (
+    SYNC,
     answer_as_bag,
     answer_as_item,
     bag_partitions,
@@ -35,7 +36,7 @@ from kartothek_cube.io.dask._dask_executor import (
     results_as_bag,
 )
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import Example, facade, with_stores
+from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frames
 from kartothek_cube.io_components.runtime import batched
@@ -69,40 +70,32 @@ class _BuildDatasetIndices(BuildDatasetIndices):
     factory: DatasetFactory | None = None
 
 
-def _read(read: _ReadDataset) -> Bag:
+@define_facade(_ReadDataset, example=Example(value=SYNC))
+def read_dataset_as_dataframe_bag(read: _ReadDataset) -> Bag:
+    """
+    Read a dataset, an element per partition or group.
+
+    The read is planned when the graph is built. A categorical column with an index has the same categories in
+    all frames: all values of the index.
+    """
     plan = with_stores(read, picklable_store).plan(same_categories=True)
     tasks = plan.tasks()
     blocks = batched(tasks, _partition_size(read.partition_size, len(tasks)))
-    return results_as_bag(
-        read_dataset_job(read.options(plan), blocks, read_frames, "partitions"), flatten=True
-    )
+    job = read_dataset_job(read.options(plan), blocks, read_frames, "partitions")
+    return results_as_bag(job, flatten=True)
 
 
-def _build_indices(build: _BuildDatasetIndices) -> Bag:
+@define_facade(_BuildDatasetIndices, example=Example(value=f"{SYNC}[0]"))
+def build_dataset_indices__bag(build: _BuildDatasetIndices) -> Bag:
+    """
+    Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
+
+    The only element of the bag is the dataset.
+    """
     dataset = dataset_factory(build.dataset_uuid, picklable_store(build.store), build.factory)
     size = _partition_size(build.partition_size, len(dataset.dataset_metadata.partition_table))
     build = attrs.evolve(build, store=None, dataset_uuid=None, factory=dataset)
     return answer_as_bag(build.job(size))
-
-
-read_dataset_as_dataframe_bag = facade(
-    __name__,
-    "read_dataset_as_dataframe_bag",
-    _ReadDataset,
-    _read,
-    "The read is planned when the graph is built. A categorical column with an index has the same "
-    "categories in all frames: all values of the index.",
-    summary="Read a dataset, an element per partition or group.",
-    example=Example(value="{}.compute(scheduler='sync')"),
-)
-build_dataset_indices__bag = facade(
-    __name__,
-    "build_dataset_indices__bag",
-    _BuildDatasetIndices,
-    _build_indices,
-    "The only element of the bag is the dataset.",
-    example=Example(value="{}.compute(scheduler='sync')[0]"),
-)
 
 
 @attrs.frozen
@@ -131,20 +124,16 @@ class _StoreDataset(StoreDataset):
     sort_partitions_by: None = attrs.field(default=None, init=False)
 
 
-def _store(store: _StoreDataset) -> Item:
+@define_facade(
+    _StoreDataset, example=Example(("import dask.bag", "data = dask.bag.from_sequence(data)"), SYNC)
+)
+def store_bag_as_dataset(store: _StoreDataset) -> Item:
+    """
+    Store a new dataset.
+
+    One task writes each partition of the bag, the last one commits the dataset; arguments are checked when
+    the graph is built.
+    """
     plan, bag = with_stores(store, picklable_store).plan(), store.bag
     tasks: list[Any] = bag_partitions(bag, "bag")
     return answer_as_item(write_dataset_job(plan.with_write_id(), tasks, write_parts), [bag])
-
-
-store_bag_as_dataset = facade(
-    __name__,
-    "store_bag_as_dataset",
-    _StoreDataset,
-    _store,
-    "One task writes each partition of the bag, the last one commits the dataset; arguments are checked when "
-    "the graph is built.",
-    example=Example(
-        ("import dask.bag", "data = dask.bag.from_sequence(data)"), "{}.compute(scheduler='sync')"
-    ),
-)

@@ -40,7 +40,7 @@ from kartothek_cube.io.dask._dask_executor import (
 )
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job
+from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import DeleteCube
@@ -153,7 +153,18 @@ class _CopyCube(CopyCube[StoreFactoryInput]):
     renamed_datasets: Mapping[str, str] | None = attrs.field(default=None, kw_only=True)
 
 
-def _query(query: _QueryFrames) -> Bag:
+@define_facade(
+    _QueryFrames,
+    _TYPES,
+    example=Example(value=SYNC),
+    returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
+)
+def query_cube_bag(query: _QueryFrames) -> Bag:
+    """
+    Query a cube as if it were one DataFrame.
+
+    The query is planned when the graph is built: headers and indices are read then, files in tasks.
+    """
     query = with_factories(query)
     plan = plan_frames(query)
     blocks = batched(plan.tasks(), query.blocksize)
@@ -167,16 +178,6 @@ update_cube_from_bag = _write(
     "update_cube_from_bag",
     _UpdateCube,
     'By default, ``rows_outside`` is ``"warn"``: kartothek appends such rows.',
-)
-query_cube_bag = facade(
-    __name__,
-    "query_cube_bag",
-    _QueryFrames,
-    _query,
-    "The query is planned when the graph is built: headers and indices are read then, files in tasks.",
-    _TYPES,
-    example=Example(value=SYNC),
-    returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
 )
 remove_partitions_bag = _bag("remove_partitions_bag", RemovePartitions[StoreFactoryInput])
 delete_rows_bag = _bag("delete_rows_bag", DeleteRows[StoreFactoryInput])

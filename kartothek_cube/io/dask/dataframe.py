@@ -39,11 +39,11 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store
+from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.facade import Example, facade, with_stores
+from kartothek_cube.io_components.facade import Example, define_facade, facade, with_stores
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.keys import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.read.dataset_arguments import ReadTable
@@ -309,16 +309,14 @@ class _HashDataset(DatasetRead):
         return None if self.subset is None else list(dict.fromkeys([*self.subset, *self.keys]))
 
 
-def _hash_dataset(read: _HashDataset) -> dd.Series:
+@define_facade(_HashDataset)
+def hash_dataset(read: _HashDataset) -> dd.Series:
     plan, keys = with_stores(read, picklable_store).plan(), read.keys
     counted = list(plan.context.columns or ()) if read.subset is None else list(read.subset)
     unknown = set(keys) - set(plan.context.columns or ())
     if unknown:
         raise ValueError(f"group_key: {unknown_names('column', unknown, plan.context.schema.names)}")
     return _hashes_by_group(plan, counted, keys) if keys else _hashes(plan, counted)
-
-
-hash_dataset = facade(__name__, "hash_dataset", _HashDataset, _hash_dataset)
 
 
 def _hashes(plan: ReadPlan, counted: list[str]) -> dd.Series:
@@ -473,30 +471,29 @@ class _UpdateDataset(UpdateDataset):
     table_name: str = attrs.field(default=TABLE, init=False)
 
 
-def _update(update: _UpdateDataset) -> Delayed:
-    dataset = _find_dataset(update)
-    return _write(attrs.evolve(update, dataset_uuid=None, store=None, factory=dataset))
-
-
 _NOTE = (
     "One task writes each partition of ``ddf``, the last one commits the dataset; arguments are checked "
     "when the graph is built."
 )
 _EXAMPLE = Example(
-    ("import dask.dataframe as dd", "data = dd.from_pandas(pd.concat(data), npartitions=1)"),
-    "{}.compute(scheduler='sync')",
+    ("import dask.dataframe as dd", "data = dd.from_pandas(pd.concat(data), npartitions=1)"), SYNC
 )
 store_dataset_from_ddf = facade(
     __name__, "store_dataset_from_ddf", _StoreDataset, _write, _NOTE, example=_EXAMPLE
 )
-update_dataset_from_ddf = facade(
-    __name__,
-    "update_dataset_from_ddf",
-    _UpdateDataset,
-    _update,
-    f"{_NOTE} ``delete_scope`` may be a Delayed. A ``table`` that the dataset does not have is a TypeError.",
-    example=_EXAMPLE,
-)
+
+
+@define_facade(_UpdateDataset, example=_EXAMPLE)
+def update_dataset_from_ddf(update: _UpdateDataset) -> Delayed:
+    """
+    Remove partitions and add others, in one step. A dataset that does not exist is created.
+
+    One task writes each partition of ``ddf``, the last one commits the dataset; arguments are checked when
+    the graph is built. ``delete_scope`` may be a Delayed. A ``table`` that the dataset does not have is a
+    TypeError.
+    """
+    dataset = _find_dataset(update)
+    return _write(attrs.evolve(update, dataset_uuid=None, store=None, factory=dataset))
 
 
 @attrs.frozen
@@ -537,7 +534,15 @@ class _ReadTable(ReadTable):
     table_name: str | None = attrs.field(default=TABLE, init=False)
 
 
-def _read_frames(read: _ReadTable) -> dd.DataFrame:
+@define_facade(_ReadTable, returns="One partition for each of the dataset, or for each group.")
+def read_dataset_as_ddf(read: _ReadTable) -> dd.DataFrame:
+    """
+    Read a dataset as a dask DataFrame.
+
+    The read is planned when the graph is built, and only columns that dask needs are read. Partitions may
+    have narrower types if the header does not tell; dates outside of ``datetime64[ns]`` are objects if there
+    are several partitions.
+    """
     index = _check_index(read.dask_index_on, normalize_arg("dispatch_by", read.dispatch_by))
     read = with_stores(read, picklable_store)
     if index is not None:
@@ -550,16 +555,3 @@ def _read_frames(read: _ReadTable) -> dd.DataFrame:
         _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
     )
     return result
-
-
-read_dataset_as_ddf = facade(
-    __name__,
-    "read_dataset_as_ddf",
-    _ReadTable,
-    _read_frames,
-    "The read is planned when the graph is built, and only columns that dask needs are read. Partitions may "
-    "have narrower types if the header does not tell; dates outside of ``datetime64[ns]`` are objects if "
-    "there are several partitions.",
-    summary="Read a dataset as a dask DataFrame.",
-    returns="One partition for each of the dataset, or for each group.",
-)

@@ -44,7 +44,7 @@ from kartothek_cube.io.dask._dask_executor import (
 )
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.dataframe import from_map
-from kartothek_cube.io_components.facade import Example, facade
+from kartothek_cube.io_components.facade import Example, define_facade, facade
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
@@ -156,11 +156,6 @@ _EXAMPLE = Example(
     ),
     SYNC,
 )
-_INPUT = (
-    "``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame. One task "
-    "checks and writes each partition of the input, the last one commits the cube. The Delayed gives "
-    "the datasets."
-)
 
 
 @attrs.frozen
@@ -172,7 +167,15 @@ class _BuildCube(BuildCube[DaskInput, StoreFactoryInput]):
     df_serializer: DataFrameSerializer | None = None
 
 
-def _build(build: _BuildCube) -> Delayed:
+@define_facade(_BuildCube, _TYPES, example=_EXAMPLE)
+def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
+    """
+    Store a new cube.
+
+    ``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame. One task checks and
+    writes each partition of the input, the last one commits the cube. The Delayed gives the datasets.
+    Duplicate cells are not detected.
+    """
     build = with_factories(build)
     frames = _by_id(build.data, build.cube)
     plan = build.plan(frames)
@@ -203,11 +206,28 @@ def _write(name: str, write: Callable[P, CubeWrite[DaskInput]]) -> Callable[P, D
         _check_columns(plan, frames)
         return _write_partitions(plan, frames, _write_partition)
 
-    note = f"{_INPUT} Cells are unique within a partition of the input."
+    note = (
+        "``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame. One task "
+        "checks and writes each partition of the input, the last one commits the cube. The Delayed gives "
+        "the datasets. Cells are unique within a partition of the input."
+    )
     return facade(__name__, name, write, run, note, _TYPES, example=_EXAMPLE)
 
 
-def _query(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
+@define_facade(
+    QueryFrames[StoreFactoryInput],
+    _TYPES,
+    example=Example(value="[part.compute(scheduler='sync') for part in {}.partitions]"),
+    returns="One partition per group, in the order of ``partition_by``, or one in total.",
+)
+def query_cube_dataframe(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
+    """
+    Query a cube as if it were one DataFrame.
+
+    The query is planned when the graph is built: headers and indices are read then, files in tasks. Divisions
+    are unknown. Only the columns that dask needs are read. Without ``dtype_backend``, partitions may have
+    other types where values are missing.
+    """
     plan = plan_frames(with_factories(query))
     meta, tasks = run_single_frame(plan.context, None), plan.tasks()
     alone = len(tasks) <= 1 or query.dtype_backend is not None
@@ -215,33 +235,11 @@ def _query(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
     return result
 
 
-build_cube_from_dataframe = facade(
-    __name__,
-    "build_cube_from_dataframe",
-    _BuildCube,
-    _build,
-    f"{_INPUT} Duplicate cells are not detected.",
-    _TYPES,
-    example=_EXAMPLE,
-)
 extend_cube_from_dataframe = _write("extend_cube_from_dataframe", ExtendCube[DaskInput, StoreFactoryInput])
 append_to_cube_from_dataframe = _write(
     "append_to_cube_from_dataframe", AppendToCube[DaskInput, StoreFactoryInput]
 )
 update_cube_from_dataframe = _write("update_cube_from_dataframe", UpdateCube[DaskInput, StoreFactoryInput])
-query_cube_dataframe = facade(
-    __name__,
-    "query_cube_dataframe",
-    QueryFrames[StoreFactoryInput],
-    _query,
-    "The query is planned when the graph is built: headers and indices are read then, files in tasks. "
-    "There is one partition per group, in the order of ``partition_by``, or one in total; divisions "
-    "are unknown. Only the columns that dask needs are read. Without ``dtype_backend``, partitions may "
-    "have other types where values are missing.",
-    _TYPES,
-    example=Example(value="[part.compute(scheduler='sync') for part in {}.partitions]"),
-    returns="One partition per group, in the order of ``partition_by``, or one in total.",
-)
 remove_partitions_dataframe = delayed_facade(
     __name__, "remove_partitions_dataframe", RemovePartitions[StoreFactoryInput]
 )

@@ -32,9 +32,15 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store, results_as_delayed
+from kartothek_cube.io.dask._dask_executor import (
+    SYNC,
+    SYNC_ALL,
+    answer_as_delayed,
+    picklable_store,
+    results_as_delayed,
+)
 from kartothek_cube.io_components.arguments import MetadataInput
-from kartothek_cube.io_components.facade import Example, facade, with_stores
+from kartothek_cube.io_components.facade import Example, define_facade, facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frame
@@ -111,16 +117,15 @@ def _read(read: ReadDataset) -> list[Delayed]:
     return results_as_delayed(read_dataset_job(read.options(plan), plan.tasks(), read_frame, "partition"))
 
 
-read_dataset_as_delayed = facade(
-    __name__,
-    "read_dataset_as_delayed",
-    ReadDataset,
-    _read,
-    "The read is planned when the graph is built. A categorical column with an index has the same "
-    "categories in all frames: all values of the index.",
-    summary="Read a dataset, a Delayed per partition or group.",
-    example=Example(("import dask",), "dask.compute(*{}, scheduler='sync')"),
-)
+@define_facade(ReadDataset, example=SYNC_ALL)
+def read_dataset_as_delayed(read: ReadDataset) -> list[Delayed]:
+    """
+    Read a dataset, a Delayed per partition or group.
+
+    The read is planned when the graph is built. A categorical column with an index has the same categories in
+    all frames: all values of the index.
+    """
+    return _read(read)
 
 
 @attrs.frozen
@@ -146,15 +151,14 @@ class _ReadTable(ReadDataset):
     table_name: str | None = attrs.field(default=TABLE, init=False)
 
 
-read_table_as_delayed = facade(
-    __name__,
-    "read_table_as_delayed",
-    _ReadTable,
-    _read,
-    "The same as :func:`read_dataset_as_delayed`, with another name of ``table_name``.",
-    summary="Read a dataset, a Delayed per partition or group.",
-    example=Example(("import dask",), "dask.compute(*{}, scheduler='sync')"),
-)
+@define_facade(_ReadTable, example=SYNC_ALL)
+def read_table_as_delayed(read: _ReadTable) -> list[Delayed]:
+    """
+    Read a dataset, a Delayed per partition or group.
+
+    The same as :func:`read_dataset_as_delayed`, with another name of ``table_name``.
+    """
+    return _read(read)
 
 
 # -- maintenance ---------------------------------------------------------------------------------------------
@@ -167,30 +171,24 @@ class _CollectDatasetGarbage(CollectDatasetGarbage):
     factory: DatasetFactory | None = None
 
 
-def _delete(delete: DeleteDataset) -> Delayed:
+@define_facade(DeleteDataset, example=Example(value=SYNC))
+def delete_dataset__delayed(delete: DeleteDataset) -> Delayed:
+    """
+    Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
+
+    A first task deletes the header, others the files. The Delayed is None.
+    """
     return answer_as_delayed(with_stores(delete, picklable_store).job(_BLOCK))
 
 
-def _collect_garbage(collect: _CollectDatasetGarbage) -> list[Delayed]:
+@define_facade(_CollectDatasetGarbage, example=SYNC_ALL)
+def garbage_collect_dataset__delayed(collect: _CollectDatasetGarbage) -> list[Delayed]:
+    """
+    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
+
+    Garbage is listed when the graph is built. There is one Delayed of None for each ``chunk_size`` files.
+    """
     return results_as_delayed(with_stores(collect, picklable_store).job(collect.chunk_size))
-
-
-delete_dataset__delayed = facade(
-    __name__,
-    "delete_dataset__delayed",
-    DeleteDataset,
-    _delete,
-    "A first task deletes the header, others the files. The Delayed is None.",
-    example=Example(value="{}.compute(scheduler='sync')"),
-)
-garbage_collect_dataset__delayed = facade(
-    __name__,
-    "garbage_collect_dataset__delayed",
-    _CollectDatasetGarbage,
-    _collect_garbage,
-    "Garbage is listed when the graph is built. There is one Delayed of None for each ``chunk_size`` files.",
-    example=Example(("import dask",), "dask.compute(*{}, scheduler='sync')"),
-)
 
 
 # -- functions whose arguments differ ------------------------------------------------------------------------
@@ -264,9 +262,7 @@ _NOTE = (
     "One task writes each input, the last one commits the dataset; arguments are checked when the graph is "
     "built."
 )
-_EXAMPLE = Example(
-    ("import dask", "data = [dask.delayed(df) for df in data]"), "{}.compute(scheduler='sync')"
-)
+_EXAMPLE = Example(("import dask", "data = [dask.delayed(df) for df in data]"), SYNC)
 store_delayed_as_dataset = facade(
     __name__, "store_delayed_as_dataset", _StoreDataset, _write, _NOTE, example=_EXAMPLE
 )

@@ -30,6 +30,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import (
     SYNC,
+    SYNC_ALL,
     TYPES,
     CleanupCubeBlocks,
     CollectStatsBlocks,
@@ -42,7 +43,7 @@ from kartothek_cube.io.dask._dask_executor import (
 )
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Example, facade
+from kartothek_cube.io_components.facade import Example, define_facade, facade
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
@@ -103,7 +104,19 @@ def _write(name: str, write: Callable[P, CubeWrite[Iterable[Delayed]]]) -> Calla
     return facade(__name__, name, write, run, note, {**TYPES, "DataT": "Iterable[Delayed]"}, example=example)
 
 
-def _query(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
+@define_facade(
+    QueryFrames[StoreFactoryInput],
+    TYPES,
+    example=SYNC_ALL,
+    returns="One Delayed per group in the order of ``partition_by``, or a single one, or none.",
+)
+def query_cube_delayed(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
+    """
+    Query a cube as if it were one DataFrame.
+
+    The query is planned when the graph is built: headers and indices are read then, files in tasks. If no
+    file can match, there is no Delayed; a group that proves empty is a DataFrame without rows.
+    """
     plan = plan_frames(with_factories(query))
     return results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
 
@@ -116,18 +129,6 @@ append_to_cube_from_delayed = _write(
     "append_to_cube_from_delayed", AppendParts[Iterable[Delayed], StoreFactoryInput]
 )
 update_cube_from_delayed = _write("update_cube_from_delayed", _UPDATE)
-query_cube_delayed = facade(
-    __name__,
-    "query_cube_delayed",
-    QueryFrames[StoreFactoryInput],
-    _query,
-    "The query is planned when the graph is built: headers and indices are read then, files in tasks. "
-    "There is one Delayed per group in the order of ``partition_by``, or a single one, or none if no "
-    "file can match; a group that proves empty is a DataFrame without rows.",
-    TYPES,
-    example=Example(("import dask",), "dask.compute(*{}, scheduler='sync')"),
-    returns="One Delayed per group in the order of ``partition_by``, or a single one, or none.",
-)
 remove_partitions_delayed = delayed_facade(
     __name__, "remove_partitions_delayed", RemovePartitions[StoreFactoryInput]
 )

@@ -1,19 +1,6 @@
 """Datasets as Arrow tables: the reads of ``io.eager`` and ``io.iter`` without pandas.
 
 The functions that write take Arrow tables, and whatever else has the Arrow C stream interface, as they are.
-
-Examples
---------
->>> import pyarrow as pa
->>> from kartothek_cube.io.eager import store_dataframes_as_dataset
->>> from storefact import get_store_from_url
->>> store = get_store_from_url("hmemory://")
->>> cities = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
->>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
->>> read_table_arrow("geodata", store, predicates=[[("CITY", ">", "C")]]).to_pylist()
-[{'COUNTRY_CODE': 'DE', 'CITY': 'Ulm'}, {'COUNTRY_CODE': 'IT', 'CITY': 'Rom'}]
->>> read_dataset_as_record_batches("geodata", store).read_all().num_rows
-3
 """
 
 from __future__ import annotations
@@ -58,8 +45,7 @@ def read_dataset_as_arrow(read: ReadTablesArrow) -> list[pa.Table]:
 
 @define_facade(ReadTablesArrow)
 def read_dataset_as_arrow__iterator(read: ReadTablesArrow) -> Iterator[pa.Table]:
-    """
-    Read a dataset, one Arrow table after the other.
+    """Read a dataset, one Arrow table after the other.
 
     The read is planned when the first table is taken; each table is read when it is taken.
     """
@@ -72,8 +58,7 @@ read_dataset_as_arrow__iter = read_dataset_as_arrow__iterator
 
 @define_facade(ReadBatches)
 def read_dataset_as_record_batches(read: ReadBatches) -> pa.RecordBatchReader:
-    """
-    Read a dataset as a stream for other engines (DuckDB, polars, Spark).
+    """Read a dataset as a stream for other engines (DuckDB, polars, Spark).
 
     Batches come partition by partition, with the same types in all of them.
     """
@@ -97,8 +82,7 @@ def dataset(
     timestamp_unit: TimestampUnit = "us",
     as_of: AsOf | None = None,
 ) -> LazyDataset:
-    """
-    Open a dataset as a ``pyarrow.dataset.Dataset``, for DuckDB, Polars and other engines.
+    """Open a dataset as a ``pyarrow.dataset.Dataset``, for DuckDB, Polars and other engines.
 
     Scans and filters are as in :func:`kartothek_cube.io.arrow_cube.cube_dataset`, which is the function for
     datasets of a cube: it leaves out what has been overwritten.
@@ -130,9 +114,8 @@ def dataset(
     --------
     >>> import duckdb
     >>> import pyarrow as pa
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store, store_dataframes_as_dataset
+    >>> store = ensure_store("hmemory://")
     >>> table = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
     >>> _ = store_dataframes_as_dataset(store, "geodata", [table], partition_on="COUNTRY_CODE")
     >>> cities = dataset("geodata", store)

@@ -1,18 +1,4 @@
-"""Cubes as Arrow tables: the queries of ``io.eager_cube`` without pandas.
-
-Examples
---------
->>> import pyarrow as pa
->>> from kartothek_cube.core.cube.cube import Cube
->>> from kartothek_cube.io.eager_cube import build_cube
->>> from storefact import get_store_from_url
->>> store = get_store_from_url("hmemory://")
->>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
->>> cities = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "LATITUDE": [48.4, 50.7]})
->>> _ = build_cube(cities, cube, store)
->>> query_cube_arrow(cube, store)[0].to_pylist()[0]
-{'CITY': 'Bonn', 'COUNTRY_CODE': 'DE', 'LATITUDE': 50.7}
-"""
+"""Cubes as Arrow tables: the queries of ``io.eager_cube`` without pandas."""
 
 from __future__ import annotations
 
@@ -58,17 +44,14 @@ def query_cube_as_record_batches(
     columns: str | Iterable[str] | None = None,
     as_of: CubeAsOf | None = None,
 ) -> pa.RecordBatchReader:
-    """
-    Query a cube as a stream for other engines, in bounded memory; see :func:`query_cube_table`.
+    """Query a cube as a stream for other engines, in bounded memory; see :func:`query_cube_table`.
 
     Batches come partition by partition: rows are in order of the dimensions within a partition only.
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     conditions, datasets, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
     columns
@@ -113,8 +96,7 @@ def cube_dataset(
     timestamp_unit: TimestampUnit = "us",
     as_of: CubeAsOf | None = None,
 ) -> LazyDataset:
-    """
-    Open a cube as a ``pyarrow.dataset.Dataset``, for DuckDB, Polars and other engines.
+    """Open a cube as a ``pyarrow.dataset.Dataset``, for DuckDB, Polars and other engines.
 
     Nothing but headers is read before a scan. Each scan sees the newest snapshot, opens only the files and
     the columns that it needs, and reads partition by partition: memory is bounded by the largest partitions,
@@ -123,10 +105,8 @@ def cube_dataset(
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     conditions
         What all rows have to meet, for conditions that an engine does not push down.
     datasets
@@ -154,10 +134,8 @@ def cube_dataset(
     --------
     >>> import duckdb
     >>> import pyarrow.compute as pc
-    >>> from storefact import get_store_from_url
-    >>> from kartothek_cube.io.eager_cube import build_cube
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
     >>> cities = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "LATITUDE": [48.4, 50.7]})
     >>> _ = build_cube(cities, cube, store)
     >>> geodata = cube_dataset(cube, store)
@@ -185,8 +163,7 @@ def scan_cube(
     dataset_id: str | None = None,
     as_of: CubeAsOf | None = None,
 ) -> polars.LazyFrame:
-    """
-    Open a cube as a polars LazyFrame.
+    """Open a cube as a polars LazyFrame.
 
     Columns, filters and limits are pushed down as for :func:`cube_dataset`, Filters
     are evaluated by polars, so that NaN and null mean the same as for any other LazyFrame; that is why this
@@ -194,10 +171,8 @@ def scan_cube(
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     conditions, datasets, dataset_id, as_of
         As in :func:`cube_dataset`.
 
@@ -213,10 +188,8 @@ def scan_cube(
     Examples
     --------
     >>> import polars as pl
-    >>> from storefact import get_store_from_url
-    >>> from kartothek_cube.io.eager_cube import build_cube
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
     >>> cities = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "LATITUDE": [48.4, 50.7]})
     >>> _ = build_cube(cities, cube, store)
     >>> scan_cube(cube, store).filter(pl.col("LATITUDE") > 50).select("CITY").collect().rows()
@@ -251,8 +224,7 @@ _EXAMPLE = """>>> import tempfile
     "none if nothing matches.",
 )
 def query_cube_arrow(query: QueryCube[StoreInput]) -> list[pa.Table]:
-    """
-    Query a cube into Arrow tables, one per group.
+    """Query a cube into Arrow tables, one per group.
 
     Timestamps are in ns, or in us (:ref:`types`), dates stay dates, and missing values change no type. The
     write functions of :mod:`kartothek_cube.io.eager_cube` take Arrow tables as well, so that a pipeline need
@@ -274,8 +246,7 @@ def _table(query: QueryTable[StoreInput]) -> pa.Table:
     returns=_COLUMNS,
 )
 def query_cube_table(query: QueryTable[StoreInput]) -> pa.Table:
-    """
-    Query a cube into one Arrow table.
+    """Query a cube into one Arrow table.
 
     Types are those of the schema, with and without rows.
     """
@@ -289,8 +260,7 @@ def query_cube_table(query: QueryTable[StoreInput]) -> pa.Table:
     returns=_COLUMNS,
 )
 def query_cube_polars(query: QueryTable[StoreInput]) -> polars.DataFrame:
-    """
-    Query a cube into one polars frame.
+    """Query a cube into one polars frame.
 
     The table is that of :func:`~kartothek_cube.io.arrow_cube.query_cube_table`.
     """

@@ -110,8 +110,7 @@ def read_table(read: ReadTable) -> pd.DataFrame:
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -152,8 +151,7 @@ class _StoreDataset(StoreDataset):
 
 @attrs.frozen
 class _UpdateDataset(UpdateDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -228,8 +226,7 @@ def list_dataset_garbage(
     *,
     retention: timedelta | None = None,
 ) -> list[Blob]:
-    """
-    List the files that :func:`garbage_collect_dataset` would delete.
+    """List the files that :func:`garbage_collect_dataset` would delete.
 
     Parameters
     ----------
@@ -250,9 +247,8 @@ def list_dataset_garbage(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store, store_dataframes_as_dataset
+    >>> store = ensure_store("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
     >>> for _ in range(2):
     ...     _ = store_dataframes_as_dataset(store, "geodata", [cities], overwrite=True)
@@ -264,8 +260,7 @@ def list_dataset_garbage(
 
 
 def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | None = None) -> DatasetMetadata:
-    """
-    Set how many older states of a dataset are kept for time travel and rollback.
+    """Set how many older states of a dataset are kept for time travel and rollback.
 
     By default all are kept until a cleanup (:func:`garbage_collect_dataset`). The number is stored in the
     metadata of the dataset, under ``kartothek_cube_keep_history``; it may be set there when the dataset is
@@ -273,10 +268,8 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | Non
 
     Parameters
     ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
+    dataset_uuid, store
+        Uuid of the dataset; store, factory or URL.
     states
         Number of snapshots to keep beside the current state, also through cleanups; the files of the others
         become garbage. 0 for none; None for all until a cleanup.
@@ -295,10 +288,9 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | Non
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
-    >>> from kartothek_cube.io.eager import update_dataset_from_dataframes
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store, read_table
+    >>> from kartothek_cube import store_dataframes_as_dataset, update_dataset_from_dataframes
+    >>> store = ensure_store("hmemory://")
     >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
     >>> _ = keep_dataset_history("geodata", store, states=10)
     >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
@@ -316,15 +308,12 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | Non
 
 
 def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetState]:
-    """
-    The readable states of a dataset.
+    """The readable states of a dataset.
 
     Parameters
     ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
+    dataset_uuid, store
+        Uuid of the dataset; store, factory or URL.
 
     Returns
     -------
@@ -339,9 +328,9 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import list_dataset_history, store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store, store_dataframes_as_dataset
+    >>> from kartothek_cube.io.eager import list_dataset_history
+    >>> store = ensure_store("hmemory://")
     >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
     >>> [(state.version, state.current) for state in list_dataset_history("geodata", store)]
     [(1, True)]
@@ -350,15 +339,12 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
 
 
 def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
-    """
-    Make an older state of a dataset the current one, by a new commit; the replaced state is archived.
+    """Make an older state of a dataset the current one, by a new commit; the replaced state is archived.
 
     Parameters
     ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
+    dataset_uuid, store
+        Uuid of the dataset; store, factory or URL.
     as_of
         Version of the state, or a point in time for the newest one that is not newer.
 
@@ -383,10 +369,10 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import read_table, rollback_dataset, store_dataframes_as_dataset
-    >>> from kartothek_cube.io.eager import update_dataset_from_dataframes
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store, read_table
+    >>> from kartothek_cube import store_dataframes_as_dataset, update_dataset_from_dataframes
+    >>> from kartothek_cube.io.eager import rollback_dataset
+    >>> store = ensure_store("hmemory://")
     >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
     >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
     >>> _ = rollback_dataset("geodata", store, as_of=1)
@@ -403,8 +389,7 @@ def verify_dataset(
     *,
     deep: bool = True,
 ) -> Report:
-    """
-    Check a dataset against its header; nothing is changed.
+    """Check a dataset against its header; nothing is changed.
 
     Every file exists and can be read, has the recorded schema and lies in its partition; indices hold
     exactly the values of the data; archived snapshots are complete.
@@ -430,9 +415,8 @@ def verify_dataset(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store, store_dataframes_as_dataset
+    >>> store = ensure_store("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
     >>> dataset = store_dataframes_as_dataset(store, "geodata", [cities], secondary_indices="CITY")
     >>> verify_dataset("geodata", store)
@@ -453,8 +437,7 @@ def verify_dataset(
 def repair_dataset(
     dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
 ) -> Report:
-    """
-    Check a dataset and rebuild wrong and missing indices, by one commit.
+    """Check a dataset and rebuild wrong and missing indices, by one commit.
 
     An index stays as it is if data files are missing or unreadable, since its entries are unknown then.
 
@@ -476,9 +459,8 @@ def repair_dataset(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store, store_dataframes_as_dataset
+    >>> store = ensure_store("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
     >>> dataset = store_dataframes_as_dataset(store, "geodata", [cities], secondary_indices="CITY")
     >>> store.delete(dataset.indices["CITY"].index_storage_key)
@@ -505,8 +487,7 @@ def copy_dataset(
     target_dataset_uuid: str | None = None,
     target_store: StoreInput | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Copy a dataset under another name, to another store, or both.
+    """Copy a dataset under another name, to another store, or both.
 
     Parameters
     ----------
@@ -534,8 +515,8 @@ def copy_dataset(
     Examples
     --------
     >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store
+    >>> store = ensure_store("hmemory://")
     >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
     >>> list(copy_dataset("geodata", store, "geodata_backup"))
     ['geodata_backup.by-dataset-metadata.json']
@@ -560,17 +541,14 @@ def update_dataset_schema(
     rename: Mapping[str, str] | None = None,
     widen: ColumnTypes | None = None,
 ) -> DatasetMetadata:
-    """
-    Add, drop, rename or widen columns of a dataset, by one commit of its header; data files stay as they are.
+    """Add, drop, rename or widen columns of a dataset, by one commit of its header; data files stay.
 
     Partition keys and indexed columns cannot be changed.
 
     Parameters
     ----------
-    dataset_uuid
-        Uuid of the dataset.
-    store
-        Store, factory or URL.
+    dataset_uuid, store
+        Uuid of the dataset; store, factory or URL.
     factory
         The dataset itself, instead of ``dataset_uuid`` and ``store``.
     add, defaults, drop, rename, widen
@@ -592,8 +570,8 @@ def update_dataset_schema(
     Examples
     --------
     >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import ensure_store
+    >>> store = ensure_store("hmemory://")
     >>> _ = store_dataframes_as_dataset(store, "weather", [pd.DataFrame({"DAY": [1], "TEMP": [6]})])
     >>> _ = update_dataset_schema("weather", store, add={"RAIN": "bool"}, defaults={"RAIN": False})
     >>> read_table("weather", store).to_dict("records")

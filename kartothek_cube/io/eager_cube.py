@@ -158,8 +158,7 @@ def adopt_dataset(
     link: bool | None = None,
     progress: bool = False,
 ) -> Adoption:
-    """
-    Copy a table of another system as a dataset of a cube; the source stays as it is.
+    """Copy a table of another system as a dataset of a cube; the source stays as it is.
 
     Files that have the form of those of a cube are copied as they are: without the partition columns, rows of
     one partition, sorted by the dimensions. Rows of other files are written again, with Arrow
@@ -172,10 +171,8 @@ def adopt_dataset(
         A directory of Parquet files or a URL (``s3://bucket/path``), Hive-partitioned or not; the directory
         of a Delta table, or a ``deltalake.DeltaTable`` (extra ``delta``); the metadata file of an Iceberg
         table, or a ``pyiceberg.table.Table`` (extra ``iceberg``).
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     dataset_id
         Id of the new dataset. That of the seed creates the cube.
     snapshot
@@ -218,12 +215,11 @@ def adopt_dataset(
     --------
     >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from storefact import get_store_from_url
+    >>> from kartothek_cube import Cube, ensure_store
     >>> directory = tempfile.mkdtemp()
     >>> cities = pd.DataFrame({"CITY": [53111, 117, 89073], "COUNTRY_CODE": ["DE", "IT", "DE"]})
     >>> cities.to_parquet(directory, partition_cols=["COUNTRY_CODE"])
-    >>> store = get_store_from_url("hmemory://")
+    >>> store = ensure_store("hmemory://")
     >>> cube = Cube(["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
     >>> adopt_dataset(directory, cube, store, "seed")
     Adoption(dataset='geodata++seed', n_rows=3, n_linked=0, n_copied=2, n_rewritten=0)
@@ -266,8 +262,7 @@ def update_schema(
     rename: Mapping[str, str] | None = None,
     widen: ColumnTypes | None = None,
 ) -> DatasetMetadata:
-    """
-    Add, drop, rename or widen payload columns of a dataset, by one commit of its header.
+    """Add, drop, rename or widen payload columns of a dataset, by one commit of its header.
 
     Data files stay as they are; readers of this library adapt them. A name that older files have is not used
     again for another column. Dimensions, partition columns and indexed columns cannot be changed. Other
@@ -275,10 +270,8 @@ def update_schema(
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     dataset
         Id of the dataset; the seed by default.
     add
@@ -310,11 +303,8 @@ def update_schema(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import build_cube, query_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> from kartothek_cube import Cube, build_cube, ensure_store, query_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
     >>> _ = build_cube(cities, cube, store)
     >>> _ = update_schema(cube, store, add={"AREA": "float64"}, rename={"PEOPLE": "POPULATION"})
@@ -346,8 +336,7 @@ def merge_into_cube(
     delete_column: str | None = None,
     progress: bool = False,
 ) -> MergeResult:
-    """
-    Update, insert and delete rows of a dataset by cell, in one commit.
+    """Update, insert and delete rows of a dataset by cell, in one commit.
 
     A row whose cell is stored replaces it (``WHEN MATCHED THEN UPDATE``), other rows are inserted
     (``WHEN NOT MATCHED THEN INSERT``), and rows that are flagged delete their cell. A cell is identified by
@@ -363,10 +352,8 @@ def merge_into_cube(
     data
         A DataFrame, or anything with the Arrow C stream interface. It needs the dimension, partition and
         indexed columns of the dataset; other columns are optional.
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     dataset
         Id of the dataset; the seed by default.
     metadata
@@ -490,8 +477,7 @@ list_cube_changes = _eager("list_cube_changes", ListCubeChanges[StoreInput])
 def list_cube_garbage(
     cube: Cube | str, store: StoreInput, *, retention: timedelta | None = None
 ) -> list[Blob]:
-    """
-    List the files that :func:`cleanup_cube` would delete.
+    """List the files that :func:`cleanup_cube` would delete.
 
     Parameters
     ----------
@@ -512,11 +498,8 @@ def list_cube_garbage(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import build_cube, remove_partitions
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> from kartothek_cube import Cube, build_cube, ensure_store, remove_partitions
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Rom", "Ulm"], "COUNTRY_CODE": ["IT", "DE"]})
     >>> _ = build_cube(cities, cube, store)
     >>> list_cube_garbage(cube, store)
@@ -538,8 +521,7 @@ def keep_cube_history(
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Set how many older states of the datasets are kept for time travel and rollback.
+    """Set how many older states of the datasets are kept for time travel and rollback.
 
     By default all are kept until a cleanup (:func:`cleanup_cube`). The number is stored in the metadata of
     each dataset, under ``kartothek_cube_keep_history``; it may be set there when the cube is built. Datasets
@@ -547,10 +529,8 @@ def keep_cube_history(
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     states
         Number of snapshots of each dataset to keep beside the current state, also through cleanups; the files
         of the others become garbage. 0 for none; None for all until a cleanup.
@@ -570,11 +550,8 @@ def keep_cube_history(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, ensure_store, query_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"], "PEOPLE": [126_000]})
     >>> built = build_cube(cities, cube, store)
     >>> _ = keep_cube_history(cube, store, states=5)
@@ -593,18 +570,15 @@ def keep_cube_history(
 def pin_cube(
     cube: Cube | str, store: StoreInput, *, lease: timedelta = timedelta(hours=1)
 ) -> reader_pins.CubePin:
-    """
-    Keep the current state of a cube from being deleted while it is read, by cleanups of any process.
+    """Keep the current state of a cube from being deleted while it is read, by cleanups of any process.
 
     In a ``with`` block, the pin is renewed in the background, and ends with the block. Of a process that dies
     it counts until the lease ends. A pin costs a file per dataset. A deletion of the cube ignores it.
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     lease
         How long the pin counts, by the clock of the store, unless it is renewed; at least ten seconds.
 
@@ -622,8 +596,8 @@ def pin_cube(
     --------
     >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube import Cube, build_cube, query_cube_df
-    >>> from kartothek_cube.io.eager_cube import cleanup_cube, pin_cube
+    >>> from kartothek_cube import Cube, build_cube, cleanup_cube, query_cube_df
+    >>> from kartothek_cube.io.eager_cube import pin_cube
     >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
     >>> _ = build_cube(cities, cube, store)
@@ -637,15 +611,12 @@ def pin_cube(
 
 
 def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
-    """
-    The readable states of a cube: what was done when to which datasets.
+    """The readable states of a cube: what was done when to which datasets.
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
 
     Returns
     -------
@@ -689,18 +660,15 @@ def rollback_cube(
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Make older states of datasets the current ones, all at once; the replaced states are archived.
+    """Make older states of datasets the current ones, all at once; the replaced states are archived.
 
     Datasets that did not exist then are hidden: the cube does not have them any more, but a rollback to a
     later state brings them back, as long as that is kept.
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     as_of
         Version of the cube, see :func:`list_cube_history`, or point in time: the datasets return to the state
         of the cube then. Or a dict of dataset id to version or time; other datasets stay as they are.
@@ -727,7 +695,7 @@ def rollback_cube(
     --------
     >>> import tempfile
     >>> import pandas as pd
-    >>> from kartothek_cube import Cube, build_cube, append_to_cube, query_cube_df
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_df
     >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
     >>> _ = build_cube(cities, cube, store)
@@ -773,8 +741,7 @@ def repair_cube(
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> Report:
-    """
-    Check a cube and rebuild wrong and missing indices, by one commit per dataset.
+    """Check a cube and rebuild wrong and missing indices, by one commit per dataset.
 
     Parameters
     ----------

@@ -1,19 +1,4 @@
-"""Datasets with pandas, frame by frame: readers and writers hold one input or result in memory at a time.
-
-Examples
---------
->>> import pandas as pd
->>> from storefact import get_store_from_url
->>> store = get_store_from_url("hmemory://")
->>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
->>> len(update_dataset_from_dataframes__iter(days, store, "weather").partitions)
-3
->>> for df in read_dataset_as_dataframes__iterator("weather", store):
-...     print(df["DAY"].tolist())
-[0]
-[1]
-[2]
-"""
+"""Datasets with pandas, frame by frame: readers and writers hold one input or result in memory at a time."""
 
 from __future__ import annotations
 
@@ -49,8 +34,7 @@ __all__ = (
 
 @define_facade(ReadDataset)
 def read_dataset_as_dataframes__iterator(read: ReadDataset) -> Iterator[pd.DataFrame]:
-    """
-    Read a dataset, one frame per partition or per group.
+    """Read a dataset, one frame per partition or per group.
 
     The read is planned when the first frame is taken; each frame is read when it is taken.
     """
@@ -66,8 +50,7 @@ read_dataset_as_dataframes__iter = read_dataset_as_dataframes__iterator
 
 @attrs.frozen
 class _UpdateDataset(UpdateDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -92,8 +75,7 @@ class _UpdateDataset(UpdateDataset):
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -118,8 +100,7 @@ class _StoreDataset(StoreDataset):
 
 @define_facade(_UpdateDataset)
 def update_dataset_from_dataframes__iter(update: _UpdateDataset) -> DatasetMetadata:
-    """
-    Remove partitions and add others, in one step. A dataset that does not exist is created.
+    """Remove partitions and add others, in one step. A dataset that does not exist is created.
 
     Each input is written before the next one is taken. If the iterable fails, the dataset stays as it is.
     """
@@ -128,8 +109,7 @@ def update_dataset_from_dataframes__iter(update: _UpdateDataset) -> DatasetMetad
 
 @define_facade(_StoreDataset)
 def store_dataframes_as_dataset__iter(store: _StoreDataset) -> DatasetMetadata:
-    """
-    Store a new dataset.
+    """Store a new dataset.
 
     Each input is written before the next one is taken; the dataset appears at the end.
     """

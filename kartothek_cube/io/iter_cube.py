@@ -1,21 +1,4 @@
-"""Cubes with iterators: one frame of input, or one group of a result, is in memory at a time.
-
-Examples
---------
->>> import pandas as pd
->>> from kartothek_cube.core.cube.cube import Cube
->>> from storefact import get_store_from_url
->>> store = get_store_from_url("hmemory://")
->>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
->>> cities = {"DE": "Ulm", "UK": "Bath"}
->>> frames = (pd.DataFrame({"CITY": [name], "COUNTRY_CODE": [code]}) for code, name in cities.items())
->>> sorted(build_cube__iter(frames, cube, store))
-['seed']
->>> for frame in query_cube__iterator(cube, store, partition_by="COUNTRY_CODE"):
-...     frame["CITY"].tolist()
-['Ulm']
-['Bath']
-"""
+"""Cubes with iterators: one frame of input, or one group of a result, is in memory at a time."""
 
 from __future__ import annotations
 
@@ -111,8 +94,7 @@ def _iter(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, A
 
 @define_facade(QueryFrames[StoreInput], _TYPES)
 def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFrame]:
-    """
-    Query a cube as if it were one DataFrame.
+    """Query a cube as if it were one DataFrame.
 
     The call plans the query and raises what is wrong with it; the files of a group are read when its frame is
     taken, or before if the store is remote. For the types of groups, footers of files are read when it is

@@ -84,7 +84,7 @@ def _describe(method: M, function: Callable[..., object]) -> M:
     # the examples call the function; a method must not run them a second time
     text = inspect.getdoc(function) or ""
     text = re.split(r"\n+Examples\n-+\n", text)[0]
-    text = re.sub(r"(?m)^(?:cube|store)\n(?:    .*\n?)+", "", text)
+    text = re.sub(r"(?m)^(?:cube|store|cube, store)\n(?:    .*\n?)+", "", text)
     text = re.sub(r"(?m)^cube, (?:store|src_store), (?=\w)", "", text)
     text = text.replace("src_store, tgt_store\n", "tgt_store\n")
     method.__module__ = __name__
@@ -109,17 +109,14 @@ def _keep_datasets(datasets: DatasetsInput) -> DatasetsInput:
 
 @attrs.frozen(repr=False, eq=False)
 class LazyQuery:
-    """
-    A query of a cube. A method names the library that gets the rows; nothing is read before.
+    """A query of a cube. A method names the library that gets the rows; nothing is read before.
 
     The rows are those of the moment of the call. In a notebook, the query shows what it would read.
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     where
         Conditions that all have to hold, as of :func:`~kartothek_cube.io.eager_cube.query_cube`:
         ``cube["TEMP"] > 10``, or their text.
@@ -142,6 +139,7 @@ class LazyQuery:
     --------
     >>> from tempfile import mkdtemp
     >>> import pandas as pd
+    >>> from kartothek_cube import Cube
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY": ["DE", "IT"], "PEOPLE": [336, 2749]})
     >>> cube = open_cube(Cube(["CITY"], ["COUNTRY"], "geodata"), f"hfs://{mkdtemp()}")
     >>> _ = cube.build(cities)
@@ -171,8 +169,7 @@ class LazyQuery:
     changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
 
     def to_pandas(self, *, dtype_backend: DtypeBackend | None = None, progress: bool = False) -> pd.DataFrame:
-        """
-        Read the rows into one DataFrame; see :func:`~kartothek_cube.io.eager_cube.query_cube_df`.
+        """Read the rows into one DataFrame; see :func:`~kartothek_cube.io.eager_cube.query_cube_df`.
 
         Parameters
         ----------
@@ -203,8 +200,7 @@ class LazyQuery:
         return frame.select(self._order(frame.collect_schema().names()))
 
     def sql(self, statement: str) -> duckdb.DuckDBPyRelation:
-        """
-        Run a statement in DuckDB (extra ``sql``), where this query is the table ``query``.
+        """Run a statement in DuckDB (extra ``sql``), where this query is the table ``query``.
 
         Parameters
         ----------
@@ -378,8 +374,7 @@ class OpenedCube:
     delete = _bind(eager_cube.delete_cube)
 
     def as_of(self, as_of: CubeAsOf) -> OpenedCube:
-        """
-        Open an older state of the cube, to read it: ``cube.as_of(3).query()``.
+        """Open an older state of the cube, to read it: ``cube.as_of(3).query()``.
 
         Parameters
         ----------
@@ -496,8 +491,7 @@ for _name, _method in vars(OpenedCube).items():
 
 
 def open_cube(cube: str | Cube, store: StoreInput) -> OpenedCube:
-    """
-    Open a cube in a store.
+    """Open a cube in a store.
 
     Parameters
     ----------
@@ -522,9 +516,8 @@ def open_cube(cube: str | Cube, store: StoreInput) -> OpenedCube:
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.io.eager_cube import build_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> store = ensure_store("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"]})
     >>> _ = build_cube(cities, Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), store)
     >>> cube = open_cube("geodata", store)

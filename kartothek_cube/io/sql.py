@@ -1,18 +1,4 @@
-"""SQL on cubes: a connection of DuckDB with the cube and its datasets as views.
-
-Examples
---------
->>> import pandas as pd
->>> from kartothek_cube.core.cube.cube import Cube
->>> from kartothek_cube.io.eager_cube import build_cube
->>> from storefact import get_store_from_url
->>> store = get_store_from_url("hmemory://")
->>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
->>> cities = pd.DataFrame({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [126, 336]})
->>> _ = build_cube(cities, cube, store)
->>> connect(cube, store).sql("SELECT CITY FROM geodata.seed WHERE PEOPLE > 200").fetchall()
-[('Bonn',)]
-"""
+"""SQL on cubes: a connection of DuckDB with the cube and its datasets as views."""
 
 from __future__ import annotations
 
@@ -44,8 +30,7 @@ def connect(
     timestamp_unit: TimestampUnit = "us",
     as_of: CubeAsOf | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """
-    Open a cube in DuckDB, which is the extra ``sql``.
+    """Open a cube in DuckDB, which is the extra ``sql``.
 
     The cube is a view of its name, ``uuid_prefix``, and each dataset a view ``cube.dataset``. Each scan sees
     the newest snapshot; columns that the cube gets after this call are not in the views. Names with other
@@ -53,10 +38,8 @@ def connect(
 
     Parameters
     ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
+    cube, store
+        Specification of the cube; store, factory or URL.
     connection
         Connection that gets the views, as of another cube; a new one in memory by default.
     timestamp_unit
@@ -186,8 +169,7 @@ def _describe(source: str) -> str:
 
 
 def _quote(name: str) -> str:
-    """
-    Quote an identifier.
+    """Quote an identifier.
 
     >>> _quote('a"b')
     '"a""b"'

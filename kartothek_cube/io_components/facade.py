@@ -139,8 +139,7 @@ def facade(
     returns: str = "",
     example: Example | str = _AS_IN_CLASS,
 ) -> Callable[P, Result]:
-    """
-    Make the function that users call.
+    """Make the function that users call.
 
     Parameters
     ----------

@@ -105,8 +105,7 @@ def _merge_values(values: list[Any], append_to_list: bool) -> tuple[bool, Any]:
 
 
 def align_categories(dfs: Sequence[pd.DataFrame], categoricals: Iterable[str]) -> list[pd.DataFrame]:
-    """
-    Copies of frames whose categorical columns have the same categories, so that a concatenation keeps them.
+    """Copies of frames with the same categories in categorical columns, so that a concatenation keeps them.
 
     The categories are those of the longest frame, then all others in sorted order.
 

@@ -230,8 +230,7 @@ _TASKS = {
 
 
 def as_factory(store: StoreFactoryInput) -> StoreFactory:
-    """
-    The factory with which tasks of a graph open a store: a factory, or that of a URL or directory.
+    """The factory with which tasks of a graph open a store: a factory, or that of a URL or directory.
 
     >>> as_factory("hfs:///data")
     UrlStoreFactory('hfs:///data')
@@ -247,8 +246,7 @@ def as_factory(store: StoreFactoryInput) -> StoreFactory:
 
 
 def check_blocksize(blocksize: object) -> None:
-    """
-    Check the number of items per task.
+    """Check the number of items per task.
 
     >>> check_blocksize(0)
     Traceback (most recent call last):

@@ -1,19 +1,4 @@
-"""Datasets with dask bags: they are input of writes and result of reads; the work is done when computed.
-
-Examples
---------
->>> import dask.bag as db
->>> import pandas as pd
->>> from storefact import get_store_from_url
->>> store = get_store_from_url("hmemory://")
->>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
->>> bag = db.from_sequence([cities])
->>> stored = store_bag_as_dataset(bag, store, "geodata", partition_on="COUNTRY_CODE")
->>> _ = stored.compute(scheduler="sync")
->>> frames = read_dataset_as_dataframe_bag("geodata", store)
->>> frames.map(len).compute(scheduler="sync")
-[2, 1]
-"""
+"""Datasets with dask bags: they are input of writes and result of reads; the work is done when computed."""
 
 from __future__ import annotations
 
@@ -72,8 +57,7 @@ class _BuildDatasetIndices(BuildDatasetIndices):
 
 @define_facade(_ReadDataset, example=Example(value=SYNC))
 def read_dataset_as_dataframe_bag(read: _ReadDataset) -> Bag:
-    """
-    Read a dataset, an element per partition or group.
+    """Read a dataset, an element per partition or group.
 
     The read is planned when the graph is built. A categorical column with an index has the same categories in
     all frames: all values of the index.
@@ -87,8 +71,7 @@ def read_dataset_as_dataframe_bag(read: _ReadDataset) -> Bag:
 
 @define_facade(_BuildDatasetIndices, example=Example(value=f"{SYNC}[0]"))
 def build_dataset_indices__bag(build: _BuildDatasetIndices) -> Bag:
-    """
-    Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
+    """Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
 
     The only element of the bag is the dataset.
     """
@@ -100,8 +83,7 @@ def build_dataset_indices__bag(build: _BuildDatasetIndices) -> Bag:
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -128,8 +110,7 @@ class _StoreDataset(StoreDataset):
     _StoreDataset, example=Example(("import dask.bag", "data = dask.bag.from_sequence(data)"), SYNC)
 )
 def store_bag_as_dataset(store: _StoreDataset) -> Item:
-    """
-    Store a new dataset.
+    """Store a new dataset.
 
     One task writes each partition of the bag, the last one commits the dataset; arguments are checked when
     the graph is built.

@@ -1,21 +1,4 @@
-"""Cubes with dask bags: every function returns a bag, which does the work when it is computed.
-
-Examples
---------
->>> import dask.bag as db
->>> import pandas as pd
->>> from kartothek_cube.core.cube.cube import Cube
->>> from kartothek_cube.api.dataset import lazy_store
->>> from storefact import get_store_from_url
->>> store = lazy_store(get_store_from_url("hmemory://"))
->>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
->>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
->>> data = db.from_sequence([cities[:1], cities[1:]])
->>> [datasets] = build_cube_from_bag(data, cube, store).compute(scheduler="sync")
->>> [frame] = query_cube_bag(cube, store).compute(scheduler="sync")
->>> sorted(datasets), frame["CITY"].tolist()
-(['seed'], ['Bath', 'Ulm'])
-"""
+"""Cubes with dask bags: every function returns a bag, which does the work when it is computed."""
 
 from __future__ import annotations
 
@@ -160,8 +143,7 @@ class _CopyCube(CopyCube[StoreFactoryInput]):
     returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
 )
 def query_cube_bag(query: _QueryFrames) -> Bag:
-    """
-    Query a cube as if it were one DataFrame.
+    """Query a cube as if it were one DataFrame.
 
     The query is planned when the graph is built: headers and indices are read then, files in tasks.
     """

@@ -35,8 +35,7 @@ def pack_payload(df: dd.DataFrame, group_key: str | Iterable[str]) -> dd.DataFra
 
 
 def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str]) -> pd.DataFrame:
-    """
-    Pack all but the key columns: one row per key, in the order of their first rows.
+    """Pack all but the key columns: one row per key, in the order of their first rows.
 
     >>> weather = pd.DataFrame({"CITY": ["Ulm", "Bath", "Ulm"], "TEMP": [6, 8, 7]})
     >>> packed = pack_payload_pandas(weather, ["CITY"])

@@ -1,19 +1,4 @@
-"""Datasets with dask DataFrames as input of writes and as result of reads; the work is done when computed.
-
-Examples
---------
->>> import dask.dataframe as dd
->>> import pandas as pd
->>> from storefact import get_store_from_url
->>> store = get_store_from_url("hmemory://")
->>> weather = pd.DataFrame({"DAY": [1, 2, 1, 2], "AVG_TEMP": [6, 5, 7, 8]})
->>> ddf = dd.from_pandas(weather, npartitions=2)
->>> task = store_dataset_from_ddf(ddf, store, "weather", partition_on="DAY", shuffle=True)
->>> len(task.compute(scheduler="sync").partitions)
-2
->>> read_dataset_as_ddf("weather", store, dask_index_on="DAY").known_divisions
-True
-"""
+"""Datasets with dask DataFrames as input of writes and as result of reads; the work is done when computed."""
 
 from __future__ import annotations
 
@@ -193,8 +178,7 @@ def collect_dataset_metadata(
     frac: float = 1.0,
     factory: DatasetFactory | None = None,
 ) -> dd.DataFrame:
-    """
-    Statistics of the row groups in the files of a dataset.
+    """Statistics of the row groups in the files of a dataset.
 
     Parameters
     ----------
@@ -242,8 +226,7 @@ def _row_groups(file: tuple[str, str] | None, store: StoreInput) -> pd.DataFrame
 
 @attrs.frozen
 class _HashDataset(DatasetRead):
-    """
-    Hash a dataset, whatever the order of its rows.
+    """Hash a dataset, whatever the order of its rows.
 
     Parameters
     ----------
@@ -485,8 +468,7 @@ store_dataset_from_ddf = facade(
 
 @define_facade(_UpdateDataset, example=_EXAMPLE)
 def update_dataset_from_ddf(update: _UpdateDataset) -> Delayed:
-    """
-    Remove partitions and add others, in one step. A dataset that does not exist is created.
+    """Remove partitions and add others, in one step. A dataset that does not exist is created.
 
     One task writes each partition of ``ddf``, the last one commits the dataset; arguments are checked when
     the graph is built. ``delete_scope`` may be a Delayed. A ``table`` that the dataset does not have is a
@@ -498,8 +480,7 @@ def update_dataset_from_ddf(update: _UpdateDataset) -> Delayed:
 
 @attrs.frozen
 class _ReadTable(ReadTable):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -536,8 +517,7 @@ class _ReadTable(ReadTable):
 
 @define_facade(_ReadTable, returns="One partition for each of the dataset, or for each group.")
 def read_dataset_as_ddf(read: _ReadTable) -> dd.DataFrame:
-    """
-    Read a dataset as a dask DataFrame.
+    """Read a dataset as a dask DataFrame.
 
     The read is planned when the graph is built, and only columns that dask needs are read. Partitions may
     have narrower types if the header does not tell; dates outside of ``datetime64[ns]`` are objects if there

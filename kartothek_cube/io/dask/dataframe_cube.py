@@ -1,21 +1,4 @@
-"""Cubes with dask DataFrames as input of writes and as result of queries; the work is done when computed.
-
-Examples
---------
->>> import dask.dataframe as dd
->>> import pandas as pd
->>> from kartothek_cube.core.cube.cube import Cube
->>> from kartothek_cube.api.dataset import lazy_store
->>> from storefact import get_store_from_url
->>> store = lazy_store(get_store_from_url("hmemory://"))
->>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
->>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
->>> data = dd.from_pandas(cities, npartitions=2)
->>> sorted(build_cube_from_dataframe(data, cube, store, shuffle=True).compute(scheduler="sync"))
-['seed']
->>> int(query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync"))
-8
-"""
+"""Cubes with dask DataFrames as input of writes and as result of queries; the work is done when computed."""
 
 from __future__ import annotations
 
@@ -169,8 +152,7 @@ class _BuildCube(BuildCube[DaskInput, StoreFactoryInput]):
 
 @define_facade(_BuildCube, _TYPES, example=_EXAMPLE)
 def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
-    """
-    Store a new cube.
+    """Store a new cube.
 
     ``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame. One task checks and
     writes each partition of the input, the last one commits the cube. The Delayed gives the datasets.
@@ -221,8 +203,7 @@ def _write(name: str, write: Callable[P, CubeWrite[DaskInput]]) -> Callable[P, D
     returns="One partition per group, in the order of ``partition_by``, or one in total.",
 )
 def query_cube_dataframe(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
-    """
-    Query a cube as if it were one DataFrame.
+    """Query a cube as if it were one DataFrame.
 
     The query is planned when the graph is built: headers and indices are read then, files in tasks. Divisions
     are unknown. Only the columns that dask needs are read. Without ``dtype_backend``, partitions may have

@@ -1,19 +1,4 @@
-"""Datasets with ``dask.delayed``: functions return Delayed objects, which do the work when computed.
-
-Examples
---------
->>> import pandas as pd
->>> from dask import compute, delayed
->>> from storefact import get_store_from_url
->>> store = get_store_from_url("hmemory://")
->>> days = [delayed(pd.DataFrame)({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3)]
->>> task = store_delayed_as_dataset(days, store, "weather", partition_on="DAY")
->>> len(task.compute(scheduler="sync").partitions)
-3
->>> frames = compute(*read_dataset_as_delayed("weather", store), scheduler="sync")
->>> [df["DAY"].tolist() for df in frames]
-[[0], [1], [2]]
-"""
+"""Datasets with ``dask.delayed``: functions return Delayed objects, which do the work when computed."""
 
 from __future__ import annotations
 
@@ -119,8 +104,7 @@ def _read(read: ReadDataset) -> list[Delayed]:
 
 @define_facade(ReadDataset, example=SYNC_ALL)
 def read_dataset_as_delayed(read: ReadDataset) -> list[Delayed]:
-    """
-    Read a dataset, a Delayed per partition or group.
+    """Read a dataset, a Delayed per partition or group.
 
     The read is planned when the graph is built. A categorical column with an index has the same categories in
     all frames: all values of the index.
@@ -130,8 +114,7 @@ def read_dataset_as_delayed(read: ReadDataset) -> list[Delayed]:
 
 @attrs.frozen
 class _ReadTable(ReadDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -153,8 +136,7 @@ class _ReadTable(ReadDataset):
 
 @define_facade(_ReadTable, example=SYNC_ALL)
 def read_table_as_delayed(read: _ReadTable) -> list[Delayed]:
-    """
-    Read a dataset, a Delayed per partition or group.
+    """Read a dataset, a Delayed per partition or group.
 
     The same as :func:`read_dataset_as_delayed`, with another name of ``table_name``.
     """
@@ -173,8 +155,7 @@ class _CollectDatasetGarbage(CollectDatasetGarbage):
 
 @define_facade(DeleteDataset, example=Example(value=SYNC))
 def delete_dataset__delayed(delete: DeleteDataset) -> Delayed:
-    """
-    Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
+    """Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
 
     A first task deletes the header, others the files. The Delayed is None.
     """
@@ -183,8 +164,7 @@ def delete_dataset__delayed(delete: DeleteDataset) -> Delayed:
 
 @define_facade(_CollectDatasetGarbage, example=SYNC_ALL)
 def garbage_collect_dataset__delayed(collect: _CollectDatasetGarbage) -> list[Delayed]:
-    """
-    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
+    """Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
 
     Garbage is listed when the graph is built. There is one Delayed of None for each ``chunk_size`` files.
     """
@@ -196,8 +176,7 @@ def garbage_collect_dataset__delayed(collect: _CollectDatasetGarbage) -> list[De
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -222,8 +201,7 @@ class _StoreDataset(StoreDataset):
 
 @attrs.frozen
 class _UpdateDataset(UpdateDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------

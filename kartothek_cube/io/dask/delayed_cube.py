@@ -1,23 +1,4 @@
-"""Cubes with ``dask.delayed``: functions return Delayed objects, which do the work when computed.
-
-Examples
---------
->>> import pandas as pd
->>> from dask import compute, delayed
->>> from kartothek_cube.core.cube.cube import Cube
->>> from kartothek_cube.api.dataset import lazy_store
->>> from storefact import get_store_from_url
->>> store = lazy_store(get_store_from_url("hmemory://"))
->>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
->>> def load(country, city):
-...     return pd.DataFrame({"CITY": [city], "COUNTRY_CODE": [country]})
->>> data = [delayed(load)("DE", "Ulm"), delayed(load)("UK", "Bath")]
->>> sorted(build_cube_from_delayed(data, cube, store).compute(scheduler="sync"))
-['seed']
->>> frames = compute(*query_cube_delayed(cube, store, partition_by="COUNTRY_CODE"), scheduler="sync")
->>> [frame["CITY"].tolist() for frame in frames]
-[['Ulm'], ['Bath']]
-"""
+"""Cubes with ``dask.delayed``: functions return Delayed objects, which do the work when computed."""
 
 from __future__ import annotations
 
@@ -111,8 +92,7 @@ def _write(name: str, write: Callable[P, CubeWrite[Iterable[Delayed]]]) -> Calla
     returns="One Delayed per group in the order of ``partition_by``, or a single one, or none.",
 )
 def query_cube_delayed(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
-    """
-    Query a cube as if it were one DataFrame.
+    """Query a cube as if it were one DataFrame.
 
     The query is planned when the graph is built: headers and indices are read then, files in tasks. If no
     file can match, there is no Delayed; a group that proves empty is a DataFrame without rows.

@@ -36,22 +36,23 @@ from kartothek_cube.io_components.read.dataset_arguments import ReadDataset, Rea
 from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_frame, run_each
 from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
-from kartothek_cube.io_components.write.dataset_plan import (
+from kartothek_cube.io_components.write.dataset_writes import (
     CommitDataset,
+    CreateHeader,
     Names,
     StoreDataset,
     UpdateDataset,
     WritePartition,
-)
-from kartothek_cube.io_components.write.validation import DatasetInput, iter_inputs
-from kartothek_cube.io_components.write.write_commit import (
-    CreateHeader,
     create_header,
-    finish_dataset_write,
-    write_dataset_job,
 )
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
-from kartothek_cube.io_components.write.write_tasks import write_dataset_input, write_part
+from kartothek_cube.io_components.write.write_tasks import (
+    DatasetInput,
+    iter_inputs,
+    write_dataset_input,
+    write_part,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

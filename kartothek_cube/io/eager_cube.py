@@ -46,7 +46,6 @@ from kartothek_cube.io_components.query.planner import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
-from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,
     BuildCube,
@@ -56,8 +55,9 @@ from kartothek_cube.io_components.write.cube_writes import (
     UpdateCube,
 )
 from kartothek_cube.io_components.write.foreign_tables import TableSource
-from kartothek_cube.io_components.write.validation import CubeInput, collect_input
+from kartothek_cube.io_components.write.merge import plan_merge
 from kartothek_cube.io_components.write.write_commit import write_cube_job
+from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

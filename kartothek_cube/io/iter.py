@@ -18,10 +18,9 @@ from kartothek_cube.io_components.facade import define_facade
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import frame_of_table, run_each
-from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset, UpdateDataset
-from kartothek_cube.io_components.write.validation import DatasetInput, iter_inputs
+from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
-from kartothek_cube.io_components.write.write_tasks import write_part
+from kartothek_cube.io_components.write.write_tasks import DatasetInput, iter_inputs, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -32,9 +32,8 @@ from kartothek_cube.io_components.write.cube_writes import (
     RemovePartitions,
     UpdateCube,
 )
-from kartothek_cube.io_components.write.validation import CubeElement, iter_elements
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_tasks import write_part
+from kartothek_cube.io_components.write.write_tasks import CubeElement, iter_elements, write_part
 
 __all__ = (
     "append_to_cube__iter",

@@ -29,8 +29,7 @@ from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.query.planner import plan_frames
-from kartothek_cube.io_components.write.cube_plan import plan_existing, plan_extend
-from kartothek_cube.io_components.write.cube_writes import ExtendCube
+from kartothek_cube.io_components.write.cube_writes import ExtendCube, plan_existing
 from kartothek_cube.io_components.write.table_writer import delete_attempts
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, Written, merge_writes
@@ -235,7 +234,7 @@ class ComputeDataset(Generic[StoreT]):
         cube, by_name = self.cube, {self.into: metadata}
         if target is None:
             extension = ExtendCube(None, cube, self.store, by_name, df_serializer=self.df_serializer)
-            return attrs.evolve(plan_extend(extension, [self.into]), operation="compute").with_write_id()
+            return attrs.evolve(extension.plan([self.into]), operation="compute").with_write_id()
         plan = plan_existing("compute", cube, self.store, {self.into: target}, by_name, self.df_serializer)
         # rows that another writer has added meanwhile would be hidden by older computed ones
         unseen = UnchangedPartitions((), pa.array([""]), target.partition_table.labels)

@@ -37,8 +37,8 @@ from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanC
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime import progress_add_total
 from kartothek_cube.io_components.scan import count_rows
-from kartothek_cube.io_components.write.cube_plan import check_is_full_removal, plan_existing
-from kartothek_cube.io_components.write.merge import StoredRows
+from kartothek_cube.io_components.write.cube_writes import check_is_full_removal, plan_existing
+from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.io_components.write.write_plan import WriteResult
 from kartothek_cube.serialization import DataFrameSerializer
@@ -239,9 +239,8 @@ def _delete_all(context: DeleteContext, task: CompactTask) -> CompactResult:
 def _delete_cells(context: DeleteContext, task: CompactTask, cells: pa.Table) -> CompactResult:
     stored, spec = context.stored[task.name], context.plan.specs[task.name]
     files = task.files(spec)
-    keys = [c for c in spec.cube.partition_columns if c in stored.schema.names]
     progress_add_total(len(files))
-    rows = stored.select_visible(stored.concat(files, stored.read(files)), keys)
+    rows = stored.select_visible(stored.concat(files, stored.read(files)))
     remaining = rows.filter(pa.array(_find(rows, cells) < 0))
     is_written = 0 < len(remaining) < len(rows)
     # tasks are the parallel unit

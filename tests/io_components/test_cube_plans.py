@@ -23,7 +23,6 @@ from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube
 from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.write.cube_plan import plan_overwrite_partitions
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, UpdateCube
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import merge_writes
@@ -112,12 +111,12 @@ def test_unit_tasks_cover_the_query_once(store_factory: Any) -> None:
 
 def test_an_overwrite_of_partitions_loses_no_concurrent_append_to_them(store_factory: Any) -> None:
     build_cube([frame(p, v0=0.5) for p in range(3)], CUBE, store_factory)
-    plan = plan_overwrite_partitions(AppendToCube(None, CUBE, store_factory), "seed")
+    plan = AppendToCube(None, CUBE, store_factory).plan_overwrite("seed")
     written = run_write(plan, prepare(plan, {"seed": [frame(1, x=[7], v0=1.5)]}))
     append_to_cube(frame(1, x=[8], v0=2.5), CUBE, store_factory)
     with pytest.raises(ConcurrentWriteError, match="p=1/"):
         finish_write(plan, [written])
-    plan = plan_overwrite_partitions(AppendToCube(None, CUBE, store_factory), "seed")
+    plan = AppendToCube(None, CUBE, store_factory).plan_overwrite("seed")
     append_to_cube(frame(2, x=[9], v0=3.5), CUBE, store_factory)
     finish_write(plan, [written])
     finish_write(plan, [written])

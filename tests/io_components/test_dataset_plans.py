@@ -24,7 +24,7 @@ from kartothek_cube.io_components.write.build_index import (
     plan_index_build,
     run_index_build,
 )
-from kartothek_cube.io_components.write.dataset_plan import StoreDataset, UpdateDataset
+from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.stores import CountingStore, Same

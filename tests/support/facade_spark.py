@@ -16,7 +16,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark import cube as spark_cube
-from kartothek_cube.io_components.write.validation import collect_input
+from kartothek_cube.io_components.write.write_tasks import collect_input
 from tests.support.spark_session import shared_session
 
 Written = dict[str, DatasetMetadata]

@@ -26,7 +26,7 @@ from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
-from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset
+from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer

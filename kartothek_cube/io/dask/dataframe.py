@@ -44,7 +44,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     row_groups,
 )
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset, UpdateDataset
+from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer

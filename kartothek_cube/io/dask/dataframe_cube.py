@@ -40,10 +40,9 @@ from kartothek_cube.io_components.write.cube_writes import (
     RemovePartitions,
     UpdateCube,
 )
-from kartothek_cube.io_components.write.validation import derive_columns
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
-from kartothek_cube.io_components.write.write_tasks import prepare, write_part
+from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -29,11 +29,10 @@ from kartothek_cube.io_components.facade import Example, define_facade, facade, 
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frame
-from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset, UpdateDataset, with_scope
-from kartothek_cube.io_components.write.validation import iter_inputs
+from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset, with_scope
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written
-from kartothek_cube.io_components.write.write_tasks import write_part
+from kartothek_cube.io_components.write.write_tasks import iter_inputs, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -22,7 +22,6 @@ from kartothek_cube.io.spark._spark_executor import attempt, derive_batches, rai
 from kartothek_cube.io.spark._types import arrow_schema, check_types, spark_remedies, to_storage_types
 from kartothek_cube.io_components.job import delete_on_failure
 from kartothek_cube.io_components.keys import rechunk_by_partition
-from kartothek_cube.io_components.write.cube_plan import plan_overwrite_partitions
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import check_schemas, find_committed_batch, finish_write
@@ -76,7 +75,7 @@ class WriteTarget:
                 raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
             return self._append(cube).plan([name])
         if self.options.overwrites_partitions and name in existing:
-            overwrite = plan_overwrite_partitions(self._append(cube), name)
+            overwrite = self._append(cube).plan_overwrite(name)
             keys = overwrite.spec.partition_on
             if self.options.partition_on not in (None, keys):
                 raise ValueError(

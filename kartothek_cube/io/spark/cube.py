@@ -58,7 +58,6 @@ from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.cube_plan import plan_merge
 from kartothek_cube.io_components.write.cube_writes import (
     AppendToCube,
     BuildCube,
@@ -67,7 +66,7 @@ from kartothek_cube.io_components.write.cube_writes import (
     RemovePartitions,
     UpdateCube,
 )
-from kartothek_cube.io_components.write.merge import MergeContext, MergeResult
+from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, plan_merge
 from kartothek_cube.io_components.write.write_commit import find_committed_batch
 from kartothek_cube.serialization import DataFrameSerializer
 

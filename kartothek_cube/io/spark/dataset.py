@@ -47,7 +47,7 @@ from kartothek_cube.io_components.read.dataset_arguments import ReadGroups
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, read_dataset_job
 from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
-from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset, UpdateDataset
+from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.serialization import DataFrameSerializer
 

@@ -26,8 +26,8 @@ from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.keys import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.write.cube_plan import partition_scope, plan_existing, removal_conditions
-from kartothek_cube.io_components.write.merge import StoredRows
+from kartothek_cube.io_components.write.cube_writes import partition_scope, plan_existing, removal_conditions
+from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.table_writer import delete_uncommitted, write_table
 from kartothek_cube.io_components.write.write_commit import commit_datasets
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WriteResult
@@ -215,8 +215,7 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     files, keys = task.files(spec), task.file_keys(spec)
     before = {"files": len(keys), "bytes": sum(_size(blobs, key) for key in keys)}
     tables = stored.read(files)
-    keys_of_cube = [c for c in spec.cube.partition_columns if c in stored.schema.names]
-    rows = stored.select_visible(stored.concat(files, tables), keys_of_cube)
+    rows = stored.select_visible(stored.concat(files, tables))
     total = sum(map(len, tables))
     is_compact = len(rows) == total and _count_partitions(stored, files) == len(keys)
     if is_compact and not any(_is_outdated(stored, blobs, key) for key in keys):

@@ -33,10 +33,20 @@ from kartothek_cube.io_components.write.foreign_tables import (
     open_table,
 )
 from kartothek_cube.io_components.write.table_writer import delete_attempts, index_entries, split_by_partition
-from kartothek_cube.io_components.write.validation import CubeMetadata, derive_columns, prepare_table
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WriteResult
-from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, prepare, run_write
+from kartothek_cube.io_components.write.write_plan import (
+    CubeMetadata,
+    CubeWritePlan,
+    CubeWriteSpec,
+    WriteResult,
+)
+from kartothek_cube.io_components.write.write_tasks import (
+    check_duplicate_cells,
+    derive_columns,
+    prepare,
+    prepare_table,
+    run_write,
+)
 
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
 ADOPT_THREADS = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import Self, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -12,31 +12,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import append_columns
-from kartothek_cube.core.arrow.pandas_conversion import as_table, extension_dtypes, with_pandas_metadata
+from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.arrow.types import Frame, Ints, Mask, common_type
 from kartothek_cube.core.commit.change import UnchangedPartitions
-from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable, group_positions, join_components, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.columns import take_values
 from kartothek_cube.io_components.job import Job, delete_on_failure
-from kartothek_cube.io_components.keys import (
-    combine_keys,
-    encode_ordered,
-    last_rows_mask,
-    rechunk_by_partition,
-    sort_rows,
-)
+from kartothek_cube.io_components.keys import lookup_keys, rechunk_by_partition
 from kartothek_cube.io_components.runtime import available_cores
-from kartothek_cube.io_components.scan import concat_tables, read_files
+from kartothek_cube.io_components.scan import concat_tables
+from kartothek_cube.io_components.write.cube_writes import plan_existing
+from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
-from kartothek_cube.io_components.write.validation import derive_columns, prepare_table
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
-from kartothek_cube.io_components.write.write_tasks import prepare, run_write
+from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, prepare_table, run_write
 
 Input = TypeVar("Input")
 
@@ -134,6 +131,23 @@ class MergeResult:
             f"<merge: {self.rows_inserted} rows inserted, {self.rows_updated} updated, "
             f"{self.rows_deleted} deleted in {count} partition{'' if count == 1 else 's'}>"
         )
+
+
+def plan_merge(
+    cube: Cube,
+    store: StoreInput,
+    dataset: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """Plan to update, insert and delete cells of one dataset, by default the seed."""
+    ensure_cube(cube)
+    existing = load_snapshot(cube, open_blobs(store), None).datasets
+    names = choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
+    datasets = {name: existing[name] for name in names}
+    user = None if metadata is None else dict.fromkeys(names, metadata)
+    plan = plan_existing("merge", cube, store, datasets, user, df_serializer)
+    return attrs.evolve(plan, keep_empty=True, commit_all=True)
 
 
 # -- checks --------------------------------------------------------------------------------------------------
@@ -307,8 +321,8 @@ def _merge_block(
     stored = source.select_visible(_number_rows(stored, counts), [_PARTITION])
     names, schema = stored.column_names, source.schema.append(rows.schema.field(_PARTITION))
     both = concat_tables([stored, rows.select(names)], schema, source.spec.uuid)
-    codes, _ = combine_keys([encode_ordered(both.column(c)) for c in (_PARTITION, *source.cell)], len(both))
-    matches = _find_matches(codes[: len(stored)], codes[len(stored) :])
+    of_rows, of_cells = ([t.column(c) for c in (_PARTITION, *source.cell)] for t in (rows, stored))
+    matches = lookup_keys(of_rows, of_cells, len(rows), len(stored))
     matched = matches >= 0
     inserted, updated, removed = ~matched & ~deleted, matched & ~deleted, matched & deleted
     of_row, of_stored = (t.column(_PARTITION).to_numpy() for t in (rows, stored))
@@ -336,16 +350,6 @@ def _merge_block(
     rewritten = np.repeat(is_changed, [len(part.files) for part in block])
     replaces = files.labels.filter(pa.array(rewritten))
     return attrs.evolve(nothing, written=_write(context, merged), replaces=replaces)
-
-
-def _find_matches(stored: Ints, rows: Ints) -> Ints:
-    """For each row the position of the stored row with the same code, which is unique; -1 for none."""
-    if not len(stored):
-        return np.full(len(rows), -1)
-    order = np.argsort(stored, kind="stable")
-    places = np.minimum(np.searchsorted(stored, rows, sorter=order), len(stored) - 1)
-    found = order[places]
-    return np.where(stored[found] == rows, found, -1)
 
 
 def _write(context: MergeContext, rows: pa.Table) -> Written:
@@ -431,50 +435,3 @@ def merge_cube_job(
     task_rows = max(len(rows) // (_TASKS_PER_CORE * available_cores()), 1)
     tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
     return merge_job(context, list(tables), _run_table)
-
-
-# -- stored rows of a partition -----------------------------------------------------------------------------
-
-
-@attrs.frozen
-class StoredRows:
-    """How the stored rows of physical partitions of a dataset are read, to be written again."""
-
-    spec: CubeWriteSpec
-    #: types of the columns
-    schema: pa.Schema
-    #: how to read files that were written before a change of the schema
-    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
-
-    @classmethod
-    def of(cls, spec: CubeWriteSpec, dataset: DatasetMetadata) -> Self:
-        """Those of the current state of a dataset."""
-        return cls(spec, arrow_schema(dataset), dataset.column_mapping)
-
-    @property
-    def cell(self) -> list[str]:
-        """Columns that identify a cell within a physical partition."""
-        return [c for c in self.spec.cube.dimension_columns if c in self.schema.names]
-
-    def read(self, files: PartitionTable) -> list[pa.Table]:
-        """Rows of each file, without partition keys."""
-        keys = files.files[self.spec.table].to_pylist()
-        blobs = open_blobs(self.spec.store)
-        return list(read_files(blobs, keys, schema=self.schema, mapping=self.mapping))
-
-    def concat(self, files: PartitionTable, tables: Sequence[pa.Table]) -> pa.Table:
-        """All rows in the order of commit, with the partition keys as columns."""
-        columns = [c for c in self.schema.names if c not in self.spec.partition_on]
-        stored = pa.schema([self.schema.field(c) for c in columns])
-        table = concat_tables([t.select(columns) for t in tables], stored, self.spec.uuid)
-        owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
-        for column, values in files.keys(self.spec.partition_on, self.schema).items():
-            table = table.append_column(column, values.take(owner))
-        extensions = extension_dtypes(tables[0].schema)
-        return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
-
-    def select_visible(self, table: pa.Table, partition: Sequence[str]) -> pa.Table:
-        """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
-        order = [*partition, *self.cell]
-        last = last_rows_mask([table.column(c) for c in order], len(table))
-        return sort_rows(table if last is None else table.filter(pa.array(last)), order)

@@ -27,30 +27,25 @@ from kartothek_cube.core.errors import (
     DatasetNotFoundError,
     DuplicateCellsError,
     format_count,
-    unknown_names,
 )
 from kartothek_cube.core.expressions import columns_of, tree_mask
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.utils import extract_duplicates
-from kartothek_cube.io_components.write.dataset_plan import Names, StoreDataset
-from kartothek_cube.io_components.write.kept_values import ValuesKept
+from kartothek_cube.io_components.write.stored_rows import ValuesKept
 from kartothek_cube.io_components.write.table_writer import (
     check_same_store,
     delete_attempts,
     delete_uncommitted,
     index_entries_of,
 )
-from kartothek_cube.io_components.write.validation import SchemaInput, derive_columns
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     WritePlan,
@@ -59,7 +54,7 @@ from kartothek_cube.io_components.write.write_plan import (
     Written,
     merge_writes,
 )
-from kartothek_cube.io_components.write.write_tasks import prepare, run_write
+from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
 
 P = TypeVar("P", bound=WritePlan)
 Input = TypeVar("Input")
@@ -111,76 +106,6 @@ def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table | None]) -> Writ
     return {name: plan.specs[name].merge(())} if table is None else run_write(plan, {name: table})
 
 
-@attrs.frozen
-class CreateHeader(StoreDataset):
-    """
-    Create a dataset whose partitions are all files in its directory; the next commit lists them explicitly.
-
-    Parameters
-    ----------
-    schema
-        Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
-        :class:`~kartothek_cube.core.schema.wrapper.SchemaWrapper`.
-    partition_on
-        Partition keys of the dataset.
-
-    Returns
-    -------
-    DatasetMetadata
-        Without partitions.
-
-    Raises
-    ------
-    RuntimeError
-        The dataset exists and ``overwrite`` is not set.
-    ValueError
-        The schema is none of these, or lacks a partition column.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.io.eager import create_empty_dataset_header, read_table, write_single_partition
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn"]})
-    >>> create_empty_dataset_header(store, "geodata", cities).explicit_partitions
-    False
-    >>> _ = write_single_partition(store, "geodata", cities)
-    >>> read_table("geodata", store)["CITY"].tolist()
-    ['Bonn']
-    """
-
-    dataset_uuid: str
-    schema: SchemaInput
-    partition_on: Names = None
-    metadata: MetadataInput = None
-    overwrite: bool = False
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
-    metadata_version: int = DEFAULT_METADATA_VERSION
-    table_name: str = SINGLE_TABLE
-    # what belongs to the writing of files
-    df_serializer: None = attrs.field(default=None, init=False)
-    secondary_indices: None = attrs.field(default=None, init=False)
-    sort_partitions_by: None = attrs.field(default=None, init=False)
-    metadata_merger: None = attrs.field(default=None, init=False)
-
-
-def create_header(create: CreateHeader) -> DatasetMetadata:
-    """Create a dataset whose header lists no partitions; they are found by a listing of the store."""
-    plan, dataset_uuid = create.plan(), create.dataset_uuid
-    partition_on = plan.spec.partition_on
-    wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
-    missing = set(partition_on) - set(wrapped.names)
-    if missing:
-        raise ValueError(
-            f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
-            + unknown_names("column", missing, wrapped.names)
-        )
-    change = plan.spec.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
-    dataset, _ = commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
-    return dataset
-
-
 # -- commit --------------------------------------------------------------------------------------------------
 
 
@@ -190,11 +115,10 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     changes = _change_sets(plan, results)
     others: Mapping[str, DatasetMetadata] = {}
     if isinstance(plan, CubeWritePlan):
-        kept = ValuesKept(blobs, plan.cube)
-        changes = {
-            name: attrs.evolve(change, requires=(*change.requires, kept)) if change.merge_schema else change
-            for name, change in changes.items()
-        }
+        for name, change in changes.items():
+            if change.merge_schema:
+                requires = (*change.requires, ValuesKept(plan.specs[name]))
+                changes[name] = attrs.evolve(change, requires=requires)
         others = _check_cube_write(plan, results, changes, blobs)
     else:
         _check_dataset_write(plan.spec, results)

@@ -44,6 +44,9 @@ SchemaMode = Literal["strict", "merge"]
 #: what an update does with input for partitions that its conditions do not select
 RowsOutside = Literal["raise", "warn", "append"]
 
+CubeMetadata: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Metadata to store, by dataset id."""
+
 
 def is_merge_mode(schema_mode: SchemaMode) -> bool:
     """The ``schema_mode`` argument; raises ValueError."""

@@ -1,41 +1,42 @@
-"""Tasks of writes: check an input, convert and sort its rows, and write its files, without a commit."""
+"""Input of writes of datasets and cubes, and their tasks: check, convert and sort rows, and write files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import concat_promoted
-from kartothek_cube.core.arrow.types import same_type, widen
+from kartothek_cube.core.arrow.arrays import append_columns, concat_promoted, count_nulls, to_numpy
+from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
+from kartothek_cube.core.arrow.types import Frame, is_nested, same_type, widen
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
-from kartothek_cube.core.errors import DuplicateCellsError, SchemaConflictError, unknown_names
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.errors import (
+    DuplicateCellsError,
+    SchemaConflictError,
+    check_names,
+    format_count,
+    unknown_names,
+)
+from kartothek_cube.core.naming import check_column_names
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.keys import sort_rows
+from kartothek_cube.core.transforms import PartitionTransform
+from kartothek_cube.io_components import keys
+from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.io_components.write.table_writer import (
-    check_file_names,
-    check_input,
-    delete_uncommitted,
-    write_table,
-)
-from kartothek_cube.io_components.write.validation import (
-    as_input,
-    check_result_target,
-    check_unique,
-    collect_input,
-    iter_tables,
-    prepare_table,
-)
+from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.write_plan import (
+    CallerLine,
     CubeWritePlan,
     CubeWriteSpec,
     WritePlan,
@@ -45,6 +46,24 @@ from kartothek_cube.io_components.write.write_plan import (
     check_one_table,
     merge_writes,
 )
+
+CubeElement: TypeAlias = Frame | Mapping[str, Frame | None] | None
+"""Frame of the seed, or a dict of dataset id to frame."""
+
+CubeInput: TypeAlias = CubeElement | Iterable[CubeElement]
+"""Input of a write."""
+
+DatasetElement: TypeAlias = Frame | WriteResult | Mapping[str, Any] | list[Any] | None
+"""One input of a write: a table, also with its name as in kartothek 5.3, written files, lists, or nothing."""
+
+DatasetInput: TypeAlias = DatasetElement | Iterable[DatasetElement]
+"""Inputs of a write."""
+
+HandlesInput: TypeAlias = WriteResult | list[Any] | None
+"""Files that are written already and not committed, also in nested lists."""
+
+SchemaInput: TypeAlias = pa.Schema | SchemaWrapper | Frame
+"""A schema, or a table that has it."""
 
 
 def write_part(plan: WritePlan, element: Any, *, unique: bool = True) -> Written:
@@ -78,7 +97,7 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
             results.append(run_write(plan, prepared))
     except BaseException:
         # also when the task is cancelled: no commit will ever refer to these files
-        delete_uncommitted(plan.store, [result for part in results for result in part.values()])
+        table_writer.delete_uncommitted(plan.store, [result for part in results for result in part.values()])
         raise
     return merge_writes(results)
 
@@ -93,10 +112,105 @@ def _check_border(spec: CubeWriteSpec, last_row: pa.Table | None, table: pa.Tabl
 
 def run_write(plan: WritePlan, tables: Mapping[str, pa.Table], threads: int | None = None) -> Written:
     """Write the data files of prepared tables; the state of no dataset is touched."""
-    return {name: write_table(plan.specs[name], table, threads=threads) for name, table in tables.items()}
+    return {
+        name: table_writer.write_table(plan.specs[name], table, threads=threads)
+        for name, table in tables.items()
+    }
 
 
-# -- input of datasets ---------------------------------------------------------------------------------------
+# -- input of datasets --------------------------------------------------------------------------------------
+
+
+def iter_inputs(data: Any) -> Iterator[Any]:
+    """Iterate over the inputs of a write: any iterable of them, or a single one."""
+    if data is None or is_frame(data) or isinstance(data, WriteResult | Mapping) or _is_named(data):
+        yield data
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
+        yield from data
+    else:
+        raise TypeError(f"Expected DataFrames (or what Arrow reads as tables), got {type(data).__name__}.")
+
+
+def flatten(data: Any) -> Iterator[Any]:
+    """Iterate over the elements of nested lists.
+
+    >>> list(flatten([["CITY", []], "DAY"]))
+    ['CITY', 'DAY']
+    """
+    if isinstance(data, list):
+        for item in data:
+            yield from flatten(item)
+    else:
+        yield data
+
+
+def iter_tables(spec: WriteSpec, data: Any) -> Iterator[tuple[WriteSpec, Any]]:
+    """Iterate over tables in one input of a dataset, also written ones, each with its spec."""
+    for item in flatten(data):
+        if isinstance(item, Mapping) or _is_named(item):
+            CallerLine.find().warn(
+                "Input with the name of its table, a label or indices is deprecated: pass DataFrames, and "
+                "names as table_name and secondary_indices. The label is not used: names of files are unique",
+                DeprecationWarning,
+            )
+            yield from _named_tables(spec, item)
+        elif item is not None:
+            yield spec if isinstance(item, WriteResult) else spec.of_table(None), item
+
+
+def _is_named(item: Any) -> bool:
+    """Whether an input is a pair of the name of a table and a frame."""
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+
+
+def _named_tables(spec: WriteSpec, item: Any) -> Iterator[tuple[WriteSpec, Any]]:
+    """Iterate over the frames of a partition as kartothek 5.3 describes it."""
+    tables, indices = [item] if isinstance(item, tuple) else item, ()
+    if isinstance(item, Mapping) and "data" in item and not is_frame(item["data"]):
+        check_names("Partition in the input: ", "key", item, ("label", "data", "indices"))
+        tables, indices = item["data"] or (), item.get("indices") or ()
+    pairs = list(tables.items() if isinstance(tables, Mapping) else tables)
+    if not all(map(_is_named, pairs)):
+        raise ValueError('The data of a partition is a dict, {"table": frame}, or a list of pairs of these')
+    check_one_table(spec.uuid, {name for name, _ in pairs})
+    for name, frame in pairs:
+        if frame is not None:
+            yield spec.of_table(name, indices), frame
+
+
+def as_input(item: Any, keep_index: bool = False, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+    """Convert one input to an Arrow table; ``types`` are those of the stored columns."""
+    if not is_frame(item) or isinstance(item, pd.Series | pa.ChunkedArray):
+        raise ValueError(
+            f"Cannot write {type(item).__name__}: input is a DataFrame, a table that Arrow reads, None, "
+            "or a list of these"
+        )
+    if keep_index and isinstance(item, pd.DataFrame):
+        return as_table_with_index(item, types)
+    return as_table(item, types)
+
+
+def check_handles(spec: WriteSpec, handles: Iterable[Any]) -> list[WriteResult]:
+    """Check that all handles are results of `write_single_partition` for this dataset."""
+    results = []
+    for handle in handles:
+        if not isinstance(handle, WriteResult) or handle.schema is None:
+            raise ValueError(
+                f"Cannot commit {type(handle).__name__} to dataset {spec.uuid!r}: it has no information "
+                "about files. Pass what write_single_partition returned"
+            )
+        check_result_target(spec, handle)
+        results.append(handle)
+    return results
+
+
+def check_result_target(spec: WriteSpec, result: WriteResult) -> None:
+    """Check that partitions were written for the dataset to which they are added."""
+    if (result.uuid, result.table) != (spec.uuid, spec.table):
+        raise RuntimeError(
+            f"Partitions written for table {result.table!r} of dataset {result.uuid!r} cannot be committed "
+            f"to table {spec.table!r} of dataset {spec.uuid!r}"
+        )
 
 
 def write_dataset_input(spec: WriteSpec, data: Any) -> WriteResult:
@@ -110,11 +224,12 @@ def write_dataset_input(spec: WriteSpec, data: Any) -> WriteResult:
         if isinstance(table, WriteResult):
             check_result_target(own, table)
             continue
-        check_input(own, table)
+        table_writer.check_input(own, table)
         own.check_schema(table)
     check_one_table(spec.uuid, {own.table for own, _ in tables})
     results = [
-        t if isinstance(t, WriteResult) else write_table(own, _sort_input(own, t)) for own, t in tables
+        t if isinstance(t, WriteResult) else table_writer.write_table(own, _sort_input(own, t))
+        for own, t in tables
     ]
     return spec.merge(results)
 
@@ -123,7 +238,7 @@ def check_dataset_input(spec: WriteSpec, table: pa.Table) -> WriteResult:
     """Check the columns of an input before any row is read; the result has its schema and no files."""
     spec = spec.of_table(None)
     rows = as_input(table, False, spec.types)
-    check_input(spec, _sort_input(spec, rows))
+    table_writer.check_input(spec, _sort_input(spec, rows))
     spec.check_schema(rows)
     keys = list(spec.partition_on)
     return WriteResult(spec.uuid, spec.table, make_meta(rows, spec.uuid, partition_keys=keys))
@@ -137,10 +252,65 @@ def _sort_input(spec: WriteSpec, table: pa.Table) -> pa.Table:
             f"Cannot sort the input for dataset {spec.uuid!r}: "
             + unknown_names("column", missing, table.column_names)
         )
-    return sort_rows(table, spec.sort_by)
+    return keys.sort_rows(table, spec.sort_by)
 
 
-# -- input of cubes ------------------------------------------------------------------------------------------
+# -- input of cubes -----------------------------------------------------------------------------------------
+
+
+def is_frame(obj: Any) -> bool:
+    """Whether an object is a table by itself, and not a collection of tables."""
+    return isinstance(obj, pd.DataFrame | pa.Table | pa.RecordBatch) or hasattr(obj, "__arrow_c_stream__")
+
+
+def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
+    """Group input frames by dataset id; an id with nothing but None has an empty list."""
+    ensure_cube(cube)
+    if is_frame(data):
+        data = {cube.seed_dataset: data}
+    if isinstance(data, Mapping) or data is None:
+        data = [data]
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        raise TypeError(_not_a_frame(data))
+    frames: dict[str, list[Any]] = {}
+    for item in data:
+        if item is None:
+            continue
+        by_id = {cube.seed_dataset: item} if is_frame(item) else item
+        if not isinstance(by_id, Mapping):
+            raise TypeError(_not_a_frame(item))
+        for name, frame in by_id.items():
+            own = frames.setdefault(str(name), [])
+            if frame is None:
+                continue
+            if not is_frame(frame):
+                raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}")
+            own.append(frame)
+    return frames
+
+
+def iter_elements(data: Any) -> Iterable[Any]:
+    """Iterate over the elements of an input: frames, or dicts of dataset id to frame.
+
+    >>> list(iter_elements({"weather": None}))
+    [{'weather': None}]
+    """
+    if data is None or is_frame(data) or isinstance(data, Mapping):
+        return [data]
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        raise TypeError(
+            "Expected an iterable of frames, or of dicts of dataset id to frame, "
+            f"but got an object of type {type(data).__name__}"
+        )
+    return data
+
+
+def _not_a_frame(obj: Any) -> str:
+    return (
+        f"Expected a pandas.DataFrame or an Arrow table, a dict of dataset id to these, or an iterable "
+        f"of them, "
+        f"but got {type(obj).__name__}"
+    )
 
 
 def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
@@ -168,7 +338,7 @@ def prepare(
     _check_key_types(plan, tables)
     for name, table in tables.items():
         plan.specs[name].check_schema(table)
-        check_file_names(plan.specs[name], table)
+        table_writer.check_file_names(plan.specs[name], table)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -218,6 +388,258 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
                     "a column has one type in all datasets of a cube"
                 )
                 raise plan.abort_error(name, problem) from problem
+
+
+def prepare_table(spec: CubeWriteSpec, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
+    """Merge, check and sort the frames of a dataset."""
+    tables = [_check_table(spec, frame) for frame in frames]
+    nonempty = [t for t in tables if len(t)] or tables[:1]
+    table = _concat(spec, nonempty)
+    _check_keys(spec, table)
+    table = keys.sort_rows(table, _key_columns(spec, table))
+    if unique:
+        check_unique(spec, table)
+    return table
+
+
+def _check_table(spec: CubeWriteSpec, frame: Any) -> pa.Table:
+    if isinstance(frame, pd.DataFrame):
+        names = [_text(c) for c in frame.columns]
+        duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
+        if duplicates:
+            raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
+        _check_index(spec, frame, names)
+        if isinstance(frame.index, pd.MultiIndex):
+            frame = frame.reset_index(drop=True)
+    table = derive_columns(spec, as_table(frame, spec.types))
+    _check_columns(spec, table.column_names)
+    return table
+
+
+def derive_columns(spec: CubeWriteSpec, table: pa.Table) -> pa.Table:
+    """Add the partition columns that are transforms; those that the input has are checked."""
+    for transform in spec.transforms(table.column_names):
+        if len(set(table.column_names)) < table.num_columns:
+            break  # refused later
+        _check_nulls(spec, "dimension", transform.column, table.column(transform.column))
+        values = transform.apply(table.column(transform.column))
+        position = table.schema.get_field_index(transform.name)
+        if position < 0:
+            table = append_columns(table, [(transform.name, values)])
+        elif not pa.types.is_null(values.type):
+            _check_derived(spec, transform, table, values)
+            table = table.set_column(position, transform.name, values)
+    return table
+
+
+def _check_derived(
+    spec: CubeWriteSpec, transform: PartitionTransform, table: pa.Table, values: pa.Array
+) -> None:
+    """Refuse a partition column of the input with other values than those that its transform gives."""
+    given = table.column(transform.name)
+    try:
+        is_same = pc.equal(given.cast(values.type), pa.chunked_array([values]))
+    except pa.ArrowException:
+        is_same = pa.chunked_array([pa.repeat(False, len(table))])
+    wrong = np.flatnonzero(~to_numpy(pc.fill_null(is_same, False)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(
+            f"Dataset {spec.name!r}: column {transform.name!r} has other values than {transform!r} in "
+            f"{len(wrong):,} of {format_count(len(table), 'row')}, such as {given[row].as_py()!r} where "
+            f"{transform.column} is {table.column(transform.column)[row].as_py()!r}, which gives "
+            f"{values[row].as_py()!r}. Drop the column: it is derived"
+        )
+
+
+def _check_index(spec: CubeWriteSpec, frame: pd.DataFrame, names: Sequence[str]) -> None:
+    """Refuse a frame that has columns of the cube in its index, which is not stored."""
+    cube = spec.cube
+    columns = {
+        *cube.dimension_columns,
+        *cube.partition_columns,
+        *cube.index_columns,
+        *spec.partition_on,
+        *spec.types,
+    } - set(names)
+    dropped = [_text(name) for name in frame.index.names if name is not None and _text(name) in columns]
+    if dropped:
+        raise ValueError(
+            f"Dataset {spec.name!r}: {', '.join(dropped)} of the cube "
+            f"{'is' if len(dropped) == 1 else 'are'} in the index of the DataFrame, which is not stored; "
+            "call reset_index()"
+        )
+
+
+def _text(name: Any) -> str:
+    return name.decode("utf8") if isinstance(name, bytes) else str(name)
+
+
+def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
+    cube, columns = spec.cube, set(names)
+    check_column_names(names)
+    where = f"dataset {spec.name!r}"
+    if len(columns) < len(names):
+        duplicates = sorted({c for c in names if list(names).count(c) > 1})
+        raise ValueError(f"Duplicate columns in {where}: {', '.join(duplicates)}")
+    dimensions = set(cube.dimension_columns)
+    if spec.is_seed and dimensions - columns:
+        raise ValueError(
+            f"Missing dimension columns in seed data (dataset {spec.name!r}): "
+            + unknown_names("column", dimensions - columns, columns)
+        )
+    if not dimensions & columns:
+        raise ValueError(
+            f"Dataset {spec.name!r} must have at least one of the following dimension columns: "
+            f"{', '.join(sorted(dimensions))}{_as_dimension(columns & set(spec.foreign))}"
+        )
+    missing = set(spec.partition_on) - columns
+    if missing:
+        underivable = [transform for transform in cube.transforms if transform.name in missing]
+        hint = f". To derive it, {underivable[0]!r} needs {underivable[0].column}" if underivable else ""
+        raise ValueError(
+            f"Missing partition columns in {where}: {unknown_names('column', missing, columns)}{hint}"
+        )
+    unspecified = (set(cube.partition_columns) & columns) - set(spec.partition_on)
+    if unspecified:
+        raise ValueError(
+            f"Unspecified but provided partition columns in {where}: {', '.join(sorted(unspecified))}. "
+            "Name them in partition_on or drop them"
+        )
+    if spec.evolving is not None:
+        _check_merge(spec, columns, spec.types)
+    clashes = {c: spec.foreign[c] for c in sorted(get_payload_subset(columns, cube)) if c in spec.foreign}
+    if clashes:
+        text = ", ".join(f"{column} (in {owner})" for column, owner in clashes.items())
+        raise ValueError(
+            f"Payload written in {where} is already present in cube: {text}{_as_dimension(clashes)}"
+        )
+
+
+def _as_dimension(payload: Iterable[str]) -> str:
+    """How to join datasets by columns that are payload of others."""
+    names = ", ".join(sorted(payload))
+    if not names:
+        return ""
+    return (
+        f". Datasets are joined by dimensions only: if {names} identifies rows, build the cube with it in "
+        "dimension_columns; else rename or drop it"
+    )
+
+
+def _check_merge(spec: CubeWriteSpec, columns: Collection[str], stored: Collection[str]) -> None:
+    """Refuse input that lacks a key or an indexed column of the stored dataset, or would add one."""
+    cube = spec.cube
+    keys = {
+        *cube.dimension_columns,
+        *cube.partition_columns,
+        *cube.index_columns,
+        *(spec.indices),
+    }
+    missing = (keys & set(stored)) - set(columns)
+    if missing:
+        raise ValueError(
+            f"Missing columns in dataset {spec.name!r}: {unknown_names('column', missing, columns)}. "
+            "schema_mode='merge' may leave out payload without an index only"
+        )
+    new = (keys & set(columns)) - set(stored)
+    if new:
+        raise ValueError(
+            f"Dataset {spec.name!r} has no column {', '.join(sorted(new))}, and its rows would "
+            "have null there: schema_mode='merge' adds no dimension, partition or index columns"
+        )
+
+
+def _concat(spec: CubeWriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
+    first = tables[0]
+    for other in tables[1:]:
+        if set(other.column_names) != set(first.column_names):
+            differ = sorted(set(other.column_names) ^ set(first.column_names))
+            raise ValueError(
+                f"Frames of dataset {spec.name!r} have different columns: {', '.join(differ)} only in some"
+            )
+    if len(tables) == 1:
+        return first
+    try:
+        return concat_promoted([t.select(first.column_names) for t in tables])
+    except pa.ArrowException as exc:
+        raise ValueError(f"Frames of dataset {spec.name!r} have columns of different types: {exc}") from exc
+
+
+def _check_keys(spec: CubeWriteSpec, table: pa.Table) -> None:
+    """Refuse nulls and nested values in partition, dimension and index columns."""
+    kinds = {
+        "partition": spec.partition_on,
+        "dimension": spec.cube.dimension_columns,
+        "index": spec.cube.index_columns,
+    }
+    for kind, columns in kinds.items():
+        for column in sorted(set(columns) & set(table.column_names)):
+            values = table.column(column)
+            if is_nested(values.type):
+                raise TypeError(
+                    f'The {kind} column "{column}" of dataset "{spec.name}" has the nested type '
+                    f"{values.type}. "
+                    f"A {kind} column holds single values"
+                )
+            _check_nulls(spec, kind, column, values)
+
+
+def _check_nulls(spec: CubeWriteSpec, kind: str, column: str, values: pa.ChunkedArray) -> None:
+    nulls = count_nulls(values)
+    if nulls:
+        raise ValueError(
+            f'Found NULL-values in {kind} column "{column}" of dataset "{spec.name}" '
+            f"({nulls:,} of {format_count(len(values), 'row')}). Fill or drop them before writing"
+        )
+
+
+def _key_columns(spec: CubeWriteSpec, table: pa.Table) -> list[str]:
+    cube = spec.cube
+    names = set(table.column_names)
+    return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
+
+
+# -- cells that occur twice ---------------------------------------------------------------------------------
+
+
+def check_unique(spec: CubeWriteSpec, table: pa.Table) -> None:
+    """Raise DuplicateCellsError if a cell occurs twice."""
+    names = _key_columns(spec, table)
+    columns = [table.column(c) for c in names]
+    if keys.strictly_increasing(columns, len(table)):
+        return
+    last = keys.last_rows_mask(columns, len(table))
+    if last is None:
+        return
+    hidden = table.slice(int(np.flatnonzero(~last)[0]), 1)
+    matches = keys.lookup_keys(columns, [hidden.column(c) for c in names], len(table), 1)
+    raise _duplicates(spec, table.filter(pa.array(matches >= 0)), names)
+
+
+def _duplicates(spec: CubeWriteSpec, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
+    """Say which cell occurs more than once, and how its rows differ."""
+    first = rows.slice(0, 10)
+    frame = to_pandas(first)
+    payload = sorted(set(frame.columns) - set(keys))
+    same = [c for c in payload if _is_constant(first.column(c).to_pylist())]
+    differ = [c for c in payload if c not in same]
+    shown = [frame[same].iloc[0].to_string()] if same else []
+    shown += [frame[differ].to_string()] if differ else []
+    return DuplicateCellsError(
+        spec.name,
+        {c: rows.column(c)[0].as_py() for c in keys},
+        same,
+        differ,
+        detail="\n".join(
+            [f"Its {len(rows)} rows:", *shown, "Drop or aggregate the duplicates before writing."]
+        ),
+    )
+
+
+def _is_constant(values: Sequence[Any]) -> bool:
+    """Whether Python values are all the same; NaN is the same as NaN."""
+    return all(value == values[0] or (value != value and values[0] != values[0]) for value in values)
 
 
 def check_duplicate_cells(plan: CubeWritePlan, results: Written) -> None:

@@ -26,7 +26,7 @@ from kartothek_cube.io.eager_cube import (
 )
 from kartothek_cube.io.iter_cube import delete_rows__iter
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.write.merge import StoredRows
+from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.serialization import CsvSerializer
 from tests.support.cubes import (
     build,

@@ -25,7 +25,7 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io_components.write import merge
-from kartothek_cube.io_components.write.cube_plan import plan_merge
+from kartothek_cube.io_components.write.merge import plan_merge
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i"])
 

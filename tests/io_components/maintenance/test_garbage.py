@@ -26,7 +26,7 @@ from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage
-from kartothek_cube.io_components.write.dataset_plan import StoreDataset, UpdateDataset
+from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.cubes import header, memory

@@ -8,7 +8,7 @@ import pytest
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table
-from kartothek_cube.io_components.write.dataset_plan import StoreDataset, UpdateDataset
+from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import check_dataset_input, write_stream
 

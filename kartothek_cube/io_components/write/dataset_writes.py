@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
@@ -25,7 +26,7 @@ from kartothek_cube.core.naming import (
     metadata_key_from_uuid,
 )
 from kartothek_cube.core.schema.evolution import evolution_metadata
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -39,13 +40,20 @@ from kartothek_cube.io_components.arguments import (
 )
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg
-from kartothek_cube.io_components.write.validation import DatasetElement, HandlesInput, check_handles, flatten
 from kartothek_cube.io_components.write.write_plan import (
     SchemaMode,
     WritePlan,
+    WriteResult,
     WriteSpec,
     Written,
     is_merge_mode,
+)
+from kartothek_cube.io_components.write.write_tasks import (
+    DatasetElement,
+    HandlesInput,
+    SchemaInput,
+    check_handles,
+    flatten,
 )
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -494,6 +502,76 @@ class CommitDataset(UpdateDataset):
         columns = _columns("secondary_indices", self.secondary_indices)
         _merge_indices(dataset.dataset_metadata, columns, {c for result in results for c in result.indices})
         return plan, [{result.uuid: result} for result in results]
+
+
+@attrs.frozen
+class CreateHeader(StoreDataset):
+    """
+    Create a dataset whose partitions are all files in its directory; the next commit lists them explicitly.
+
+    Parameters
+    ----------
+    schema
+        Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
+        :class:`~kartothek_cube.core.schema.wrapper.SchemaWrapper`.
+    partition_on
+        Partition keys of the dataset.
+
+    Returns
+    -------
+    DatasetMetadata
+        Without partitions.
+
+    Raises
+    ------
+    RuntimeError
+        The dataset exists and ``overwrite`` is not set.
+    ValueError
+        The schema is none of these, or lacks a partition column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import create_empty_dataset_header, read_table, write_single_partition
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"]})
+    >>> create_empty_dataset_header(store, "geodata", cities).explicit_partitions
+    False
+    >>> _ = write_single_partition(store, "geodata", cities)
+    >>> read_table("geodata", store)["CITY"].tolist()
+    ['Bonn']
+    """
+
+    dataset_uuid: str
+    schema: SchemaInput
+    partition_on: Names = None
+    metadata: MetadataInput = None
+    overwrite: bool = False
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    metadata_version: int = DEFAULT_METADATA_VERSION
+    table_name: str = SINGLE_TABLE
+    # what belongs to the writing of files
+    df_serializer: None = attrs.field(default=None, init=False)
+    secondary_indices: None = attrs.field(default=None, init=False)
+    sort_partitions_by: None = attrs.field(default=None, init=False)
+    metadata_merger: None = attrs.field(default=None, init=False)
+
+
+def create_header(create: CreateHeader) -> DatasetMetadata:
+    """Create a dataset whose header lists no partitions; they are found by a listing of the store."""
+    plan, dataset_uuid = create.plan(), create.dataset_uuid
+    partition_on = plan.spec.partition_on
+    wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
+    missing = set(partition_on) - set(wrapped.names)
+    if missing:
+        raise ValueError(
+            f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
+            + unknown_names("column", missing, wrapped.names)
+        )
+    change = plan.spec.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
+    dataset, _ = commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
+    return dataset
 
 
 # -- delete_scope --------------------------------------------------------------------------------------------

@@ -1,0 +1,153 @@
+"""Stored rows of partitions: read to be written again, or to be compared with rows that hide them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, with_pandas_metadata
+from kartothek_cube.core.arrow.types import Mask
+from kartothek_cube.core.commit.change import ChangeSet
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import format_count
+from kartothek_cube.core.expressions import AllOf, LiteralType, all_of
+from kartothek_cube.core.partition import PartitionTable, partition_folders
+from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.keys import last_rows_mask, lookup_keys, sort_rows
+from kartothek_cube.io_components.scan import concat_tables, read_files
+from kartothek_cube.io_components.write.write_plan import CubeWriteSpec
+
+
+@attrs.frozen
+class StoredRows:
+    """How the stored rows of physical partitions of a dataset are read."""
+
+    spec: CubeWriteSpec
+    #: types of the columns
+    schema: pa.Schema
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+
+    @classmethod
+    def of(cls, spec: CubeWriteSpec, dataset: DatasetMetadata) -> Self:
+        """Those of the current state of a dataset."""
+        return cls(spec, arrow_schema(dataset), dataset.column_mapping)
+
+    @property
+    def keys(self) -> list[str]:
+        """Columns that identify a physical partition of the cube."""
+        return [c for c in self.spec.cube.partition_columns if c in self.schema.names]
+
+    @property
+    def cell(self) -> list[str]:
+        """Columns that identify a cell within a physical partition."""
+        return [c for c in self.spec.cube.dimension_columns if c in self.schema.names]
+
+    def read(
+        self, files: PartitionTable, columns: Sequence[str] | None = None, where: AllOf | None = None
+    ) -> list[pa.Table]:
+        """Rows of each file, without partition keys."""
+        keys = files.files[self.spec.table].to_pylist()
+        blobs = open_blobs(self.spec.store)
+        return list(read_files(blobs, keys, columns, where, schema=self.schema, mapping=self.mapping))
+
+    def concat(
+        self, files: PartitionTable, tables: Sequence[pa.Table], names: Sequence[str] | None = None
+    ) -> pa.Table:
+        """All rows in the order of commit, with the partition keys as columns."""
+        names = self.schema.names if names is None else names
+        columns = [c for c in names if c not in self.spec.partition_on]
+        stored = pa.schema([self.schema.field(c) for c in columns])
+        table = concat_tables([t.select(columns) for t in tables], stored, self.spec.uuid)
+        owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
+        for column, values in files.keys(self.spec.partition_on, self.schema).items():
+            if column in names:
+                table = table.append_column(column, values.take(owner))
+        extensions = extension_dtypes(tables[0].schema)
+        return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
+
+    def select(self, files: PartitionTable, names: Sequence[str], where: AllOf | None = None) -> pa.Table:
+        """Columns of the rows that meet a condition, in the order of commit."""
+        columns = [c for c in names if c not in self.spec.partition_on]
+        return self.concat(files, self.read(files, columns, where), names)
+
+    def select_visible(self, table: pa.Table, partition: Sequence[str] | None = None) -> pa.Table:
+        """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
+        order = [*(self.keys if partition is None else partition), *self.cell]
+        last = last_rows_mask([table.column(c) for c in order], len(table))
+        return sort_rows(table if last is None else table.filter(pa.array(last)), order)
+
+
+@attrs.frozen
+class ValuesKept:
+    """Added rows that lack a column of the state are no cells for which it has a value in that column."""
+
+    # appends that leave out columns must not hide stored values: a cell is replaced as a whole
+    spec: CubeWriteSpec
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise ValueError if a value would turn into null, or into the default of its column."""
+        # a replacement is made of the stored rows
+        if state is None or state.schema is None or change.schema is None or change.replaces is not None:
+            return
+        lacking = sorted(set(state.schema.names) - set(change.schema.names))
+        if not lacking:
+            return
+        spec = attrs.evolve(self.spec, partition_on=tuple(state.partition_keys or ()), table=state.table_name)
+        source = StoredRows.of(spec, state)
+        files = _list_touched(source, state, change)
+        if not len(files):
+            return
+        cell = [*source.keys, *source.cell]
+        rows = source.select(change.added, cell)
+        bounds = [literal for c in source.cell for literal in _bounds(c, rows.column(c))]
+        stored = source.select_visible(source.select(files, [*cell, *lacking], all_of(bounds)))
+        matches = lookup_keys(
+            [stored.column(c) for c in cell], [rows.column(c) for c in cell], len(stored), len(rows)
+        )
+        stored = stored.filter(pa.array(matches >= 0))
+        defaults = {} if state.column_mapping is None else state.column_mapping.defaults
+        hidden = {c: mask for c in lacking if (mask := _differs(stored.column(c), defaults.get(c))).any()}
+        if hidden:
+            is_hidden = np.logical_or.reduce(list(hidden.values()))
+            example = {c: stored.column(c)[int(np.flatnonzero(is_hidden)[0])].as_py() for c in cell}
+            raise ValueError(
+                f"The input for dataset {state.uuid!r} lacks {', '.join(hidden)}, of which "
+                f"{format_count(int(is_hidden.sum()), 'stored cell')} would lose the value, such as "
+                f"{example}. Use merge_into_cube, which keeps it, or add these columns with values"
+            )
+
+
+def _list_touched(source: StoredRows, state: DatasetMetadata, change: ChangeSet) -> PartitionTable:
+    """Files of the state that stay, in the cube partitions of the added ones."""
+    keys = [c for c in source.keys if c in source.spec.partition_on]
+    added, folders = (
+        partition_folders(files, keys, state.partition_keys, state.schema)
+        for files in (change.added, state.partition_table)
+    )
+    touched = to_numpy(pc.is_in(folders, value_set=added))
+    return state.partition_table.filter(touched & ~change.removal_mask(state))
+
+
+def _bounds(column: str, values: pa.ChunkedArray) -> list[LiteralType]:
+    """Conditions that all of some values meet; none for floats, whose NaN is in no range."""
+    if pa.types.is_floating(values.type):
+        return []
+    bounds = pc.min_max(values)
+    return [(column, ">=", bounds["min"].as_py()), (column, "<=", bounds["max"].as_py())]
+
+
+def _differs(values: pa.ChunkedArray, default: pa.Scalar | None) -> Mask:
+    """Mask of values that are neither null nor the default."""
+    valid: Mask = to_numpy(values.is_valid())
+    if default is not None:
+        valid = valid & ~to_numpy(pc.fill_null(pc.equal(values, default), False))
+    return valid

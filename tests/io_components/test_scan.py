@@ -335,3 +335,15 @@ def test_a_column_without_a_name(local):
     put(local, "d/a.parquet", table)
     (rows,) = run_scans(local, [Scan(["d/a.parquet"], ["", "x"], table.schema, [AllOf((("", ">", 2.0),))])])
     assert rows.table.equals(table.slice(1))
+
+
+@pytest.mark.parametrize("chosen, then", [("16", "128"), ("5", "5")])
+def test_object_stores_are_read_with_more_files_at_once_unless_the_user_has_chosen(chosen, then, monkeypatch):
+    class Remote:
+        def remote_url(self, key):
+            return f"s3://bucket/{key}", {}
+
+    for name in scan._CONCURRENT_FILES:
+        monkeypatch.setenv(name, chosen)
+    scan._locate(Remote(), ["a", "b"])
+    assert [os.environ[name] for name in scan._CONCURRENT_FILES] == [then, then]

@@ -110,9 +110,7 @@ def test_an_append_takes_as_many_calls_for_any_number_of_partitions(stores):
 
 
 def test_what_was_just_written_is_not_parsed(stores, monkeypatch):
-    monkeypatch.setattr(
-        "kartothek_cube.core.index.secondary.parse_index", lambda *args: pytest.fail("parsed")
-    )
+    monkeypatch.setattr("kartothek_cube.core.index.parse_index", lambda *args: pytest.fail("parsed"))
     index = ExplicitSecondaryIndex("x", {i: [f"p={i}/{i:032x}"] for i in range(2_000)})
     blobs = open_blobs(stores[10_000])
     index.store(blobs, "cube++other")

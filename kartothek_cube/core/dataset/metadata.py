@@ -31,8 +31,13 @@ from kartothek_cube.core.dataset.pruning import indices_as_dataframe
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.header import check_header, packb, parse_header, parse_record, render_header
-from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, IndexColumns, PartitionIndex
-from kartothek_cube.core.index.data import inline_dict
+from kartothek_cube.core.index import (
+    ExplicitSecondaryIndex,
+    IndexBase,
+    IndexColumns,
+    PartitionIndex,
+    inline_dict,
+)
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
     METADATA_VERSION_KEY,

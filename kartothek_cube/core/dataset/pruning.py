@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions import (
@@ -24,7 +25,7 @@ from kartothek_cube.core.expressions import (
     tree_mask,
 )
 from kartothek_cube.core.index import PartitionIndex
-from kartothek_cube.core.index.data import IndexColumns, partition_frame, partition_rows
+from kartothek_cube.core.index_columns import PARTITION, IndexColumns
 from kartothek_cube.core.transforms import read_transforms, refine
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def indices_as_dataframe(
 ) -> pd.DataFrame:
     """Index data as a frame, see ``DatasetMetadataBase.get_indices_as_dataframe``."""
     rows, values = index_rows(dataset, columns, to_tree(predicates))
-    return partition_frame(dataset.partition_table.labels.take(pa.array(rows)), values, date_as_object)
+    columns = pa.table({PARTITION: dataset.partition_table.labels.take(pa.array(rows)), **values})
+    return to_pandas(columns, dates_as_object=date_as_object).set_index(PARTITION)
 
 
 def index_rows(
@@ -136,5 +138,34 @@ def _join(
         if len(table):
             is_match &= possible[positions]
         entries.append((positions[is_match], ids[is_match]))
-    rows, value_ids = partition_rows(entries, len(table))
+    rows, value_ids = join_index_entries(entries, len(table))
     return (rows, value_ids) if entries else (rows[possible], [])
+
+
+def join_index_entries(entries: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tuple[Ints, list[Ints]]:
+    """Inner join of several indices by partition: positions of partitions, and value ids per index.
+
+    >>> x = np.array([0, 0, 1]), np.array([0, 1, 1])
+    >>> y = np.array([0, 1]), np.array([5, 6])
+    >>> rows, ids = join_index_entries([x, y], 2)
+    >>> rows.tolist(), [i.tolist() for i in ids]
+    ([0, 0, 1], [[0, 1, 1], [5, 5, 6]])
+    """
+    # Entries are given as positions of partitions (-1 for unknown ones) and value ids. Rows are sorted by
+    # partition and value ids, the last index fastest.
+    ordered = []
+    total = np.ones(n_partitions, dtype=np.int64)
+    for positions, ids in entries:
+        order = np.lexsort([ids, positions])
+        order = order[positions[order] >= 0]
+        counts = np.bincount(positions[order], minlength=n_partitions)
+        ordered.append((ids[order], counts, np.cumsum(counts) - counts))
+        total = total * counts
+    partitions = np.repeat(np.arange(n_partitions, dtype=np.int64), total)
+    row_numbers = np.arange(len(partitions)) - np.repeat(np.cumsum(total) - total, total)
+    columns = []
+    # the number of a row within its partition, in a number system whose bases are the counts
+    for ids, counts, starts in reversed(ordered):
+        columns.append(ids[starts[partitions] + row_numbers % counts[partitions]])
+        row_numbers = row_numbers // counts[partitions]
+    return partitions, columns[::-1]

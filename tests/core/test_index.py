@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.core import index_columns as index_file
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index import (
     ExplicitSecondaryIndex,
@@ -26,7 +27,6 @@ from kartothek_cube.core.index import (
     merge_indices,
     remove_partitions_from_indices,
 )
-from kartothek_cube.core.index import data as index_file
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import TIME_TO_FREEZE, TIME_TO_FREEZE_ISO_QUOTED, cm_frozen_time

@@ -1,17 +1,14 @@
-"""Inverted index as columns: sorted values, and the partitions of each; its file; conversion to pandas."""
+"""Inverted index as columns: sorted values, and the partitions of each; and its file."""
 
 from __future__ import annotations
 
-import datetime
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress, pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,21 +21,13 @@ from kartothek_cube.core.arrow.arrays import (
     lookup,
     to_numpy,
 )
-from kartothek_cube.core.arrow.casting import cast_times, convert_plain, normalize_value
-from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
-from kartothek_cube.core.arrow.types import (
-    Ints,
-    Mask,
-    is_long,
-    is_nested,
-    memory_type,
-    storage_type,
-    widen,
-    with_far_times,
-)
+from kartothek_cube.core.arrow.casting import cast_times
+from kartothek_cube.core.arrow.types import Ints, Mask, is_long, is_nested, storage_type, widen
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions import is_null_value
 from kartothek_cube.core.partition import PartitionTable
+
+#: name of the column of labels, reserved
+PARTITION = "partition"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -197,18 +186,6 @@ class IndexColumns:
         positions: Ints = table.positions(self.labels)[self.codes]
         return positions
 
-    def find(self, value: pa.Scalar) -> int:
-        """Position of a value of the index's type, -1 if absent."""
-        return int(pc.index(self.values, value).as_py())
-
-    def labels_of(self, position: int) -> list[str]:
-        """Partitions of the value at a position; none for -1."""
-        if position < 0:
-            return []
-        codes = self.codes[self.offsets[position] : self.offsets[position + 1]]
-        labels: list[str] = self.labels.take(pa.array(codes)).to_pylist()
-        return labels
-
     def keep_labels(self, labels: Iterable[str] | pa.Array, *, invert: bool = False) -> IndexColumns:
         """Entries of some partitions, or of all others (`invert`); itself if nothing changes."""
         is_listed = to_numpy(pc.is_in(self.labels, value_set=label_array(labels)))
@@ -219,11 +196,6 @@ class IndexColumns:
         labels = self.labels.take(pa.array(used))
         remaining = self._from_ranks(self.values, self.value_ids()[kept], codes, labels)
         return replace(remaining, file_type=self.file_type)
-
-    def drop_values(self, values: pa.Array) -> IndexColumns:
-        """Entries without some values of the index's type; itself if nothing changes."""
-        is_dropped = to_numpy(pc.is_in(self.values, value_set=values))
-        return self.select(~is_dropped) if is_dropped.any() else self
 
     def equals(self, other: IndexColumns) -> bool:
         """Whether both hold the same entries; the order of the partitions of a value does not matter."""
@@ -290,7 +262,6 @@ def _sort_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[
 _VALUES_PER_GROUP = 10_000
 #: the labels of a row group have to fit into one Arrow array of strings
 _ENTRIES_PER_GROUP = 4_000_000
-_LABEL_COLUMN = "partition"
 
 
 def render_index(column: str, columns: IndexColumns) -> bytes:
@@ -303,7 +274,7 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
     # named explicitly: pyarrow's default name of the child depends on its version
     partitions = pa.list_(pa.field("item", pa.string()))
     values = _file_values(columns)
-    schema = pa.schema([(column, values.type), (_LABEL_COLUMN, partitions)])
+    schema = pa.schema([(column, values.type), (PARTITION, partitions)])
     sink = pa.BufferOutputStream()
     labels_repeat = len(columns.codes) > 2 * len(columns.labels)
     with pq.ParquetWriter(
@@ -312,7 +283,7 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
         version="2.6",
         coerce_timestamps=None if _is_milliseconds(values.type) else "us",
         use_compliant_nested_type=False,
-        use_dictionary=[f"{_LABEL_COLUMN}.list.item"] if labels_repeat else False,  # values are unique
+        use_dictionary=[f"{PARTITION}.list.item"] if labels_repeat else False,  # values are unique
     ) as writer:
         bounds = _row_groups(columns)
         for start, stop in pairwise(bounds.tolist()):
@@ -394,7 +365,7 @@ def _read_table(buf: bytes) -> pa.Table:
 
 
 def _check_columns(table: pa.Table, column: str, key: str) -> None:
-    if table.column_names != [column, _LABEL_COLUMN]:
+    if table.column_names != [column, PARTITION]:
         raise CorruptDatasetError(
             key, f"an index file has the columns {column!r} and 'partition', not {table.column_names}"
         )
@@ -403,159 +374,3 @@ def _check_columns(table: pa.Table, column: str, key: str) -> None:
         raise CorruptDatasetError(key, f"values of type {dtype} cannot be indexed")
     if not (pat.is_list(lists) or pat.is_large_list(lists)) or widen(lists.value_type) != pa.string():
         raise CorruptDatasetError(key, f"'partition' is {lists}, not lists of strings")
-
-
-_LOGGER = logging.getLogger(__name__)
-
-
-def infer_dtype(values: Sequence[Any]) -> pa.DataType:
-    """Arrow type of Python values, by the first one that is not null."""
-    first = next((value for value in values if not is_null_value(value)), None)
-    if isinstance(first, np.datetime64 | datetime.datetime):
-        stamp = pd.Timestamp(first)
-        dtype = pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
-        try:
-            value_array([value for value in values if not is_null_value(value)], dtype)
-        except ValueError:
-            return with_far_times(dtype)
-        return dtype
-    try:
-        return pa.array([first]).type
-    except OverflowError:
-        return pa.array([first], pa.uint64()).type
-
-
-def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
-    """Lenient conversion of values without nulls to an array."""
-    plain = convert_plain(values, dtype)
-    if plain is not None:
-        return plain
-    converted = [normalize_value(dtype, value) for value in values]
-    if not pat.is_timestamp(dtype):
-        return pa.array(converted, dtype)
-    dtype_in_memory = memory_type(dtype)
-    stamps = np.array(converted, dtype=f"datetime64[{dtype_in_memory.unit}]").view("i8")
-    return pa.array(stamps, pa.int64()).cast(dtype_in_memory).cast(dtype)
-
-
-def index_columns(
-    column: str, data: Mapping[Any, Iterable[str]] | IndexColumns | None, dtype: pa.DataType | None
-) -> IndexColumns | None:
-    """Index data of a dict or of index data; None without data or type."""
-    # Duplicates after conversion are merged with a warning.
-    if data is None or dtype is None:
-        return None
-    if isinstance(data, IndexColumns):
-        return data.cast(dtype)
-    null = pd.Series(list(data), dtype=object).isna()
-    present = {value: data[value] for value in compress(data, ~null.to_numpy())} if null.any() else data
-    values = value_array(list(present), dtype)
-    collisions = len(values) - len(values.unique())
-    if collisions:
-        _LOGGER.warning(
-            "%s values of the index on %r are the same once they are %s; their partitions were united.",
-            collisions,
-            column,
-            dtype,
-        )
-    return IndexColumns.from_dict(values, list(present.values()))
-
-
-def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
-    """Inline form of an index in a header, with string keys; UnicodeDecodeError for binary values."""
-    values = columns.values
-    if pat.is_date(values.type) or pat.is_timestamp(values.type):
-        columns = columns.cast(pa.string())
-    return {_json_key(value): labels for value, labels in columns.to_dict().items()}
-
-
-def _json_key(value: Any) -> str:
-    """String form of a key by the rules of the json module."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-
-
-#: name of the column of labels, reserved
-PARTITION = "partition"
-
-
-def flat_series(
-    column: str, columns: IndexColumns, compact: bool, partitions_as_index: bool, date_as_object: bool
-) -> pd.Series[Any]:
-    """Index as a series, see ``IndexBase.as_flat_series``."""
-    if compact and partitions_as_index:
-        return _values_per_partition(column, columns, date_as_object)
-    if compact:
-        labels = pa.ListArray.from_arrays(pa.array(columns.offsets, pa.int32()), columns.entry_labels())
-        index = _series(column, columns.values, date_as_object)
-        return pd.Series(labels.to_pandas().to_numpy(), index=pd.Index(index), name=PARTITION, dtype=object)
-    values = _series(column, columns.pairs()[0], date_as_object)
-    partitions = _series(PARTITION, columns.entry_labels(), date_as_object)
-    data, index = (values, partitions) if partitions_as_index else (partitions, values)
-    return pd.Series(data.array, index=pd.Index(index), name=data.name)
-
-
-def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bool) -> pd.Series[Any]:
-    """Lists of values by label; labels sorted."""
-    entries = _series(column, columns.pairs()[0], date_as_object).astype(object).to_numpy()
-    labels = to_numpy(columns.entry_labels())
-    order = np.argsort(labels, kind="stable")
-    names, starts = np.unique(labels[order], return_index=True)
-    lists = [values.tolist() for values in np.split(entries[order], starts[1:])] if len(names) else []
-    data = pd.Series(lists, dtype=object).to_numpy()
-    index = _series(PARTITION, pa.array(names, pa.string()), date_as_object)
-    return pd.Series(data, index=pd.Index(index), name=column, dtype=object)
-
-
-def values_to_numpy(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[Any]:
-    """Values of an index as a numpy array, see ``IndexBase.observed_values``."""
-    values = columns.values
-    if pat.is_date(values.type) and date_as_object:
-        dates = np.empty(len(values), dtype=object)
-        dates[:] = values.to_pylist()
-        return dates
-    if pat.is_date(values.type):
-        values = to_memory(pa.table({"": values}), dates_as_object=False).column(0)
-    return to_numpy(values)
-
-
-def partition_rows(entries: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tuple[Ints, list[Ints]]:
-    """Inner join of several indices by partition: positions of partitions, and value ids per index.
-
-    >>> x = np.array([0, 0, 1]), np.array([0, 1, 1])
-    >>> y = np.array([0, 1]), np.array([5, 6])
-    >>> rows, ids = partition_rows([x, y], 2)
-    >>> rows.tolist(), [i.tolist() for i in ids]
-    ([0, 0, 1], [[0, 1, 1], [5, 5, 6]])
-    """
-    # Entries are given as positions of partitions (-1 for unknown ones) and value ids. Rows are sorted by
-    # partition and value ids, the last index fastest.
-    ordered = []
-    total = np.ones(n_partitions, dtype=np.int64)
-    for positions, ids in entries:
-        order = np.lexsort([ids, positions])
-        order = order[positions[order] >= 0]
-        counts = np.bincount(positions[order], minlength=n_partitions)
-        ordered.append((ids[order], counts, np.cumsum(counts) - counts))
-        total = total * counts
-    partitions = np.repeat(np.arange(n_partitions, dtype=np.int64), total)
-    row_numbers = np.arange(len(partitions)) - np.repeat(np.cumsum(total) - total, total)
-    columns = []
-    # the number of a row within its partition, in a number system whose bases are the counts
-    for ids, counts, starts in reversed(ordered):
-        columns.append(ids[starts[partitions] + row_numbers % counts[partitions]])
-        row_numbers = row_numbers // counts[partitions]
-    return partitions, columns[::-1]
-
-
-def partition_frame(
-    labels: pa.StringArray, columns: Mapping[str, pa.Array], date_as_object: bool
-) -> pd.DataFrame:
-    """Frame with one row per label, which is the index and may repeat."""
-    table = pa.table({PARTITION: labels, **columns})
-    return to_pandas(table, dates_as_object=date_as_object).set_index(PARTITION)
-
-
-def _series(name: str, values: pa.Array, date_as_object: bool) -> pd.Series[Any]:
-    return to_pandas(pa.table({name: values}), dates_as_object=date_as_object)[name]

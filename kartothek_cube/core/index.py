@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
+import copy
+import datetime
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.arrow.arrays import label_array, to_numpy
-from kartothek_cube.core.arrow.casting import normalize_value
-from kartothek_cube.core.arrow.types import Mask, common_type, is_nested, same_type, widen
+from kartothek_cube.core.arrow.casting import convert_plain, normalize_value
+from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
+from kartothek_cube.core.arrow.types import (
+    Mask,
+    common_type,
+    is_nested,
+    memory_type,
+    same_type,
+    widen,
+    with_far_times,
+)
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.errors import CorruptDatasetError
@@ -27,21 +40,18 @@ from kartothek_cube.core.expressions import (
     to_tree,
     tree_mask,
 )
-from kartothek_cube.core.index.data import (
-    PARTITION,
-    IndexColumns,
-    flat_series,
-    index_columns,
-    infer_dtype,
-    parse_index,
-    render_index,
-    value_array,
-    values_to_numpy,
-)
+from kartothek_cube.core.index_columns import PARTITION, IndexColumns, parse_index, render_index
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required, open_blobs
 from kartothek_cube.core.typing import StoreInput
+
+__all__ = ("ExplicitSecondaryIndex", "IndexBase", "IndexColumns", "PartitionIndex")
+
+_LOGGER = logging.getLogger(__name__)
+
+ValueType = TypeVar("ValueType")
+IndexDictType = dict[ValueType, list[str]]
 
 
 class IndexBase(CopyMixin):
@@ -123,17 +133,7 @@ class IndexBase(CopyMixin):
         return self._index_dct
 
     def copy(self, **kwargs: Any) -> Self:
-        """Rebuild the index through its constructor, with some arguments changed.
-
-        Parameters
-        ----------
-        **kwargs
-            Arguments of the constructor.
-
-        Returns
-        -------
-        IndexBase
-        """
+        """Rebuild the index through its constructor, with some of its arguments changed."""
         kwargs.setdefault("index_dct", self.columns_data)
         return super().copy(**kwargs)
 
@@ -166,17 +166,6 @@ class IndexBase(CopyMixin):
     def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
         """Convert a value to its form in an index; lenient (``"1"`` is 1 for integers).
 
-        Parameters
-        ----------
-        dtype
-            Type of the column.
-        value
-            A value of that type, or convertible to it.
-
-        Returns
-        -------
-        object
-
         Raises
         ------
         ValueError
@@ -194,24 +183,20 @@ class IndexBase(CopyMixin):
         return normalize_value(dtype, value)
 
     def query(self, value: Any) -> list[str]:
-        """Partitions that hold a value; the value is cast leniently.
-
-        Parameters
-        ----------
-        value
-            The value.
-
-        Returns
-        -------
-        list of str
-            Empty if no partition has it.
-        """
+        """Partitions that hold a value, which is cast leniently; none if no partition has it."""
         data = self._data()
-        return data.labels_of(self._position(data, value))
+        position = self._position(data, value)
+        if position < 0:
+            return []
+        codes = data.codes[data.offsets[position] : data.offsets[position + 1]]
+        labels: list[str] = data.labels.take(pa.array(codes)).to_pylist()
+        return labels
 
     def _position(self, data: IndexColumns, value: Any) -> int:
         # nulls are never indexed, not even as the text "None"
-        return -1 if is_null_value(value) else data.find(value_array([value], data.values.type)[0])
+        if is_null_value(value):
+            return -1
+        return int(pc.index(data.values, value_array([value], data.values.type)[0]).as_py())
 
     def partitions_with(self, value: Any, table: PartitionTable) -> Mask:
         """Mask of the partitions of a dataset with a value, which is cast leniently."""
@@ -226,16 +211,7 @@ class IndexBase(CopyMixin):
         return to_numpy(literal_mask(self._data().values, op, value, self.column))
 
     def eval_operator(self, op: str, value: Any) -> set[str]:
-        """Partitions with a value that matches a literal.
-
-        Parameters
-        ----------
-        op, value
-            Operator and value of a predicate; types are strict.
-
-        Returns
-        -------
-        set of str
+        """Partitions with a value that matches a predicate; types are strict.
 
         Raises
         ------
@@ -247,18 +223,15 @@ class IndexBase(CopyMixin):
         return set(self._data().labels_matching(self.mask(op, value)).to_pylist())
 
     def observed_values(self, date_as_object: bool = True) -> npt.NDArray[Any]:
-        """All values, sorted.
-
-        Parameters
-        ----------
-        date_as_object
-            Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
-
-        Returns
-        -------
-        numpy.ndarray
-        """
-        return values_to_numpy(self._data(), date_as_object)
+        """All values, sorted; dates as :class:`datetime.date` or as ``datetime64[ns]``."""
+        values = self._data().values
+        if pat.is_date(values.type) and date_as_object:
+            dates = np.empty(len(values), dtype=object)
+            dates[:] = values.to_pylist()
+            return dates
+        if pat.is_date(values.type):
+            values = to_memory(pa.table({"": values}), dates_as_object=False).column(0)
+        return to_numpy(values)
 
     def as_flat_series(
         self,
@@ -292,22 +265,16 @@ class IndexBase(CopyMixin):
         return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
 
     def to_dict(self) -> dict[Any, list[str]]:
-        """Value to labels.
-
-        Returns
-        -------
-        dict
-            A copy of :attr:`index_dct`.
-        """
+        """Value to labels: a copy of :attr:`index_dct`."""
         return {value: list(labels) for value, labels in self.index_dct.items()}
 
     def update(self, index: IndexBase, inplace: bool = False) -> Self:
-        """Add the entries of another index.
+        """Add the entries of another index on the same column.
 
         Parameters
         ----------
         index
-            Index on the same column.
+            The other index.
         inplace
             Change this object too.
 
@@ -338,40 +305,15 @@ class IndexBase(CopyMixin):
         return self if len(merged.codes) == len(data.codes) else self._replace_data(merged, inplace)
 
     def remove_partitions(self, list_of_partitions: Iterable[str] | pa.Array, inplace: bool = False) -> Self:
-        """Remove all entries of some partitions; values without partitions are removed.
-
-        Parameters
-        ----------
-        list_of_partitions
-            Labels.
-        inplace
-            Change this object too.
-
-        Returns
-        -------
-        IndexBase
-            ``self`` if nothing changes. The result of a change has no storage key.
-        """
+        """Remove all entries of some partitions; the result is as that of :meth:`update`."""
         return self._replace_data(self._data().keep_labels(list_of_partitions, invert=True), inplace)
 
     def remove_values(self, list_of_values: Iterable[Any], inplace: bool = False) -> Self:
-        """Remove values.
-
-        Parameters
-        ----------
-        list_of_values
-            The values; cast leniently.
-        inplace
-            Change this object too.
-
-        Returns
-        -------
-        IndexBase
-            ``self`` if nothing changes. The result of a change has no storage key.
-        """
+        """Remove values, which are cast leniently; the result is as that of :meth:`update`."""
         data = self._data()
         values = [value for value in list_of_values if not is_null_value(value)]
-        return self._replace_data(data.drop_values(value_array(values, data.values.type)), inplace)
+        kept = ~to_numpy(pc.is_in(data.values, value_set=value_array(values, data.values.type)))
+        return self._replace_data(data if kept.all() else data.select(kept), inplace)
 
     def _replace_data(self, columns: IndexColumns, inplace: bool = False) -> Self:
         if columns is self.columns_data:
@@ -387,10 +329,6 @@ def _check_dtype(column: str, dtype: pa.DataType) -> None:
         raise NotImplementedError(
             f"Column {column!r} of type {dtype} cannot be indexed: its values have no order"
         )
-
-
-ValueType = TypeVar("ValueType")
-IndexDictType = dict[ValueType, list[str]]
 
 
 class PartitionIndex(IndexBase):
@@ -474,35 +412,16 @@ class ExplicitSecondaryIndex(IndexBase):
 
     @staticmethod
     def from_v2(column: str, dct_or_str: str | Mapping[Any, Iterable[str]]) -> ExplicitSecondaryIndex:
-        """Read an index from its form in the header.
-
-        Parameters
-        ----------
-        column
-            The indexed column.
-        dct_or_str
-            Storage key, or value to labels.
-
-        Returns
-        -------
-        ExplicitSecondaryIndex
-        """
+        """Read an index from its form in the header: its storage key, or value to labels."""
         if isinstance(dct_or_str, str):
             return ExplicitSecondaryIndex(column, index_storage_key=dct_or_str)
         return ExplicitSecondaryIndex(column, dct_or_str)
 
     def copy(self, **kwargs: Any) -> Self:
-        """Rebuild the index through its constructor, with some arguments changed.
+        """Rebuild the index through its constructor, with some of its arguments changed.
 
-        Parameters
-        ----------
-        **kwargs
-            Arguments of the constructor. The copy has no storage key unless one is given: the file holds what
-            this index does. Without any arguments it keeps the key.
-
-        Returns
-        -------
-        ExplicitSecondaryIndex
+        The copy has no storage key unless one is given: the file holds what this index does. Without any
+        arguments it keeps the key.
         """
         if kwargs:
             kwargs.setdefault("index_storage_key", None)
@@ -514,17 +433,7 @@ class ExplicitSecondaryIndex(IndexBase):
         return super()._replace_data(columns, inplace)
 
     def load(self, store: StoreInput | BlobStore) -> Self:
-        """Read the index data.
-
-        Parameters
-        ----------
-        store
-            Store, factory or URL.
-
-        Returns
-        -------
-        ExplicitSecondaryIndex
-            ``self`` if it is loaded already.
+        """Read the index data from a store, factory or URL; ``self`` if it is loaded already.
 
         Raises
         ------
@@ -551,23 +460,12 @@ class ExplicitSecondaryIndex(IndexBase):
             dtype = file_dtype if dtype is None else common_type(dtype, file_dtype)
             return self.copy(index_dct=columns, dtype=dtype, index_storage_key=key)
         # the usual case without the constructor, whose checks take longer than reading the file
-        index = object.__new__(type(self))
-        index.__dict__.update(self.__dict__)
-        index.columns_data, index._index_dct = columns, None
+        index = copy.copy(self)
+        index.columns_data = columns
         return index
 
     def unload(self) -> Self:
-        """Forget the index data, keep the key.
-
-        Returns
-        -------
-        ExplicitSecondaryIndex
-
-        Raises
-        ------
-        RuntimeError
-            The index was never stored, so the data would be lost.
-        """
+        """Forget the index data, keep the key; raises RuntimeError if the index was never stored."""
         if self.index_storage_key is None:
             raise RuntimeError(
                 f"The index on column {self.column!r} is not stored yet; store() it before unloading"
@@ -575,14 +473,7 @@ class ExplicitSecondaryIndex(IndexBase):
         return self.copy(index_dct=None, index_storage_key=self.index_storage_key)
 
     def store(self, store: StoreInput | BlobStore, dataset_uuid: str) -> str:
-        """Write the index to a file.
-
-        Parameters
-        ----------
-        store
-            Store, factory or URL.
-        dataset_uuid
-            The dataset.
+        """Write the index to a file of a dataset.
 
         Returns
         -------
@@ -590,8 +481,8 @@ class ExplicitSecondaryIndex(IndexBase):
             Key of the file: the one the index has, if it belongs to the dataset; else a new one with the time
             stamp of this object, or the next free one if a file of that time exists.
         """
-        blobs = open_blobs(store)
-        content = render_index(self.column, self._data())
+        blobs, data = open_blobs(store), self._data()
+        content = render_index(self.column, data)
         if self.index_storage_key and self.index_storage_key.startswith(
             f"{dataset_uuid}/{INDICES_DIRECTORY}/"
         ):
@@ -603,17 +494,13 @@ class ExplicitSecondaryIndex(IndexBase):
             try:
                 blobs.put_if(key, content, None)
             except PreconditionFailed:
-                stamp += timedelta(microseconds=1)
+                stamp += datetime.timedelta(microseconds=1)
             else:
-                self._cache(key, content)
+                # a process that appends often need not parse it
+                if data.values.type.equals(widen(data.values.type)):
+                    CACHE.put(("index", key, self.column), content, data, _memory_size(data))
                 self.index_storage_key = key
                 return key
-
-    def _cache(self, key: str, content: bytes) -> None:
-        """Cache the index, so that a process that appends often need not parse it."""
-        data = self._data()
-        if data.values.type.equals(widen(data.values.type)):
-            CACHE.put(("index", key, self.column), content, data, _memory_size(data))
 
 
 def _memory_size(columns: IndexColumns) -> int:
@@ -621,17 +508,7 @@ def _memory_size(columns: IndexColumns) -> int:
 
 
 def merge_indices(list_of_indices: Iterable[Mapping[str, IndexBase]]) -> dict[str, IndexBase]:
-    """Merge the indices of several sets of partitions.
-
-    Parameters
-    ----------
-    list_of_indices
-        Dicts of column to index.
-
-    Returns
-    -------
-    dict of str to IndexBase
-    """
+    """Merge the indices, by column, of several sets of partitions."""
     by_column: dict[str, list[IndexBase]] = {}
     for indices in list_of_indices:
         for column, index in indices.items():
@@ -654,19 +531,7 @@ def _merge(indices: list[IndexBase]) -> IndexBase:
 def remove_partitions_from_indices(
     index_dict: Mapping[str, IndexBase], partitions: Iterable[str] | pa.Array
 ) -> dict[str, IndexBase]:
-    """Remove partitions from several indices.
-
-    Parameters
-    ----------
-    index_dict
-        Column to index.
-    partitions
-        Labels.
-
-    Returns
-    -------
-    dict of str to IndexBase
-    """
+    """Remove partitions, by their labels, from several indices."""
     labels = label_array(partitions)
     return {column: index.remove_partitions(labels) for column, index in index_dict.items()}
 
@@ -674,19 +539,7 @@ def remove_partitions_from_indices(
 def filter_indices(
     index_dict: Mapping[str, IndexBase], partitions: Iterable[str] | pa.Array
 ) -> dict[str, IndexBase]:
-    """Keep only some partitions in several indices.
-
-    Parameters
-    ----------
-    index_dict
-        Column to index.
-    partitions
-        Labels.
-
-    Returns
-    -------
-    dict of str to IndexBase
-    """
+    """Keep only some partitions, by their labels, in several indices."""
     labels = label_array(partitions)
     return {c: index._replace_data(index._data().keep_labels(labels)) for c, index in index_dict.items()}
 
@@ -695,3 +548,106 @@ def _are_zoned(a: pa.DataType, b: pa.DataType) -> bool:
     """Whether both are timestamps with a time zone."""
     # A file without Arrow's own schema says UTC, whatever the zone is.
     return bool(pat.is_timestamp(a) and pat.is_timestamp(b) and a.tz and b.tz)
+
+
+# -- conversion of values -----------------------------------------------------------------------------------
+
+
+def infer_dtype(values: Sequence[Any]) -> pa.DataType:
+    """Arrow type of Python values, by the first one that is not null."""
+    first = next((value for value in values if not is_null_value(value)), None)
+    if isinstance(first, np.datetime64 | datetime.datetime):
+        stamp = pd.Timestamp(first)
+        dtype = pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
+        try:
+            value_array([value for value in values if not is_null_value(value)], dtype)
+        except ValueError:
+            return with_far_times(dtype)
+        return dtype
+    try:
+        return pa.array([first]).type
+    except OverflowError:
+        return pa.array([first], pa.uint64()).type
+
+
+def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
+    """Lenient conversion of values without nulls to an array."""
+    plain = convert_plain(values, dtype)
+    if plain is not None:
+        return plain
+    converted = [normalize_value(dtype, value) for value in values]
+    if not pat.is_timestamp(dtype):
+        return pa.array(converted, dtype)
+    dtype_in_memory = memory_type(dtype)
+    stamps = np.array(converted, dtype=f"datetime64[{dtype_in_memory.unit}]").view("i8")
+    return pa.array(stamps, pa.int64()).cast(dtype_in_memory).cast(dtype)
+
+
+def index_columns(
+    column: str, data: Mapping[Any, Iterable[str]] | IndexColumns | None, dtype: pa.DataType | None
+) -> IndexColumns | None:
+    """Index data of a dict or of index data; None without data or type."""
+    # Duplicates after conversion are merged with a warning.
+    if data is None or dtype is None:
+        return None
+    if isinstance(data, IndexColumns):
+        return data.cast(dtype)
+    null = pd.Series(list(data), dtype=object).isna()
+    present = {value: data[value] for value in compress(data, ~null.to_numpy())} if null.any() else data
+    values = value_array(list(present), dtype)
+    collisions = len(values) - len(values.unique())
+    if collisions:
+        _LOGGER.warning(
+            "%s values of the index on %r are the same once they are %s; their partitions were united.",
+            collisions,
+            column,
+            dtype,
+        )
+    return IndexColumns.from_dict(values, list(present.values()))
+
+
+def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
+    """Inline form of an index in a header, with string keys; UnicodeDecodeError for binary values."""
+    values = columns.values
+    if pat.is_date(values.type) or pat.is_timestamp(values.type):
+        columns = columns.cast(pa.string())
+    return {_json_key(value): labels for value, labels in columns.to_dict().items()}
+
+
+def _json_key(value: Any) -> str:
+    """String form of a key by the rules of the json module."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def flat_series(
+    column: str, columns: IndexColumns, compact: bool, partitions_as_index: bool, date_as_object: bool
+) -> pd.Series[Any]:
+    """Index as a series, see ``IndexBase.as_flat_series``."""
+    if compact and partitions_as_index:
+        return _values_per_partition(column, columns, date_as_object)
+    if compact:
+        labels = pa.ListArray.from_arrays(pa.array(columns.offsets, pa.int32()), columns.entry_labels())
+        index = _series(column, columns.values, date_as_object)
+        return pd.Series(labels.to_pandas().to_numpy(), index=pd.Index(index), name=PARTITION, dtype=object)
+    values = _series(column, columns.pairs()[0], date_as_object)
+    partitions = _series(PARTITION, columns.entry_labels(), date_as_object)
+    data, index = (values, partitions) if partitions_as_index else (partitions, values)
+    return pd.Series(data.array, index=pd.Index(index), name=data.name)
+
+
+def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bool) -> pd.Series[Any]:
+    """Lists of values by label; labels sorted."""
+    entries = _series(column, columns.pairs()[0], date_as_object).astype(object).to_numpy()
+    labels = to_numpy(columns.entry_labels())
+    order = np.argsort(labels, kind="stable")
+    names, starts = np.unique(labels[order], return_index=True)
+    lists = [values.tolist() for values in np.split(entries[order], starts[1:])] if len(names) else []
+    data = pd.Series(lists, dtype=object).to_numpy()
+    index = _series(PARTITION, pa.array(names, pa.string()), date_as_object)
+    return pd.Series(data, index=pd.Index(index), name=column, dtype=object)
+
+
+def _series(name: str, values: pa.Array, date_as_object: bool) -> pd.Series[Any]:
+    return to_pandas(pa.table({name: values}), dates_as_object=date_as_object)[name]

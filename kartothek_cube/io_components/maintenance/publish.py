@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import attrs
@@ -25,16 +26,16 @@ from kartothek_cube.io_components.maintenance.compact import compact_files_job
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.publication import delta_log
 from kartothek_cube.io_components.publication.table import (
-    PublishFacts,
+    FileGroup,
+    GroupFacts,
     ShownState,
     check_format,
     check_iceberg,
-    describe_hidden_rows,
-    list_new_files,
+    list_new_groups,
     load_shown,
     publish_committed,
     publish_table,
-    read_facts,
+    read_group,
     shown_state,
 )
 from kartothek_cube.io_components.runtime import available_cores, batched, store_factory
@@ -44,11 +45,10 @@ _FILES_PER_TASK = 64
 
 @attrs.frozen
 class PublishTask:
-    """Files of a dataset: footers to read, or the files of one partition to search for overwritten cells."""
+    """Groups of files of a dataset, whose footers are read and in which overwritten cells are searched."""
 
     uuid: str
-    keys: tuple[str, ...]
-    has_cells: bool = False
+    groups: tuple[FileGroup, ...]
 
 
 @attrs.frozen
@@ -61,7 +61,7 @@ class PublishContext:
 
 
 #: uuid of a dataset, and what a task found out about its files
-Found: TypeAlias = tuple[str, PublishFacts]
+Found: TypeAlias = tuple[str, Mapping[FileGroup, GroupFacts]]
 
 
 @attrs.frozen
@@ -217,10 +217,11 @@ def _publish_job(
         tables[uuid] = shown_state(state)
         if format == ICEBERG:
             check_iceberg(blobs, tables[uuid])
-        needed, groups = list_new_files(state, tables[uuid], log)
-        # cells first: to find some takes longest
-        tasks += [PublishTask(uuid, group, has_cells=True) for group in groups]
-        tasks += [PublishTask(uuid, tuple(part)) for part in batched(needed, _FILES_PER_TASK)]
+        groups = list_new_groups(state, tables[uuid], log)
+        # several files first: the search for cells takes longest
+        tasks += [PublishTask(uuid, (group,)) for group in groups if len(group) > 1]
+        single = [group for group in groups if len(group) == 1]
+        tasks += [PublishTask(uuid, tuple(part)) for part in batched(single, _FILES_PER_TASK)]
     return Job(
         name="publish",
         description=f"publish {', '.join(uuids.values())}",
@@ -230,16 +231,13 @@ def _publish_job(
         finish=finish,
         steps=("prepare", "files", "publish"),
         is_parallel=True,
-        files=sum(len(task.keys) for task in tasks if not task.has_cells),
+        files=sum(len(group) for task in tasks for group in task.groups),
     )
 
 
 def _run(context: PublishContext, task: PublishTask) -> Found:
-    """Read footers, or search for overwritten cells."""
     blobs, table = open_blobs(context.store), context.tables[task.uuid]
-    if task.has_cells:
-        return task.uuid, PublishFacts(groups={task.keys: describe_hidden_rows(blobs, table, task.keys)})
-    return task.uuid, PublishFacts(read_facts(blobs, table, task.keys))
+    return task.uuid, {group: read_group(blobs, table, group) for group in task.groups}
 
 
 def _compact(
@@ -247,11 +245,17 @@ def _compact(
 ) -> CountsByDataset:
     """Compact what tables cannot show, then publish."""
     results = list(results)
-    keys = {key for _, facts in results for key in facts.problems()}
+    keys = {
+        key
+        for _, facts in results
+        for group, fact in facts.items()
+        if fact.problem is not None
+        for key in group
+    }
     if keys:
         execute(compact_files_job(operation.cube, operation.store, keys), available_cores())
     # the last step looks at the new files itself
-    return finish([(uuid, facts) for uuid, facts in results if not facts.problems()])
+    return finish([(uuid, facts) for uuid, facts in results if keys.isdisjoint(chain.from_iterable(facts))])
 
 
 def _finish(
@@ -262,11 +266,13 @@ def _finish(
     results: Iterable[Found],
 ) -> CountsByDataset:
     """Add a version to the log of each dataset, or to none."""
-    found = {uuid: PublishFacts() for uuid in uuids.values()}
+    found: dict[str, dict[FileGroup, GroupFacts]] = {uuid: {} for uuid in uuids.values()}
     for uuid, facts in results:
-        found[uuid] |= facts
-    for problem in (text for facts in found.values() for text in facts.problems().values()):
-        raise ValueError(problem)
+        found[uuid].update(facts)
+    for problem in (fact.problem for facts in found.values() for fact in facts.values()):
+        if problem is not None:
+            # before any dataset is published
+            raise ValueError(problem)
     blobs = open_blobs(store)
     counts = {name: publish_table(blobs, uuid, format, found[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:

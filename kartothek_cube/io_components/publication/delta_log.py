@@ -415,24 +415,30 @@ _MAX_PRECISION = 38
 
 
 @attrs.frozen
-class NoDeltaTypeError(Exception):
-    """Internal: a type that a Delta table does not have."""
-
+class _NoDeltaTypeError(Exception):
     dtype: pa.DataType
 
 
-def table_type(dtype: pa.DataType) -> pa.DataType:
-    """The type as which a Delta table has a column of Parquet files; raises NoDeltaTypeError.
+def table_type(dtype: pa.DataType, where: str) -> pa.DataType:
+    """The type as which a Delta table has a column of Parquet files; the error begins with `where`.
 
-    >>> table_type(pa.uint16()), table_type(pa.dictionary(pa.int32(), pa.large_string()))
+    >>> table_type(pa.uint16(), "QTY"), table_type(pa.dictionary(pa.int32(), pa.large_string()), "CITY")
     (DataType(int32), DataType(string))
     """
+    try:
+        return _translate_type(dtype)
+    except _NoDeltaTypeError as error:
+        part = "" if error.dtype == dtype else f" with {error.dtype}"
+        raise ValueError(f"{where} is {dtype}{part}, a type that Delta tables do not have") from None
+
+
+def _translate_type(dtype: pa.DataType) -> pa.DataType:
     if pat.is_null(dtype) or dtype in _PRIMITIVES:
         return dtype
     if dtype in _READ_AS:
         return _READ_AS[dtype]
     if pat.is_dictionary(dtype):
-        return table_type(dtype.value_type)
+        return _translate_type(dtype.value_type)
     if pat.is_timestamp(dtype) and dtype.unit != "ns":
         return pa.timestamp("us", None if dtype.tz is None else "UTC")
     if pat.is_fixed_size_binary(dtype):
@@ -440,12 +446,12 @@ def table_type(dtype: pa.DataType) -> pa.DataType:
     if pat.is_decimal(dtype) and dtype.precision <= _MAX_PRECISION and 0 <= dtype.scale <= dtype.precision:
         return pa.decimal128(dtype.precision, dtype.scale)
     if pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype):
-        return pa.list_(table_type(dtype.value_type))
+        return pa.list_(_translate_type(dtype.value_type))
     if pat.is_map(dtype):
-        return pa.map_(table_type(dtype.key_type), table_type(dtype.item_type))
+        return pa.map_(_translate_type(dtype.key_type), _translate_type(dtype.item_type))
     if pat.is_struct(dtype) and dtype.num_fields:
-        return pa.struct([(field.name, table_type(field.type)) for field in dtype])
-    raise NoDeltaTypeError(dtype)
+        return pa.struct([(field.name, _translate_type(field.type)) for field in dtype])
+    raise _NoDeltaTypeError(dtype)
 
 
 def unite_types(types: Iterable[pa.DataType]) -> pa.DataType:
@@ -470,7 +476,7 @@ def _delta_type(dtype: pa.DataType) -> DeltaType:
         return {"type": "map", **types, "valueContainsNull": True}
     if pat.is_struct(dtype):
         return _struct(dtype)
-    raise NoDeltaTypeError(dtype)
+    raise _NoDeltaTypeError(dtype)
 
 
 def _struct(fields: Iterable[pa.Field]) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from datetime import UTC
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock, tuning
@@ -68,28 +69,19 @@ class FileFacts:
     stats: str
     #: columns of the table with their types in the table
     schema: pa.Schema
-    #: why the file has to be rewritten before a table can show it
+
+
+#: keys of files of one physical partition, in the order of commit; of one file where cells do not matter
+FileGroup: TypeAlias = tuple[str, ...]
+
+
+@attrs.frozen
+class GroupFacts:
+    """What was found out about a group of files."""
+
+    files: Mapping[str, FileFacts]
+    #: why they have to be rewritten before a table can show them
     problem: str | None = None
-
-
-@attrs.define
-class PublishFacts:
-    """What was found out about the files of a dataset; parts of it are merged by ``|=``."""
-
-    files: dict[str, FileFacts] = attrs.field(factory=dict)
-    #: files of one partition to their overwritten cells, as a message; None if there are none
-    groups: dict[tuple[str, ...], str | None] = attrs.field(factory=dict)
-
-    def __ior__(self, other: PublishFacts) -> Self:
-        self.files |= other.files
-        self.groups |= other.groups
-        return self
-
-    def problems(self) -> dict[str, str]:
-        """Files that have to be rewritten first, and why."""
-        outdated = {key: fact.problem for key, fact in self.files.items() if fact.problem is not None}
-        hidden = {key: text for group, text in self.groups.items() if text is not None for key in group}
-        return outdated | hidden
 
 
 @attrs.frozen
@@ -136,7 +128,7 @@ def shown_state(state: DatasetMetadata) -> ShownState:
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     for field in schema:
-        _table_type(where, field.name, field.type)
+        _table_type(where, field)
     folded: dict[str, str] = {}
     for name in schema.names:
         other = folded.setdefault(name.lower(), name)
@@ -173,23 +165,16 @@ def _key_problem(values: pa.Array) -> str | None:
     return None
 
 
-def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
+def _table_type(where: str, field: pa.Field) -> pa.DataType:
+    dtype = field.type
     # in memory, where a file has microseconds
     if pat.is_timestamp(dtype) and dtype.unit == "ns":
         dtype = pa.timestamp("us", dtype.tz)
-    try:
-        return delta_log.table_type(dtype)
-    except delta_log.NoDeltaTypeError as error:
-        raise ValueError(_no_type(f"{where}: column {column}", dtype, error)) from error
+    return delta_log.table_type(dtype, f"{where}: column {field.name}")
 
 
 def _key_type(where: str, field: pa.Field) -> pa.DataType:
-    return pa.int64() if pat.is_uint64(field.type) else _table_type(where, field.name, field.type)
-
-
-def _no_type(where: str, dtype: pa.DataType, error: delta_log.NoDeltaTypeError) -> str:
-    part = "" if error.dtype == dtype else f" with {error.dtype}"
-    return f"{where} is {dtype}{part}, a type that Delta tables do not have"
+    return pa.int64() if pat.is_uint64(field.type) else _table_type(where, field)
 
 
 def _names(state: DatasetMetadata, key: str) -> list[str] | None:
@@ -237,38 +222,89 @@ def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | 
     return Publication(key, version, is_current)
 
 
-# -- overwritten cells -----------------------------------------------------------------------------------
+# -- new files -------------------------------------------------------------------------------------------
 
 
-def _group_files(state: DatasetMetadata, table: ShownState) -> list[tuple[str, ...]]:
-    """Files of each physical partition that has several, in the order of commit."""
-    if table.cell is None or len(state.partition_table) < 2:
+def list_new_groups(state: DatasetMetadata, table: ShownState, log: delta_log.LogState) -> list[FileGroup]:
+    """Groups with files whose footers are needed, because the log does not show them."""
+    if _is_shown(state, log):
         return []
+    keys = data_keys(state)
+    # after a change of the schema those of all files: which of them it concerns is not known
+    same = _schema_of_log(state, log) is not None
+    shown = {delta_log.data_key(state.uuid, path) for path in log.files} if same else set()
+    new = {key for key in keys if key not in shown}
+    if table.cell is None or len(state.partition_table) < 2:
+        return [(key,) for key in keys if key in new]
     physical = _names(state, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS)
     known = set(table.cell) | set(state.partition_keys if physical is None else physical)
     values = [array for column, array in state.key_columns().items() if column in known]
     groups = group_positions(group_codes(values, len(state.partition_table)))
-    keys = data_keys(state)
-    return [tuple(keys[i] for i in part) for part in groups if len(part) > 1]
+    return [group for part in groups if not new.isdisjoint(group := tuple(keys[i] for i in part))]
 
 
-def describe_hidden_rows(blobs: BlobStore, table: ShownState, keys: Sequence[str]) -> str | None:
-    """Why a table cannot show the files of one physical partition: they have a cell in common."""
-    hidden, example = _count_hidden_rows(blobs, table, keys)
-    if not hidden:
+def read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFacts:
+    """What the footers of some files tell, and why a table cannot show these."""
+    footers, facts, problem = [], {}, None
+    for key in keys:
+        footer, size = read_footer(blobs, key)
+        footers.append(footer)
+        facts[key], reason = _file_facts(table, key, footer, size)
+        problem = problem or reason
+        progress_advance(size)
+    if problem is None and table.cell is not None and len(keys) > 1:
+        hidden, example = _count_hidden_rows(blobs, table, keys, footers)
+        if hidden:
+            verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
+            problem = (
+                f"Dataset {table.uuid!r} cannot be published: {format_count(hidden, 'row')} of partition "
+                f"{place} {verb} a newer version in another file{example}, and readers of the table "
+                "would see both; compact the cube first (compact_cube, or compact=True)"
+            )
+    return GroupFacts(facts, problem)
+
+
+def _file_facts(
+    table: ShownState, key: str, footer: pq.FileMetaData, size: int
+) -> tuple[FileFacts, str | None]:
+    """What a footer tells, and why a table cannot show the file."""
+    stored = delta_log.file_schema(footer)
+    where = f"Dataset {table.uuid!r} cannot be published: in {key}, column"
+    types = {field.name: field.type for field in stored}
+    fields, problem = [], None
+    for name in table.schema.names:
+        if name in table.partition_keys:
+            continue
+        reason = None if table.mapping is None else _evolution_problem(table.mapping, name, types)
+        if problem is None and reason is not None:
+            problem = (
+                f"{where} {name} {reason}; rewrite older files first (compact=True, or "
+                "compact_cube with min_files=1)"
+            )
+        if name in types:
+            fields.append((name, delta_log.table_type(types[name], f"{where} {name}")))
+    stats = delta_log.file_stats(footer, stored, (*(table.cell or ()), *table.indexed))
+    return FileFacts(size, stats, pa.schema(fields)), problem
+
+
+def _evolution_problem(mapping: ColumnMapping, column: str, stored: Mapping[str, pa.DataType]) -> str | None:
+    """Why other readers cannot read a column of a file like that of the newest files; None if they can."""
+    evolved = mapping.columns.get(column)
+    if evolved is None:
         return None
-    verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
-    return (
-        f"Dataset {table.uuid!r} cannot be published: {format_count(hidden, 'row')} of partition "
-        f"{place} {verb} a newer version in another file{example}, and readers of the table "
-        "would see both; compact the cube first (compact_cube, or compact=True)"
-    )
+    name = mapping.stored_name(column, stored)
+    if name is None:
+        return None if evolved.default is None else "is missing, and its default is not null"
+    if name != column:
+        return f"has its former name {name}"
+    return "has integers" if evolved.widened and pat.is_integer(stored[name]) else None
 
 
-def _count_hidden_rows(blobs: BlobStore, table: ShownState, keys: Sequence[str]) -> tuple[int, str]:
+def _count_hidden_rows(
+    blobs: BlobStore, table: ShownState, keys: Sequence[str], footers: Sequence[pq.FileMetaData]
+) -> tuple[int, str]:
     """Number of rows with a newer version of their cell, and one of these cells, for messages."""
     columns = [column for column in table.cell or () if column not in table.partition_keys]
-    footers = [read_footer(blobs, key)[0] for key in keys]
     if not columns:
         # the partition is the cell
         return max(sum(footer.num_rows for footer in footers) - 1, 0), ""
@@ -295,68 +331,6 @@ def _are_disjoint(ranges: Sequence[tuple[Any, Any] | None]) -> bool:
     except TypeError:
         # files with different types of the column
         return False
-
-
-# -- footers ---------------------------------------------------------------------------------------------
-
-
-def read_facts(blobs: BlobStore, table: ShownState, keys: Sequence[str]) -> dict[str, FileFacts]:
-    """What the footers of some files tell."""
-    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    return dict(zip(keys, ordered_map(partial(_read_facts, blobs, table), keys, threads), strict=True))
-
-
-def _read_facts(blobs: BlobStore, table: ShownState, key: str) -> FileFacts:
-    footer, size = read_footer(blobs, key)
-    stored = delta_log.file_schema(footer)
-    where = f"Dataset {table.uuid!r} cannot be published: in {key}"
-    fields, types = [], {field.name: field.type for field in stored}
-    problems = []
-    for field in table.schema:
-        if field.name in table.partition_keys:
-            continue
-        problem = None if table.mapping is None else _evolution_problem(table.mapping, field.name, types)
-        if problem is not None:
-            problems.append(
-                f"{where}, column {field.name} {problem}; rewrite older files first (compact=True, or "
-                "compact_cube with min_files=1)"
-            )
-        if field.name in types:
-            dtype = types[field.name]
-            try:
-                fields.append((field.name, delta_log.table_type(dtype)))
-            except delta_log.NoDeltaTypeError as error:
-                raise ValueError(_no_type(f"{where}, column {field.name}", dtype, error)) from error
-    progress_advance(size)
-    stats = delta_log.file_stats(footer, stored, (*(table.cell or ()), *table.indexed))
-    return FileFacts(size, stats, pa.schema(fields), next(iter(problems), None))
-
-
-def _evolution_problem(mapping: ColumnMapping, column: str, stored: Mapping[str, pa.DataType]) -> str | None:
-    """Why other readers cannot read a column of a file like that of the newest files; None if they can."""
-    evolved = mapping.columns.get(column)
-    if evolved is None:
-        return None
-    name = mapping.stored_name(column, stored)
-    if name is None:
-        return None if evolved.default is None else "is missing, and its default is not null"
-    if name != column:
-        return f"has its former name {name}"
-    return "has integers" if evolved.widened and pat.is_integer(stored[name]) else None
-
-
-def list_new_files(
-    state: DatasetMetadata, table: ShownState, log: delta_log.LogState
-) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Files whose footers are needed, and groups of files that may have cells in common."""
-    if _is_shown(state, log):
-        return [], []
-    # after a change of the schema those of all files: which of them it concerns is not known
-    same = _schema_of_log(state, log) is not None
-    shown = {delta_log.data_key(state.uuid, path) for path in log.files} if same else set()
-    needed = [key for key in data_keys(state) if key not in shown]
-    new = set(needed)
-    return needed, [group for group in _group_files(state, table) if not new.isdisjoint(group)]
 
 
 def _is_shown(state: DatasetMetadata, log: delta_log.LogState) -> bool:
@@ -394,10 +368,16 @@ def publish_committed(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetada
 
 
 def publish_table(
-    blobs: BlobStore, uuid: str, format: str, facts: PublishFacts | None = None, *, on_commit: bool = False
+    blobs: BlobStore,
+    uuid: str,
+    format: str,
+    facts: Mapping[FileGroup, GroupFacts] | None = None,
+    *,
+    on_commit: bool = False,
 ) -> dict[str, int]:
     """Add a log version that shows the newest state, unless the newest one does; with what is known."""
-    facts = PublishFacts() if facts is None else facts
+    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
+    known = dict(facts or {})
     for _ in attempts():
         names = delta_log.list_log(blobs, uuid)
         log = delta_log.read_log(blobs, uuid, names)
@@ -418,14 +398,18 @@ def publish_table(
                     continue
             return _count(log, 0, 0)
         retry_request(partial(blobs.delete, list(log.remains)))
+        groups = list_new_groups(state, table, log)
         # of commits since the facts were read
-        needed, groups = list_new_files(state, table, log)
-        facts.files |= read_facts(blobs, table, [key for key in needed if key not in facts.files])
-        facts.groups |= {g: describe_hidden_rows(blobs, table, g) for g in groups if g not in facts.groups}
-        shown = PublishFacts({key: facts.files[key] for key in needed}, {g: facts.groups[g] for g in groups})
-        for problem in shown.problems().values():
-            raise ValueError(problem)
-        actions = _actions(state, table, log, shown.files, digests)
+        new_groups = [group for group in groups if group not in known]
+        known.update(
+            zip(new_groups, ordered_map(partial(read_group, blobs, table), new_groups, threads), strict=True)
+        )
+        files: dict[str, FileFacts] = {}
+        for group in groups:
+            if (problem := known[group].problem) is not None:
+                raise ValueError(problem)
+            files.update(known[group].files)
+        actions = _actions(state, table, log, files, digests)
         stages = [delta_log.stage_version(blobs, uuid, log.version + 1, actions)]
         try:
             # Since then, collections spare the files. One that began before has changed the header: files
@@ -565,7 +549,7 @@ def _metadata(
         if field.name in table.partition_keys:
             dtype = _key_type(where, field)
         else:
-            dtype = _table_type(where, field.name, field.type)
+            dtype = _table_type(where, field)
             types = stored.get(field.name, [])
             try:
                 # the types of files are narrower than that of the schema, which is also that of other files

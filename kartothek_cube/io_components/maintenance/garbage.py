@@ -74,35 +74,30 @@ def list_garbage(
     ``newest_only``: also those to which only archived states and a published table refer, and its log.
     """
     blobs, uuid = open_blobs(dataset.store_factory), dataset.dataset_uuid
+    # younger files, and those of unknown age, stay: they may belong to a writer that has not committed yet
+    limit = retention_cutoff(blobs, uuid, retention)
+    temporary = [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
     try:
         tables = table_names(dataset.dataset_metadata, blobs)
     except errors.DatasetNotFoundError:
-        orphans = _list_orphans(blobs, uuid, retention)
-        if not orphans:
+        # there are files of a deletion, a copy or a first write that was killed, or it is an error
+        files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
+        garbage = _select_garbage(blobs, [uuid], [*files, *temporary], set(), limit)
+        if not garbage:
             raise
-        return orphans
-    # younger files, and those of unknown age, stay: they may belong to a writer that has not committed yet
-    limit = retention_cutoff(blobs, uuid, retention)
-    files = [
-        blob for folder in (naming.INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")
-    ]
+        return garbage
+    # other keys with this prefix are not ours
+    folders = (naming.INDICES_DIRECTORY, naming.HISTORY_DIRECTORY, naming.DELTA_LOG_DIRECTORY, *tables)
+    prefixes = (*(f"{uuid}/{folder}/" for folder in folders), _deletions_folder(uuid))
+    files = [blob for blob in blobs.list(f"{uuid}/") if blob.key.startswith(prefixes)] + temporary
     # after the listing: files of later commits are not in it
     current = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     if not current.explicit_partitions:
-        files = [blob for blob in files if _is_internal(blob.key, uuid)]
-    files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
-    files += blobs.list(history.history_folder(uuid)) + blobs.list(_deletions_folder(uuid))
-    files += blobs.list(log_folder(uuid))
+        # any data file may be a partition
+        in_tables = tuple(f"{uuid}/{table}/" for table in tables)
+        files = [blob for blob in files if not blob.key.startswith(in_tables) or _is_temporary(blob.key)]
     referenced = _newest_keys(blobs, current) if newest_only else _all_keys(blobs, current, files, limit)
     return _select_garbage(blobs, [uuid], files, referenced, limit)
-
-
-def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> list[Blob]:
-    """Files of a dataset without a header, from a deletion, a copy or a first write that was killed."""
-    limit = retention_cutoff(blobs, uuid, retention)
-    files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
-    files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
-    return _select_garbage(blobs, [uuid], files, set(), limit)
 
 
 def _select_garbage(
@@ -229,11 +224,6 @@ def _table_keys(blobs: BlobStore, uuid: str, log: Sequence[str]) -> set[str]:
     return {*keys.difference(staged), *published_keys(blobs, uuid)}
 
 
-def _is_internal(key: str, uuid: str) -> bool:
-    """Whether a file cannot be a partition; any data file may be one if the header does not list them."""
-    return key.startswith(f"{uuid}/{naming.INDICES_DIRECTORY}/") or _is_temporary(key)
-
-
 def _is_temporary(key: str) -> bool:
     """Whether a file is the temporary one of a killed writer to a local directory."""
     return _TEMPORARY.search(key) is not None
@@ -331,18 +321,14 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
             # refused: a first commit has written it again, and needs it
             with suppress(PreconditionFailed):
                 blobs.delete_if(key, token)
-    _remove_from_header(blobs, uuid, collection)
-    # alone: a repetition of all would use tombstones of its own, and leave these for a day
-    header_store.retry_request(lambda: blobs.delete([*last, tombstones]))
-    return True
-
-
-def _remove_from_header(blobs: BlobStore, uuid: str, collection: str) -> None:
-    """Remove tombstones that a commit has taken over from their file."""
+    # a commit may have taken over the tombstones from their file
     with suppress(errors.DatasetNotFoundError):
         state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
         if collection in tombstone_entries(state.metadata):
             _edit_tombstones(blobs, uuid, lambda s: remove_tombstones(s.metadata, collection, set()))
+    # alone: a repetition of all would use tombstones of its own, and leave these for a day
+    header_store.retry_request(lambda: blobs.delete([*last, tombstones]))
+    return True
 
 
 def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -83,7 +83,13 @@ class RollbackPlan:
 def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
     """Plan to make an older state of a dataset the current one."""
     state = state_as_of(uuid, blobs, as_of)
-    _check_complete(blobs, state, as_of)
+    missing = missing_files(blobs, uuid, file_keys(state))
+    if missing:
+        raise errors.CorruptDatasetError(
+            missing[0],
+            f"the state of dataset {uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
+            "but these are gone; a cleanup that knows nothing of histories may have deleted them",
+        )
     base = _read_base(blobs, uuid, state.table_name)
     current = base.state
     kept = {} if current is None else inherited_settings(current.metadata)
@@ -110,16 +116,6 @@ def _read_base(blobs: BlobStore, uuid: str, table: str) -> header_store.BaseStat
     return settle(
         blobs, lambda: header_store.read_optional_base(blobs, uuid, table, metadata_key_from_uuid(uuid))
     )
-
-
-def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
-    missing = missing_files(blobs, state.uuid, file_keys(state))
-    if missing:
-        raise errors.CorruptDatasetError(
-            missing[0],
-            f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
-            "but these are gone; a cleanup that knows nothing of histories may have deleted them",
-        )
 
 
 #: remedy for a rollback that another writer has overtaken
@@ -332,8 +328,20 @@ class _Histories:
         record = self.record(name, state)
         return None if record is None else record.participation
 
-    def moments(self) -> list[datetime]:
-        """When states of the cube became visible."""
+    def cuts(self) -> Iterator[tuple[datetime, dict[str, DatasetState]]]:
+        """The states of the cube, also with hidden datasets, and when they became visible; oldest first."""
+        last: dict[str, DatasetState] = {}
+        for moment in self._moments():
+            try:
+                cut = self.cut_with_hidden(moment, self.states)
+            except errors.StateNotFoundError:
+                # older than the states that are kept of some dataset
+                continue
+            if cut and _versions(cut) != _versions(last):
+                yield moment, cut
+                last = cut
+
+    def _moments(self) -> list[datetime]:
         seed = self.cube.seed_dataset
         moments = {state.time for state in self.states.get(seed, ())}
         for name, states in self.states.items():
@@ -350,18 +358,15 @@ class _Histories:
 
 def list_cube_history(cube: Cube, store: StoreInput | BlobStore) -> CubeHistory:
     """The readable states of a cube, oldest first."""
-    histories = _Histories(cube, open_blobs(store))
+    return _describe_states(_Histories(cube, open_blobs(store)))
+
+
+def _describe_states(histories: _Histories) -> CubeHistory:
     states: list[CubeState] = []
     last: dict[str, DatasetState] = {}
-    for moment in histories.moments():
-        try:
-            cut = histories.cut_with_hidden(moment, histories.states)
-        except errors.StateNotFoundError:
-            # older than the states that are kept of some dataset
-            continue
-        if cut and _versions(cut) != _versions(last):
-            states.append(_describe(histories, moment, last, cut))
-            last = cut
+    for moment, cut in histories.cuts():
+        states.append(_describe(histories, moment, last, cut))
+        last = cut
     if states:
         states[-1] = attrs.evolve(states[-1], current=True)
     return CubeHistory(states, histories.states)
@@ -456,18 +461,15 @@ def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str])
             states[name] = state
         return states
     moment, seed = check_as_of(as_of), cube.seed_dataset
-    history = list_cube_history(cube, histories.blobs) if isinstance(moment, int) else []
     cut: Mapping[str, DatasetState] = {}
     if isinstance(moment, datetime):
         cut = histories.cut(moment, {seed, *names} & histories.states.keys())
-    for entry in history:
-        if entry.version == moment:
-            cut = {
-                name: next(own for own in histories.states[name] if own.version == version)
-                for name, version in entry.versions.items()
-            }
+    else:
+        for _, states in histories.cuts():
+            if sum(_versions(states).values()) == moment:
+                cut = histories.select_visible(states)
     if not cut or (seed in histories.states and seed not in cut):
-        known = name_states(history or list_cube_history(cube, histories.blobs))
+        known = name_states(_describe_states(histories))
         raise errors.StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube")
     return {name: state for name, state in cut.items() if name in names}
 
@@ -565,7 +567,7 @@ def return_cube(
     existing = discover.discover_datasets_unchecked(cube.uuid_prefix, blobs)
     absent = () if isinstance(as_of, Mapping) else [n for n in names if n in existing and n not in states]
     if not absent and all(state.current for state in states.values()):
-        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, list_cube_history(cube, blobs))
+        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, _describe_states(histories))
     # also of datasets that are in their state already: a commit to them in the meantime is a conflict
     plans = {name: plan_rollback(cube.ktk_dataset_uuid(name), blobs, states[name].version) for name in states}
     plans |= {name: plan_hiding(cube.ktk_dataset_uuid(name), blobs) for name in absent}

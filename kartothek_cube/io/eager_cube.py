@@ -25,7 +25,7 @@ from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Operation, define_facade, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance import garbage, history, reader_pins
+from kartothek_cube.io_components.maintenance import garbage, history
 from kartothek_cube.io_components.maintenance.changed_partitions import CubeChanges, ListCubeChanges
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
@@ -569,7 +569,7 @@ def keep_cube_history(
 
 def pin_cube(
     cube: Cube | str, store: StoreInput, *, lease: timedelta = timedelta(hours=1)
-) -> reader_pins.CubePin:
+) -> history.CubePin:
     """Keep the current state of a cube from being deleted while it is read, by cleanups of any process.
 
     In a ``with`` block, the pin is renewed in the background, and ends with the block. Of a process that dies
@@ -607,7 +607,7 @@ def pin_cube(
     ...     query_cube_df(cube, store, as_of=pin.token)["CITY"].tolist()
     ['Bonn', 'Rom']
     """
-    return reader_pins.pin_cube(find_cube(cube, store), store, lease)
+    return history.pin_cube(find_cube(cube, store), store, lease)
 
 
 def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:

@@ -42,6 +42,24 @@ _SHARED = {
     "cube": "Specification of the cube.",
     "store": "Store, factory or URL.",
     "dataset_uuid": "Uuid of the dataset.",
+    "factory": "The dataset itself, instead of ``dataset_uuid`` and ``store``.",
+    "datasets": "Datasets concerned; all by default.",
+    "ktk_cube_dataset_ids": "Another name of ``datasets``.",
+    "retention": (
+        "Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not "
+        "committed yet. States stay readable for this time after they were replaced. Files of unknown age "
+        "stay. The clock is read from an empty file that is put and deleted. None: files of any age are "
+        "deleted, and all older states; a write that still needs them gets a ConcurrentWriteError."
+    ),
+    "format": (
+        '``"delta"``, or ``"iceberg"`` for both an Iceberg and a Delta table (extra ``iceberg``). What was '
+        "published as Iceberg table once stays one."
+    ),
+    "on_commit": (
+        "Whether each later commit publishes as well, once it is visible. The metadata of the dataset say so "
+        "(``kartothek_cube_publish``); datasets that are added to a cube later do as its seed. A commit that "
+        "cannot be published is done all the same, with a warning. By default as before."
+    ),
     "blocksize": "Number of items per task: files, or groups of a query.",
     "shuffle": "Whether the rows of each physical partition are first collected into few files.",
     "num_buckets": "With ``shuffle``, the largest number of files of a physical partition.",

@@ -105,8 +105,6 @@ class CompactCube(Generic[StoreT]):
     ----------
     conditions
         Conditions on partition columns of the cube that select partitions; by default all.
-    datasets, ktk_cube_dataset_ids
-        Datasets concerned; all by default.
     df_serializer
         How files are written; Parquet with ZSTD by default.
     min_files

@@ -415,14 +415,6 @@ class CleanupCube(Generic[StoreT]):
     Older states, and files that only they have, are deleted unless the retention or
     :func:`keep_cube_history` keeps them; the log says how many.
 
-    Parameters
-    ----------
-    retention
-        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
-        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
-        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
-        all older states; a write that still needs them gets a ConcurrentWriteError.
-
     Raises
     ------
     ValueError
@@ -484,16 +476,6 @@ class CollectDatasetGarbage:
 
     Older states, and files that only they have, are deleted unless a retention or
     :func:`keep_dataset_history` keeps them.
-
-    Parameters
-    ----------
-    dataset_uuid, store, factory
-        As in :func:`read_dataset_as_dataframes`.
-    retention
-        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
-        committed yet. States stay readable for this time after they were replaced. Files of unknown age stay.
-        The clock is read from an empty file that is put and deleted. None: files of any age are deleted, and
-        all older states; a write that still needs them gets a ConcurrentWriteError.
 
     Raises
     ------
@@ -803,11 +785,6 @@ class DeleteDataset:
     Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
 
     A repetition deletes the files that an interrupted call has left. Other keys with this prefix stay.
-
-    Parameters
-    ----------
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``.
 
     Raises
     ------

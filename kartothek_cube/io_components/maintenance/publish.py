@@ -74,18 +74,9 @@ class PublishCube:
 
     Parameters
     ----------
-    datasets
-        Datasets concerned; all by default.
-    format
-        ``"delta"``, or ``"iceberg"`` for both an Iceberg and a Delta table (extra ``iceberg``). What was
-        published as Iceberg table once stays one.
     compact
         First compact (:func:`compact_cube`) the partitions that a table cannot show as they are: those with
         cells that newer files overwrite, and with files that differ from the schema after it was changed.
-    on_commit
-        Whether each later commit publishes as well, once it is visible. The metadata of each dataset say so
-        (``kartothek_cube_publish``); datasets that are added later do as the seed. A commit that cannot be
-        published is done all the same, with a warning. By default as before.
 
     Returns
     -------
@@ -145,13 +136,6 @@ class PublishDataset:
     factory
         The dataset itself, instead of ``dataset_uuid`` and ``store``. Its newest state is published, even if
         the factory has loaded an older one.
-    format
-        ``"delta"``, or ``"iceberg"`` for both an Iceberg and a Delta table (extra ``iceberg``). What was
-        published as Iceberg table once stays one.
-    on_commit
-        Whether each later commit publishes as well, once it is visible. The metadata of the dataset say so
-        (``kartothek_cube_publish``). A commit that cannot be published is done all the same, with a warning.
-        By default as before.
 
     Returns
     -------
@@ -303,11 +287,6 @@ class UnpublishCube:
     The datasets stay as they are. Readers of the tables fail from then on. Files that only the tables showed
     become garbage.
 
-    Parameters
-    ----------
-    datasets
-        Datasets concerned; all by default.
-
     Returns
     -------
     dict
@@ -350,11 +329,6 @@ class UnpublishDataset:
 
     The dataset stays as it is. Readers of the table fail from then on. Files that only the table showed
     become garbage.
-
-    Parameters
-    ----------
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``.
 
     Returns
     -------

@@ -49,8 +49,6 @@ class VerifyCube(Generic[StoreT]):
 
     Parameters
     ----------
-    datasets, ktk_cube_dataset_ids
-        Datasets concerned; all by default.
     deep
         Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
         the data.

@@ -230,9 +230,8 @@ def _find(rows: pa.Table, cells: pa.Table) -> Ints:
 
 def _delete_all(context: DeleteContext, task: CompactTask) -> CompactResult:
     spec = context.plan.specs[task.name]
-    keys = task.file_keys(spec)
-    if all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
-        return _result(task, None, count_rows(open_blobs(spec.store), keys))
+    if all(key.endswith(PARQUET_FILE_SUFFIX) for key in task.keys):
+        return _result(task, None, count_rows(open_blobs(spec.store), task.keys))
     return _result(task, None, sum(map(len, context.stored[task.name].read(task.files(spec)))))
 
 

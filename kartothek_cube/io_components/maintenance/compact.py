@@ -53,27 +53,18 @@ class CompactTask:
     name: str
     #: partitions in the order of commit
     labels: tuple[str, ...]
-    #: their files, unless these follow from the labels
-    keys: tuple[str, ...] | None = None
+    #: their files
+    keys: tuple[str, ...]
 
     @classmethod
     def of(cls, name: str, dataset: DatasetMetadata, positions: Any) -> Self:
         """Some partitions of a dataset."""
         files = dataset.partition_table.take(positions)
-        has_derived_keys = dataset.partition_table.has_derived_keys(dataset.uuid, dataset.table_name)
-        keys = None if has_derived_keys else tuple(files.files[dataset.table_name].to_pylist())
-        return cls(name, tuple(files.labels.to_pylist()), keys)
+        return cls(name, tuple(files.labels.to_pylist()), tuple(files.files[dataset.table_name].to_pylist()))
 
     def files(self, spec: CubeWriteSpec) -> PartitionTable:
         """The partitions, with their files."""
-        if self.keys is not None:
-            return PartitionTable(self.labels, {spec.table: self.keys})
-        return PartitionTable.from_labels(spec.uuid, spec.table, self.labels)
-
-    def file_keys(self, spec: CubeWriteSpec) -> list[str]:
-        """Storage keys of the files."""
-        keys: list[str] = self.files(spec).files[spec.table].to_pylist()
-        return keys
+        return PartitionTable(self.labels, {spec.table: self.keys})
 
 
 @attrs.frozen
@@ -197,8 +188,7 @@ def compact_files_job(
 ) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
     """Compact the physical partitions of some files."""
     job = CompactCube(cube, store, min_files=1).job()
-    specs = job.context.plan.specs
-    tasks = [task for task in job.tasks if not keys.isdisjoint(task.file_keys(specs[task.name]))]
+    tasks = [task for task in job.tasks if not keys.isdisjoint(task.keys)]
     return attrs.evolve(job, tasks=tasks, files=sum(len(task.labels) for task in tasks))
 
 
@@ -210,19 +200,24 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     # one per value of further partition keys, where a dataset has such that the cube does not know
     stored, spec = context.stored[task.name], context.plan.specs[task.name]
     blobs = open_blobs(spec.store)
-    files, keys = task.files(spec), task.file_keys(spec)
-    before = {"files": len(keys), "bytes": sum(_size(blobs, key) for key in keys)}
+    files, n_files = task.files(spec), len(task.keys)
+    n_bytes = sum(_size(blobs, key) for key in task.keys)
     tables = stored.read(files)
     rows = stored.select_visible(stored.concat(files, tables))
-    total = sum(map(len, tables))
-    is_compact = len(rows) == total and _count_partitions(stored, files) == len(keys)
-    if is_compact and not any(_is_outdated(stored, blobs, key) for key in keys):
-        stats = _stats(before, total, before, total)
-        return CompactResult(task.name, task.labels, None, stats)
-    written = write_table(spec, rows, compacted=task.labels)
-    new = written.partitions().files[spec.table].to_pylist()
-    after = {"files": len(new), "bytes": sum(_size(blobs, key) for key in new)}
-    return CompactResult(task.name, task.labels, written, _stats(before, total, after, len(rows)))
+    n_rows = sum(map(len, tables))
+    before = {"files": n_files, "bytes": n_bytes, "rows": n_rows}
+    # a compact partition has one file per value of the partition keys
+    values = list(files.keys(spec.partition_on, stored.schema).values())
+    is_compact = len(rows) == n_rows and len(np.unique(group_codes(values, n_files))) == n_files
+    if is_compact and not any(_is_outdated(stored, blobs, key) for key in task.keys):
+        written, after = None, before
+    else:
+        written = write_table(spec, rows, compacted=task.labels)
+        new = written.partitions().files[spec.table].to_pylist()
+        after = {"files": len(new), "bytes": sum(_size(blobs, key) for key in new), "rows": len(rows)}
+    stats = {f"{what}_before": number for what, number in before.items()}
+    stats |= {f"{what}_after": number for what, number in after.items()}
+    return CompactResult(task.name, task.labels, written, {"partitions": 1, **stats})
 
 
 def _size(blobs: BlobStore, key: str) -> int:
@@ -244,20 +239,6 @@ def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
     return any(pa.types.is_integer(old) and pa.types.is_floating(new) for old, new in types)
 
 
-def _stats(
-    before: Mapping[str, int], rows_before: int, after: Mapping[str, int], rows_after: int
-) -> dict[str, int]:
-    counts = {f"{what}_before": number for what, number in before.items()}
-    counts |= {f"{what}_after": number for what, number in after.items()}
-    return {"partitions": 1, **counts, "rows_before": rows_before, "rows_after": rows_after}
-
-
-def _count_partitions(stored: StoredRows, files: PartitionTable) -> int:
-    """Number of files of a compact physical partition: one per value of the partition keys."""
-    values = files.keys(stored.spec.partition_on, stored.schema)
-    return len(np.unique(group_codes(list(values.values()), len(files))))
-
-
 # -- finish --------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +249,12 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
         by_name[result.name].append(result)
     rewritten = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
     commit_rewritten(context.plan, rewritten)
-    return CountsByDataset({name: _sums(results) for name, results in sorted(by_name.items())})
+    names = [f"{what}_{when}" for what in ("files", "bytes", "rows") for when in ("before", "after")]
+    sums = {
+        name: {count: sum(r.stats[count] for r in own) for count in ("partitions", *names)}
+        for name, own in sorted(by_name.items())
+    }
+    return CountsByDataset(sums)
 
 
 def commit_rewritten(plan: CubeWritePlan, rewritten: Mapping[str, Sequence[CompactResult]]) -> None:
@@ -277,11 +263,6 @@ def commit_rewritten(plan: CubeWritePlan, rewritten: Mapping[str, Sequence[Compa
     written = [r.written for results in rewritten.values() for r in results if r.written is not None]
     with delete_on_failure(partial(delete_uncommitted, plan.store, written)):
         commit_datasets(plan, changes, open_blobs(plan.store))
-
-
-def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
-    counts = [f"{what}_{when}" for what in ("files", "bytes", "rows") for when in ("before", "after")]
-    return {name: sum(r.stats[name] for r in results) for name in ("partitions", *counts)}
 
 
 def _change_set(plan: CubeWritePlan, name: str, results: Sequence[CompactResult]) -> ChangeSet:

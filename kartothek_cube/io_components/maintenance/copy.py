@@ -62,10 +62,6 @@ class DatasetCopy:
     state: DatasetMetadata
 
 
-def _rename(key: str, source_uuid: str, target_uuid: str) -> str:
-    return target_uuid + key[len(source_uuid) :]
-
-
 def plan_copy_dataset(
     source: BlobStore,
     source_uuid: str,
@@ -90,15 +86,14 @@ def plan_copy_dataset(
     copied = rename_operations(dataset, uuids or {})
     if copied is not dataset:
         dataset, header = copied, header_store.render(copied, key)
-    target_key = _rename(key, source_uuid, target_uuid)
+    target_key = target_uuid + key.removeprefix(source_uuid)
     if source_uuid != target_uuid:
         builder = DatasetMetadataBuilder.from_dataset(dataset)
         builder.modify_uuid(target_uuid)
         _, header = builder.to_json() if header_store.header_format(key) == "json" else builder.to_msgpack()
-    keys = sorted(set(file_keys(dataset)))
     return DatasetCopy(
         target_uuid,
-        {key: _rename(key, source_uuid, target_uuid) for key in keys},
+        {key: target_uuid + key.removeprefix(source_uuid) for key in sorted(set(file_keys(dataset)))},
         target_key,
         header,
         {
@@ -136,18 +131,16 @@ def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     return schema_to_bytes(VersionedSchema(schema or SchemaWrapper(pa.schema([]), dataset.uuid), version))
 
 
-def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
+def _copy_files(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
     """Copy blobs as they are."""
+
+    def copy(item: tuple[str, str]) -> None:
+        data = source.get(item[0])
+        target.put(item[1], data)
+        runtime.progress_advance(len(data))
+
     runtime.progress_add_total(len(keys))
-    discard_results(
-        runtime.ordered_map(partial(_copy_one, source, target), list(keys.items()), tuning.REMOTE_REQUESTS)
-    )
-
-
-def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> None:
-    data = source.get(item[0])
-    target.put(item[1], data)
-    runtime.progress_advance(len(data))
+    discard_results(runtime.ordered_map(copy, list(keys.items()), tuning.REMOTE_REQUESTS))
 
 
 def finish_copy(
@@ -197,7 +190,7 @@ def copy_dataset_job(
         context=(runtime.store_factory(source), runtime.store_factory(target)),
         tasks=[copy.keys],
         run=_run_dataset_copy,
-        finish=partial(_finish_dataset_copy, target, copy),
+        finish=partial(_finish_dataset_copy, open_blobs(target), copy),
         merge=discard_results,
         steps=("prepare", "files", "header"),
     )
@@ -205,15 +198,14 @@ def copy_dataset_job(
 
 def _run_dataset_copy(stores: tuple[StoreFactory, StoreFactory], keys: Mapping[str, str]) -> None:
     source, target = map(open_blobs, stores)
-    run_copy(source, target, keys)
+    _copy_files(source, target, keys)
 
 
 def _finish_dataset_copy(
-    target_store: StoreInput, copy: DatasetCopy, copied: Iterable[None]
+    target: BlobStore, copy: DatasetCopy, copied: Iterable[None]
 ) -> dict[str, DatasetMetadata]:
     discard_results(copied)
-    blobs = open_blobs(target_store)
-    return {copy.header_key: publish_committed(blobs, finish_copy(blobs, copy)[0])}
+    return {copy.header_key: publish_committed(target, finish_copy(target, copy)[0])}
 
 
 @attrs.frozen
@@ -271,7 +263,7 @@ def _run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
     """Copy the files of one task, before any header is copied."""
     target_uuid, keys = task
     try:
-        run_copy(open_blobs(plan.source), open_blobs(plan.target), keys)
+        _copy_files(open_blobs(plan.source), open_blobs(plan.target), keys)
     except Exception as exc:
         raise copy_error(plan, [], target_uuid, exc) from exc
 
@@ -292,7 +284,9 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
             if state is None:
                 raise errors.DatasetNotFoundError(source_uuid)
             copy = plan_copy_dataset(source, source_uuid, target_uuid, state, plan.uuids)
-            run_copy(source, target, _missing(target, copy) if has_files else copy.keys)
+            present = {blob.key for blob in target.list(f"{target_uuid}/")} if has_files else set()
+            files = {key: new for key, new in copy.keys.items() if new not in present}
+            _copy_files(source, target, files)
             copies[target_uuid] = copy
         except Exception as exc:
             raise copy_error(plan, [], target_uuid, exc) from exc
@@ -327,12 +321,6 @@ def _lineage(copies: Mapping[str, DatasetCopy], seed: str) -> str | None:
         if participation is None or participation != Participation(named or "", seed, record.lineage):
             return None
     return record.lineage
-
-
-def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:
-    """Files that are missing in the target."""
-    present = {blob.key for blob in target.list(f"{copy.target_uuid}/")}
-    return {key: new for key, new in copy.keys.items() if new not in present}
 
 
 @attrs.frozen

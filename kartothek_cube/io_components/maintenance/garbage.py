@@ -16,28 +16,8 @@ import attrs
 
 from kartothek_cube.core import clock, errors, history, naming
 from kartothek_cube.core.arguments import converter_str_set
-from kartothek_cube.core.commit import header_store
+from kartothek_cube.core.commit import header_store, operation, tombstones
 from kartothek_cube.core.commit.atomic import finish_operation
-from kartothek_cube.core.commit.operation import (
-    Status,
-    forget_participants,
-    is_hidden,
-    load_before,
-    operation_status,
-    pending_participation,
-    read_record,
-    resolve_pending,
-)
-from kartothek_cube.core.commit.tombstones import (
-    add_tombstones,
-    is_tombstone_file,
-    list_tombstone_files,
-    list_tombstoned_files,
-    put_tombstone_file,
-    remove_tombstones,
-    tombstone_entries,
-    tombstone_name,
-)
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
@@ -52,11 +32,7 @@ from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.publication.delta_log import (
-    list_finished_stages,
-    log_folder,
-    published_keys,
-)
+from kartothek_cube.io_components.publication import delta_log
 from kartothek_cube.io_components.runtime import batched, store_factory
 
 _LOGGER = logging.getLogger(__name__)
@@ -107,7 +83,9 @@ def _select_garbage(
     garbage = [
         blob
         for blob in files
-        if not (blob.key in referenced or naming.is_header_key(blob.key) or is_tombstone_file(blob.key))
+        if not (
+            blob.key in referenced or naming.is_header_key(blob.key) or tombstones.is_tombstone_file(blob.key)
+        )
         and is_older(blob, limit)
     ]
     for uuid in uuids:
@@ -126,7 +104,7 @@ def _all_keys(
     """The same with files of archived states and of a published table; `files` were listed before."""
     # a snapshot that is not listed was archived since, for a commit that may have removed listed files
     old = [blob.key for blob in files if is_older(blob, limit)]
-    log = [blob.key for blob in files if blob.key.startswith(log_folder(dataset.uuid))]
+    log = [blob.key for blob in files if blob.key.startswith(delta_log.log_folder(dataset.uuid))]
     return (
         _newest_keys(blobs, dataset)
         | history_keys(dataset, blobs, old)
@@ -139,20 +117,21 @@ def list_finished_tombstones(
 ) -> list[Blob]:
     """Tombstone files of killed collections whose files are all deleted, or garbage themselves."""
     # The files are listed after the tombstones were read: each was there when its tombstone was written.
-    entries = list_tombstone_files(blobs, uuid)
+    entries = tombstones.list_tombstone_files(blobs, uuid)
     if not entries:
         return []
     present = blobs.list(f"{uuid}/")
-    remaining = {tombstone_name(blob.key) for blob in present}
-    remaining -= {tombstone_name(blob.key) for blob in garbage}
+    remaining = {tombstones.tombstone_name(blob.key) for blob in present}
+    remaining -= {tombstones.tombstone_name(blob.key) for blob in garbage}
     names = {
-        name: list_tombstoned_files({naming.TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()
+        name: tombstones.list_tombstoned_files({naming.TOMBSTONES_KEY: {name: entry}})
+        for name, entry in entries.items()
     }
     finished = {name for name, files in names.items() if not files & remaining}
     return [
         blob
         for blob in present
-        if is_tombstone_file(blob.key)
+        if tombstones.is_tombstone_file(blob.key)
         and is_older(blob, limit)
         and blob.key.rpartition("/")[2].partition(".")[0] in finished
     ]
@@ -160,15 +139,15 @@ def list_finished_tombstones(
 
 def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     """Files of the state before an operation that may not be committed, to which readers go back."""
-    participation = pending_participation(dataset)
+    participation = operation.pending_participation(dataset)
     if participation is None or not participation.before:
         return set()
-    if operation_status(blobs, dataset.uuid, participation) is Status.COMMITTED:
+    if operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED:
         return set()
     before = None
     # it was committed or aborted since, and this state is archived no more
     with suppress(KeyError):
-        before = load_before(blobs, dataset.uuid, participation)
+        before = operation.load_before(blobs, dataset.uuid, participation)
     if before is None:
         return set()
     return {participation.before, *file_keys(before)}
@@ -220,8 +199,10 @@ def _table_keys(blobs: BlobStore, uuid: str, log: Sequence[str]) -> set[str]:
     if not log:
         return set()
     keys = {key for key in log if not _is_temporary(key)}
-    staged = list_finished_stages(uuid, [key.removeprefix(log_folder(uuid)) for key in keys])
-    return {*keys.difference(staged), *published_keys(blobs, uuid)}
+    staged = delta_log.list_finished_stages(
+        uuid, [key.removeprefix(delta_log.log_folder(uuid)) for key in keys]
+    )
+    return {*keys.difference(staged), *delta_log.published_keys(blobs, uuid)}
 
 
 def _is_temporary(key: str) -> bool:
@@ -256,12 +237,14 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
         state = None
         with suppress(errors.DatasetNotFoundError):
             state = _edit_tombstones(
-                blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _list_unused(s, keys, blobs))
+                blobs,
+                uuid,
+                lambda s: tombstones.add_tombstones(s.metadata, collection, _list_unused(s, keys, blobs)),
             )
         if state is not None:
             # a publisher that reads the header from now on finds the tombstones; and the state that a reader
             # has pinned was the current one after the pin was put, so that a pin of these files is there now
-            used = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(log_folder(uuid))])
+            used = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(delta_log.log_folder(uuid))])
             used |= _pinned_keys(blobs, uuid, history.list_pins(uuid, blobs))
             deleted = [key for key in _list_unused(state, keys, blobs) if key not in used]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
@@ -279,9 +262,9 @@ def _delete_tombstoned(blobs: BlobStore, uuid: str, collection: str, keys: Seque
         blobs.delete(snapshots)
         blobs.flush(snapshots)
     blobs.delete([key for key in keys if not history.is_snapshot_key(key)])
-    names = {tombstone_name(key) for key in keys}
+    names = {tombstones.tombstone_name(key) for key in keys}
     with suppress(errors.DatasetNotFoundError):
-        _edit_tombstones(blobs, uuid, lambda s: remove_tombstones(s.metadata, collection, names))
+        _edit_tombstones(blobs, uuid, lambda s: tombstones.remove_tombstones(s.metadata, collection, names))
 
 
 def _list_unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> list[str]:
@@ -307,14 +290,14 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     # The order matters: a first commit puts the schema, then the header, and then looks for tombstone files.
     # If there is no header after the tombstones were put, that commit will see them, and put another version
     # of the schema, which is not the one that was read here before.
-    tombstones = put_tombstone_file(blobs, uuid, collection, keys)
+    tombstone_file = tombstones.put_tombstone_file(blobs, uuid, collection, keys)
     schemas = [key for key in keys if key.endswith(f"/{naming.TABLE_METADATA_FILE}")]
     versions = {key: header_store.read_versioned(blobs, key) for key in schemas}
     if any(blobs.exists(key) for key in naming.header_keys(uuid)):
-        header_store.retry_request(lambda: blobs.delete([tombstones]))
+        header_store.retry_request(lambda: blobs.delete([tombstone_file]))
         return False
     # tombstone files of earlier collections last: their files may be among the others
-    last = [key for key in keys if is_tombstone_file(key)]
+    last = [key for key in keys if tombstones.is_tombstone_file(key)]
     blobs.delete([key for key in keys if key not in versions and key not in last])
     for key, (content, token) in versions.items():
         if content is not None:
@@ -324,10 +307,12 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     # a commit may have taken over the tombstones from their file
     with suppress(errors.DatasetNotFoundError):
         state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-        if collection in tombstone_entries(state.metadata):
-            _edit_tombstones(blobs, uuid, lambda s: remove_tombstones(s.metadata, collection, set()))
+        if collection in tombstones.tombstone_entries(state.metadata):
+            _edit_tombstones(
+                blobs, uuid, lambda s: tombstones.remove_tombstones(s.metadata, collection, set())
+            )
     # alone: a repetition of all would use tombstones of its own, and leave these for a day
-    header_store.retry_request(lambda: blobs.delete([*last, tombstones]))
+    header_store.retry_request(lambda: blobs.delete([*last, tombstone_file]))
     return True
 
 
@@ -403,7 +388,7 @@ def list_cube_garbage(
             continue
         own = [blob for blob in files if blob.key.startswith(f"{dataset.uuid}/")]
         referenced |= _all_keys(blobs, dataset, own, limit)
-    uuids = {blob.key.partition("/")[0] for blob in files if is_tombstone_file(blob.key)}
+    uuids = {blob.key.partition("/")[0] for blob in files if tombstones.is_tombstone_file(blob.key)}
     return _select_garbage(blobs, sorted(uuids), files, referenced, limit)
 
 
@@ -458,12 +443,12 @@ def count_states(keys: Iterable[str]) -> int:
     return sum(map(history.is_snapshot_key, keys))
 
 
-def _report_states(operation: str, keys: Sequence[str]) -> None:
+def _report_states(name: str, keys: Sequence[str]) -> None:
     n_states = count_states(keys)
     if n_states:
         _LOGGER.info(
             "%s deletes %s: %s of datasets can no longer be read",
-            operation,
+            name,
             errors.format_count(len(keys), "file"),
             errors.format_count(n_states, "older state"),
         )
@@ -530,7 +515,7 @@ def finish_operations(
 def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
     """The records of the datasets of a cube whose headers have one."""
     names = sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
-    records = {name: read_record(blobs, cube.ktk_dataset_uuid(name)) for name in names}
+    records = {name: operation.read_record(blobs, cube.ktk_dataset_uuid(name)) for name in names}
     return {name: record for name, record in records.items() if record is not None}
 
 
@@ -556,13 +541,13 @@ def _delete_hidden(
         with suppress(errors.DatasetNotFoundError, PreconditionFailed):
             stored = read_header(uuid, blobs, with_token=True)
             state = DatasetMetadata.load_from_header(stored, uuid, blobs)
-            if not is_hidden(state) or resolve_pending(blobs, state) is not state:
+            if not operation.is_hidden(state) or operation.resolve_pending(blobs, state) is not state:
                 continue
             snapshots = blobs.list(history.history_folder(uuid))
             if history_keys(state, blobs, [blob.key for blob in snapshots if is_older(blob, limit)]):
                 continue
             blobs.delete_if(stored.key, stored.token)
-            forget_participants(blobs, cube.ktk_dataset_uuid(cube.seed_dataset), [uuid])
+            operation.forget_participants(blobs, cube.ktk_dataset_uuid(cube.seed_dataset), [uuid])
 
 
 def delete_files_job(
@@ -675,7 +660,9 @@ def _delete_cube_headers(
     if seed not in uuids:
         # else readers would look for them, should one be created at the moment
         with suppress(errors.DatasetNotFoundError):
-            header_store.retry_request(partial(forget_participants, blobs, seed, [*others, *deleted]))
+            header_store.retry_request(
+                partial(operation.forget_participants, blobs, seed, [*others, *deleted])
+            )
 
 
 def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> list[str]:
@@ -685,11 +672,11 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
         tracked.update(file_keys(dataset), schema_keys(dataset, blobs))
         tracked |= history_keys(dataset, blobs, ())
         tracked.update(blob.key for blob in blobs.list(history.history_folder(dataset.uuid)))
-        log = [blob.key for blob in blobs.list(log_folder(dataset.uuid))]
+        log = [blob.key for blob in blobs.list(delta_log.log_folder(dataset.uuid))]
         tracked.update(log)
         # a damaged log does not tell its files, which stay; it is no reason to keep the others
         with suppress(errors.CorruptDatasetError):
-            tracked |= published_keys(blobs, dataset.uuid) if log else set()
+            tracked |= delta_log.published_keys(blobs, dataset.uuid) if log else set()
     return _order_keys(tracked)
 
 

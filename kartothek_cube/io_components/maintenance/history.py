@@ -14,7 +14,7 @@ from typing import Any, Self, TypeAlias, TypeGuard, overload
 import attrs
 import pandas as pd
 
-from kartothek_cube.core import errors, tuning
+from kartothek_cube.core import errors, history, tuning
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode, inherited_settings
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
@@ -26,28 +26,6 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.metadata import data_keys, file_keys
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
-from kartothek_cube.core.history import (
-    KEEP_HISTORY,
-    AsOf,
-    DatasetState,
-    OperationInfo,
-    check_as_of,
-    describe_operation,
-    fingerprint,
-    history_folder,
-    list_pins,
-    list_states,
-    load_snapshot,
-    load_state,
-    name_states,
-    operation_info,
-    put_pin,
-    recorded_version,
-    select_state,
-    snapshot_name,
-    snapshot_retention,
-    state_as_of,
-)
 from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import schema_version_of
@@ -64,11 +42,11 @@ from kartothek_cube.serialization.parquet_reader import read_footer
 
 def keep_history(uuid: str, store: StoreInput, number: int | None) -> DatasetMetadata:
     """Set how many states of a dataset are kept beside the current one: 0 for none, None for all."""
-    metadata = {KEEP_HISTORY: number}
-    snapshot_retention(metadata)
+    metadata = {history.KEEP_HISTORY: number}
+    history.snapshot_retention(metadata)
     blobs = open_blobs(store)
     table = DatasetMetadata.load_from_store(uuid, blobs).table_name
-    change = ChangeSet(uuid, table, metadata=metadata, info=describe_operation("keep history"))
+    change = ChangeSet(uuid, table, metadata=metadata, info=history.describe_operation("keep history"))
     return commit(blobs, change)[0]
 
 
@@ -84,9 +62,9 @@ class RollbackPlan:
     hides: bool = False
 
 
-def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
+def plan_rollback(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> RollbackPlan:
     """Plan to make an older state of a dataset the current one."""
-    state = state_as_of(uuid, blobs, as_of)
+    state = history.state_as_of(uuid, blobs, as_of)
     missing = missing_files(blobs, uuid, file_keys(state))
     if missing:
         raise errors.CorruptDatasetError(
@@ -140,7 +118,7 @@ def finish_rollback(
                 file_keys(plan.state),
                 mode=WriteMode.REPLACE,
                 role=role,
-                info=describe_operation("rollback"),
+                info=history.describe_operation("rollback"),
                 hides=plan.hides,
             )
         except PreconditionFailed as error:
@@ -155,13 +133,15 @@ def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None)
     if state is None or other is None:
         return state is other
     # by their versions, as a state may be replaced by another one of the same content
-    version = recorded_version(state)
-    return version == recorded_version(other) and fingerprint(state) == fingerprint(other)
+    version = history.recorded_version(state)
+    return version == history.recorded_version(other) and history.fingerprint(state) == history.fingerprint(
+        other
+    )
 
 
 _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 
-CubeAsOf: TypeAlias = AsOf | Mapping[str, AsOf]
+CubeAsOf: TypeAlias = history.AsOf | Mapping[str, history.AsOf]
 """A version or point in time of a cube, or of some of its datasets: the others are as they are."""
 
 
@@ -194,7 +174,9 @@ class CubeState:
 class CubeHistory(Sequence[CubeState]):
     """The states of a cube, oldest first; by the id of a dataset, the states of that."""
 
-    def __init__(self, states: Sequence[CubeState], datasets: Mapping[str, list[DatasetState]]) -> None:
+    def __init__(
+        self, states: Sequence[CubeState], datasets: Mapping[str, list[history.DatasetState]]
+    ) -> None:
         self._states = list(states)
         #: states of each dataset, oldest first
         self.datasets = dict(datasets)
@@ -204,8 +186,10 @@ class CubeHistory(Sequence[CubeState]):
     @overload
     def __getitem__(self, index: slice) -> list[CubeState]: ...
     @overload
-    def __getitem__(self, index: str) -> list[DatasetState]: ...
-    def __getitem__(self, index: int | slice | str) -> CubeState | list[CubeState] | list[DatasetState]:
+    def __getitem__(self, index: str) -> list[history.DatasetState]: ...
+    def __getitem__(
+        self, index: int | slice | str
+    ) -> CubeState | list[CubeState] | list[history.DatasetState]:
         return self.datasets[index] if isinstance(index, str) else self._states[index]
 
     def __len__(self) -> int:
@@ -259,46 +243,42 @@ class _Histories:
         ensure_cube(cube)
         discover.open_existing(cube.uuid_prefix, blobs)
         self.cube, self.blobs = cube, blobs
-        self.states: dict[str, list[DatasetState]] = {}
+        self.states: dict[str, list[history.DatasetState]] = {}
         for name in sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
             # deleted since it was listed
             with suppress(errors.DatasetNotFoundError):
-                self.states[name] = list_states(cube.ktk_dataset_uuid(name), blobs)
+                self.states[name] = history.list_states(cube.ktk_dataset_uuid(name), blobs)
         if not self.states:
             raise discover.cube_not_found(cube.uuid_prefix, blobs)
         self._loaded: dict[tuple[str, int], DatasetMetadata | None] = {}
 
-    def load(self, name: str, state: DatasetState) -> DatasetMetadata | None:
+    def load(self, name: str, state: history.DatasetState) -> DatasetMetadata | None:
         """Load a state; the current one as of the last committed operation, None if that does not exist."""
         key = name, state.version
         if key not in self._loaded:
-            loaded = load_state(self.cube.ktk_dataset_uuid(name), self.blobs, state)
+            loaded = history.load_state(self.cube.ktk_dataset_uuid(name), self.blobs, state)
             self._loaded[key] = resolve_pending(self.blobs, loaded) if state.current else loaded
         return self._loaded[key]
 
-    def record(self, name: str, state: DatasetState) -> CommitRecord | None:
+    def record(self, name: str, state: history.DatasetState) -> CommitRecord | None:
         """The record of the commit that made a state."""
         loaded = self.load(name, state)
         return None if loaded is None else parse_record(loaded.extra)
 
-    def cut(self, moment: datetime, names: Iterable[str]) -> dict[str, DatasetState]:
-        """The states of datasets at a point in time; those that did not exist are absent."""
-        return self.select_visible(self.cut_with_hidden(moment, names))
-
-    def select_visible(self, states: Mapping[str, DatasetState]) -> dict[str, DatasetState]:
+    def select_visible(self, states: Mapping[str, history.DatasetState]) -> dict[str, history.DatasetState]:
         """The states of the datasets that are not hidden."""
         loaded = {name: self.load(name, state) for name, state in states.items()}
         return {
             n: state for n, state in states.items() if (own := loaded[n]) is not None and not is_hidden(own)
         }
 
-    def cut_with_hidden(self, moment: datetime, names: Iterable[str]) -> dict[str, DatasetState]:
+    def cut(self, moment: datetime, names: Iterable[str]) -> dict[str, history.DatasetState]:
         """The states of datasets at a point in time, also of those that a rollback had hidden."""
         # The seed names for each dataset the last operation on several ones that was committed. What that
         # operation made of the dataset belongs to the moment, and later commits of the dataset alone.
         seed = self.cube.seed_dataset
         header: CommitRecord | None = None
-        found: dict[str, DatasetState | None] = {}
+        found: dict[str, history.DatasetState | None] = {}
         if seed in self.states:
             found[seed] = state = self._select(seed, moment)
             header = None if state is None else self.record(seed, state)
@@ -307,12 +287,12 @@ class _Histories:
                 found[name] = self._select_participant(name, moment, header)
         return {name: state for name in names if (state := found[name]) is not None}
 
-    def _select(self, name: str, moment: datetime) -> DatasetState | None:
-        return select_state(self.cube.ktk_dataset_uuid(name), self.states[name], moment)
+    def _select(self, name: str, moment: datetime) -> history.DatasetState | None:
+        return history.select_state(self.cube.ktk_dataset_uuid(name), self.states[name], moment)
 
     def _select_participant(
         self, name: str, moment: datetime, header: CommitRecord | None
-    ) -> DatasetState | None:
+    ) -> history.DatasetState | None:
         if header is None or not header.participants:
             return self._select(name, moment)
         wanted = header.participants.get(self.cube.ktk_dataset_uuid(name))
@@ -327,17 +307,17 @@ class _Histories:
         # other software wrote it
         return self._select(name, moment)
 
-    def participation(self, name: str, state: DatasetState) -> Participation | None:
+    def participation(self, name: str, state: history.DatasetState) -> Participation | None:
         """The operation on several datasets that made a state."""
         record = self.record(name, state)
         return None if record is None else record.participation
 
-    def cuts(self) -> Iterator[tuple[datetime, dict[str, DatasetState]]]:
+    def cuts(self) -> Iterator[tuple[datetime, dict[str, history.DatasetState]]]:
         """The states of the cube, also with hidden datasets, and when they became visible; oldest first."""
-        last: dict[str, DatasetState] = {}
+        last: dict[str, history.DatasetState] = {}
         for moment in self._moments():
             try:
-                cut = self.cut_with_hidden(moment, self.states)
+                cut = self.cut(moment, self.states)
             except errors.StateNotFoundError:
                 # older than the states that are kept of some dataset
                 continue
@@ -367,7 +347,7 @@ def list_cube_history(cube: Cube, store: StoreInput | BlobStore) -> CubeHistory:
 
 def _describe_states(histories: _Histories) -> CubeHistory:
     states: list[CubeState] = []
-    last: dict[str, DatasetState] = {}
+    last: dict[str, history.DatasetState] = {}
     for moment, cut in histories.cuts():
         states.append(_describe(histories, moment, last, cut))
         last = cut
@@ -376,24 +356,24 @@ def _describe_states(histories: _Histories) -> CubeHistory:
     return CubeHistory(states, histories.states)
 
 
-def _versions(cut: Mapping[str, DatasetState]) -> dict[str, int]:
+def _versions(cut: Mapping[str, history.DatasetState]) -> dict[str, int]:
     return {name: state.version for name, state in cut.items()}
 
 
 def _describe(
     histories: _Histories,
     moment: datetime,
-    before: Mapping[str, DatasetState],
-    after: Mapping[str, DatasetState],
+    before: Mapping[str, history.DatasetState],
+    after: Mapping[str, history.DatasetState],
 ) -> CubeState:
     version = sum(_versions(after).values())
     before, after = histories.select_visible(before), histories.select_visible(after)
     new, old = _load_changed(histories, after, before), _load_changed(histories, before, after)
-    info = next((i for i in map(operation_info, new.values()) if i.name), OperationInfo())
+    info = next((i for i in map(history.operation_info, new.values()) if i.name), history.OperationInfo())
     added = {key for state in new.values() for key in data_keys(state)}
     removed = {key for state in old.values() for key in data_keys(state)}
     # the header of the seed also changes with operations on other datasets
-    contents = [{name: fingerprint(state) for name, state in states.items()} for states in (old, new)]
+    contents = [{name: history.fingerprint(state) for name, state in states.items()} for states in (old, new)]
     changed = sorted(old.keys() | new.keys(), key=[*after, *before].index)
     return CubeState(
         version=version,
@@ -411,7 +391,9 @@ def _describe(
 
 
 def _load_changed(
-    histories: _Histories, states: Mapping[str, DatasetState], others: Mapping[str, DatasetState]
+    histories: _Histories,
+    states: Mapping[str, history.DatasetState],
+    others: Mapping[str, history.DatasetState],
 ) -> dict[str, DatasetMetadata]:
     """The states of the datasets that have another version elsewhere, or none."""
     return {
@@ -449,7 +431,9 @@ def keep_cube_history(
     }
 
 
-def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str]) -> dict[str, DatasetState]:
+def _resolve_as_of(
+    histories: _Histories, as_of: CubeAsOf, names: Iterable[str]
+) -> dict[str, history.DatasetState]:
     """The states of datasets that existed at a moment, or that a mapping names."""
     cube = histories.cube
     if isinstance(as_of, Mapping):
@@ -459,21 +443,23 @@ def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str])
         states = {}
         for name, moment in as_of.items():
             uuid = cube.ktk_dataset_uuid(name)
-            state = select_state(uuid, histories.states[name], moment)
+            state = history.select_state(uuid, histories.states[name], moment)
             if state is None:
-                raise errors.StateNotFoundError(uuid, str(moment), name_states(histories.states[name]))
+                raise errors.StateNotFoundError(
+                    uuid, str(moment), history.name_states(histories.states[name])
+                )
             states[name] = state
         return states
-    moment, seed = check_as_of(as_of), cube.seed_dataset
-    cut: Mapping[str, DatasetState] = {}
+    moment, seed = history.check_as_of(as_of), cube.seed_dataset
+    cut: Mapping[str, history.DatasetState] = {}
     if isinstance(moment, datetime):
-        cut = histories.cut(moment, {seed, *names} & histories.states.keys())
+        cut = histories.select_visible(histories.cut(moment, {seed, *names} & histories.states.keys()))
     else:
         for _, states in histories.cuts():
             if sum(_versions(states).values()) == moment:
                 cut = histories.select_visible(states)
     if not cut or (seed in histories.states and seed not in cut):
-        known = name_states(_describe_states(histories))
+        known = history.name_states(_describe_states(histories))
         raise errors.StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube")
     return {name: state for name, state in cut.items() if name in names}
 
@@ -498,7 +484,7 @@ def datasets_as_of(
             datasets[name] = loaded
     if names is not None:
         for name in sorted(set(chosen) - set(datasets)):
-            known = name_states(histories.states[name])
+            known = history.name_states(histories.states[name])
             raise errors.StateNotFoundError(cube.ktk_dataset_uuid(name), str(as_of), known)
     check_cube(datasets, cube)
     return {name: datasets[name] for name in chosen if name in datasets}
@@ -509,9 +495,9 @@ def make_token(datasets: Mapping[str, DatasetMetadata], blobs: BlobStore) -> str
     names = []
     for name, dataset in sorted(datasets.items()):
         # that of a state of other software depends on the time of its header
-        has_version = recorded_version(dataset) is not None
+        has_version = history.recorded_version(dataset) is not None
         key = next((k for k in header_keys(dataset.uuid) if has_version or blobs.exists(k)), "")
-        names.append(f"{name}@{snapshot_name(dataset, blobs, key).removesuffix('.state')}")
+        names.append(f"{name}@{history.snapshot_name(dataset, blobs, key).removesuffix('.state')}")
     return ",".join(names)
 
 
@@ -537,7 +523,7 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
             datasets[name] = _load_named(uuid, blobs, state)
         except KeyError:
             try:
-                known = name_states(list_states(uuid, blobs))
+                known = history.name_states(history.list_states(uuid, blobs))
             except errors.DatasetNotFoundError:
                 known = ""
             version = int(state.partition("-")[0])
@@ -548,10 +534,10 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
 def _load_named(uuid: str, blobs: BlobStore, state: str) -> DatasetMetadata:
     """Load a replaced state by its name in a token; raises KeyError if it is neither archived nor pinned."""
     with suppress(KeyError):
-        return load_snapshot(uuid, blobs, f"{history_folder(uuid)}{state}.state")
-    for pin in list_pins(uuid, blobs, state):
+        return history.load_snapshot(uuid, blobs, f"{history.history_folder(uuid)}{state}.state")
+    for pin in history.list_pins(uuid, blobs, state):
         with suppress(KeyError):
-            return load_snapshot(uuid, blobs, pin.key)
+            return history.load_snapshot(uuid, blobs, pin.key)
     raise KeyError(state)
 
 
@@ -581,25 +567,27 @@ def return_cube(
         cube.ktk_dataset_uuid(name): partial(finish_rollback, blobs, plans[name])
         for name in cube.commit_order(plans)
     }
-    result = commit_cube(cube, blobs, steps, describe_operation("rollback"))
+    result = commit_cube(cube, blobs, steps, history.describe_operation("rollback"))
     return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(states)}
 
 
-def return_dataset(uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
+def return_dataset(uuid: str, store: StoreInput, as_of: history.AsOf) -> DatasetMetadata:
     """Make an older state of a dataset the current one."""
     blobs = open_blobs(store)
-    states = list_states(uuid, blobs)
-    state = select_state(uuid, states, as_of)
+    states = history.list_states(uuid, blobs)
+    state = history.select_state(uuid, states, as_of)
     if state is not None and state.current:
         raise _already_current(f"Dataset {uuid!r}", as_of, states)
     return publish_committed(blobs, finish_rollback(blobs, plan_rollback(uuid, blobs, as_of))[0])
 
 
-def _already_current(name: str, as_of: CubeAsOf, states: Sequence[CubeState | DatasetState]) -> ValueError:
+def _already_current(
+    name: str, as_of: CubeAsOf, states: Sequence[CubeState | history.DatasetState]
+) -> ValueError:
     """The error for a rollback that would change nothing."""
     return ValueError(
         f"{name} already has the state as of {as_of}, so that there is nothing to undo. It keeps "
-        f"{errors.format_count(len(states), 'state')}: {name_states(states)}"
+        f"{errors.format_count(len(states), 'state')}: {history.name_states(states)}"
     )
 
 
@@ -643,7 +631,9 @@ class CubePin:
         expires = int(now + self._lease.total_seconds())
         self.expires = datetime.fromtimestamp(expires, UTC)
         states = dict(entry.split("@") for entry in self.token.split(","))
-        keys = [put_pin(self._blobs, ds, states[n], expires, self._id) for n, ds in self._datasets.items()]
+        keys = [
+            history.put_pin(self._blobs, ds, states[n], expires, self._id) for n, ds in self._datasets.items()
+        ]
         self._blobs.delete([key for key in self._keys if key not in keys])
         self._keys = keys
 

@@ -24,20 +24,7 @@ from kartothek_cube.io_components.facade import cube_or_name
 from kartothek_cube.io_components.job import Answer, Job, execute
 from kartothek_cube.io_components.maintenance.compact import compact_files_job
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.publication import delta_log
-from kartothek_cube.io_components.publication.table import (
-    FileGroup,
-    GroupFacts,
-    ShownState,
-    check_format,
-    check_iceberg,
-    list_new_groups,
-    load_shown,
-    publish_committed,
-    publish_table,
-    read_group,
-    shown_state,
-)
+from kartothek_cube.io_components.publication import delta_log, table
 from kartothek_cube.io_components.runtime import available_cores, batched, store_factory
 
 _FILES_PER_TASK = 64
@@ -48,7 +35,7 @@ class PublishTask:
     """Groups of files of a dataset, whose footers are read and in which overwritten cells are searched."""
 
     uuid: str
-    groups: tuple[FileGroup, ...]
+    groups: tuple[table.FileGroup, ...]
 
 
 @attrs.frozen
@@ -57,11 +44,11 @@ class PublishContext:
 
     store: StoreFactory
     #: by uuid
-    tables: Mapping[str, ShownState]
+    tables: Mapping[str, table.ShownState]
 
 
 #: uuid of a dataset, and what a task found out about its files
-Found: TypeAlias = tuple[str, Mapping[FileGroup, GroupFacts]]
+Found: TypeAlias = tuple[str, Mapping[table.FileGroup, table.GroupFacts]]
 
 
 @attrs.frozen
@@ -116,7 +103,7 @@ class PublishCube:
 
     def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, CountsByDataset]:
         """Look at new files, then add a version to the log of each dataset."""
-        check_format(self.format)
+        table.check_format(self.format)
         uuids = _choose_uuids(self.cube, self.store, self.datasets)
         finish = partial(_finish, uuids, store_factory(self.store), self.format, self.on_commit)
         finish = partial(_compact, self, finish) if self.compact else finish
@@ -175,7 +162,7 @@ class PublishDataset:
 
     def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, dict[str, int]]:
         """Look at new files, then add a version to the log."""
-        check_format(self.format)
+        table.check_format(self.format)
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         uuid, store = dataset.dataset_uuid, dataset.store_factory
         finish = partial(_finish, {uuid: uuid}, store, self.format, self.on_commit)
@@ -197,11 +184,11 @@ def _publish_job(
     tables, tasks = {}, []
     for uuid in uuids.values():
         log = delta_log.read_log(blobs, uuid)
-        state = load_shown(blobs, uuid)
-        tables[uuid] = shown_state(state)
+        state = table.load_shown(blobs, uuid)
+        tables[uuid] = table.shown_state(state)
         if format == ICEBERG:
-            check_iceberg(blobs, tables[uuid])
-        groups = list_new_groups(state, tables[uuid], log)
+            table.check_iceberg(blobs, tables[uuid])
+        groups = table.list_new_groups(state, tables[uuid], log)
         # several files first: the search for cells takes longest
         tasks += [PublishTask(uuid, (group,)) for group in groups if len(group) > 1]
         single = [group for group in groups if len(group) == 1]
@@ -220,8 +207,8 @@ def _publish_job(
 
 
 def _run(context: PublishContext, task: PublishTask) -> Found:
-    blobs, table = open_blobs(context.store), context.tables[task.uuid]
-    return task.uuid, {group: read_group(blobs, table, group) for group in task.groups}
+    blobs, shown = open_blobs(context.store), context.tables[task.uuid]
+    return task.uuid, {group: table.read_group(blobs, shown, group) for group in task.groups}
 
 
 def _compact(
@@ -250,7 +237,7 @@ def _finish(
     results: Iterable[Found],
 ) -> CountsByDataset:
     """Add a version to the log of each dataset, or to none."""
-    found: dict[str, dict[FileGroup, GroupFacts]] = {uuid: {} for uuid in uuids.values()}
+    found: dict[str, dict[table.FileGroup, table.GroupFacts]] = {uuid: {} for uuid in uuids.values()}
     for uuid, facts in results:
         found[uuid].update(facts)
     for problem in (fact.problem for facts in found.values() for fact in facts.values()):
@@ -258,7 +245,7 @@ def _finish(
             # before any dataset is published
             raise ValueError(problem)
     blobs = open_blobs(store)
-    counts = {name: publish_table(blobs, uuid, format, found[uuid]) for name, uuid in uuids.items()}
+    counts = {name: table.publish_table(blobs, uuid, format, found[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:
         # what cannot be published is not marked; commits until then are published by the mark's own commit
         for uuid in uuids.values():
@@ -273,7 +260,7 @@ def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
         change = ChangeSet(
             uuid, state.table_name, metadata={PUBLISH: format}, info=describe_operation("publish")
         )
-        publish_committed(blobs, commit(blobs, change)[0])
+        table.publish_committed(blobs, commit(blobs, change)[0])
 
 
 # -- the end of publications -----------------------------------------------------------------------------

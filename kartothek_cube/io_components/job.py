@@ -52,6 +52,18 @@ class Job(Generic[Context, Task, Result, Answer]):
     files: int = 0
 
 
+def single_step_job(name: str, description: str, run: Callable[[], Answer]) -> Job[None, None, None, Answer]:
+    """A job without tasks, of an operation that one process does."""
+    return Job(
+        name=name,
+        description=description,
+        context=None,
+        tasks=(),
+        run=lambda context, task: None,
+        finish=lambda results: run(),
+    )
+
+
 class Executor(Protocol):
     """Runs a job and gives its answer; executors of lazy engines give an object that computes it."""
 

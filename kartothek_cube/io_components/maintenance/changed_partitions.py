@@ -23,7 +23,7 @@ from kartothek_cube.core.partition import content_sums
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.display import card
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import Job, single_step_job
 from kartothek_cube.io_components.keys import group_codes, join_codes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of, make_token
 
@@ -184,14 +184,8 @@ class ListCubeChanges(Generic[StoreT]):
             cube, *({n: ds for n, ds in state.items() if n in names} for state in (old, new))
         )
         result = CubeChanges(_to_frame(cube, changes, {**old, **new}), make_token(new, blobs))
-        return Job(
-            name="list_cube_changes",
-            description=f"list changes of cube {cube.uuid_prefix}",
-            context=None,
-            tasks=(),
-            run=lambda context, task: None,
-            finish=lambda results: result,
-        )
+        description = f"list changes of cube {cube.uuid_prefix}"
+        return single_step_job("list_cube_changes", description, lambda: result)
 
 
 def _to_frame(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import attrs
 
@@ -16,39 +16,16 @@ from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
-from kartothek_cube.core.naming import ICEBERG, PUBLISH
+from kartothek_cube.core.naming import PUBLISH
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import cube_or_name
-from kartothek_cube.io_components.job import Answer, Job, execute
+from kartothek_cube.io_components.job import Job, execute, single_step_job
 from kartothek_cube.io_components.maintenance.compact import compact_files_job
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.publication import delta_log, table
-from kartothek_cube.io_components.runtime import available_cores, batched, store_factory
-
-_FILES_PER_TASK = 64
-
-
-@attrs.frozen
-class PublishTask:
-    """Groups of files of a dataset, whose footers are read and in which overwritten cells are searched."""
-
-    uuid: str
-    groups: tuple[table.FileGroup, ...]
-
-
-@attrs.frozen
-class PublishContext:
-    """What all tasks share."""
-
-    store: StoreFactory
-    #: by uuid
-    tables: Mapping[str, table.ShownState]
-
-
-#: uuid of a dataset, and what a task found out about its files
-Found: TypeAlias = tuple[str, Mapping[table.FileGroup, table.GroupFacts]]
+from kartothek_cube.io_components.runtime import available_cores
 
 
 @attrs.frozen
@@ -101,13 +78,13 @@ class PublishCube:
     compact: bool = attrs.field(default=False, kw_only=True)
     on_commit: bool | None = attrs.field(default=None, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, CountsByDataset]:
+    def job(self, blocksize: int | None = None) -> Job[None, None, None, CountsByDataset]:
         """Look at new files, then add a version to the log of each dataset."""
         table.check_format(self.format)
         uuids = _choose_uuids(self.cube, self.store, self.datasets)
-        finish = partial(_finish, uuids, store_factory(self.store), self.format, self.on_commit)
-        finish = partial(_compact, self, finish) if self.compact else finish
-        return _publish_job(uuids, self.store, self.format, finish)
+        compacted = self.cube if self.compact else None
+        run = partial(_publish, uuids, self.store, self.format, self.on_commit, compacted)
+        return single_step_job("publish", f"publish cube {self.cube.uuid_prefix}", run)
 
 
 @attrs.frozen
@@ -160,13 +137,16 @@ class PublishDataset:
     format: Literal["delta", "iceberg"] = attrs.field(default="delta", kw_only=True)
     on_commit: bool | None = attrs.field(default=None, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[PublishContext, PublishTask, Found, dict[str, int]]:
+    def job(self, blocksize: int | None = None) -> Job[None, None, None, dict[str, int]]:
         """Look at new files, then add a version to the log."""
         table.check_format(self.format)
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         uuid, store = dataset.dataset_uuid, dataset.store_factory
-        finish = partial(_finish, {uuid: uuid}, store, self.format, self.on_commit)
-        return _publish_job({uuid: uuid}, store, self.format, lambda found: finish(found)[uuid])
+        return single_step_job(
+            "publish",
+            f"publish dataset {uuid}",
+            lambda: _publish({uuid: uuid}, store, self.format, self.on_commit)[uuid],
+        )
 
 
 def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
@@ -176,76 +156,28 @@ def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] |
     return {name: cube.ktk_dataset_uuid(name) for name in cube.commit_order(names)}
 
 
-def _publish_job(
-    uuids: Mapping[str, str], store: StoreInput, format: str, finish: Callable[[Iterable[Found]], Answer]
-) -> Job[PublishContext, PublishTask, Found, Answer]:
-    """Look at the new files of datasets; `uuids` by name."""
-    blobs = open_blobs(store)
-    tables, tasks = {}, []
-    for uuid in uuids.values():
-        log = delta_log.read_log(blobs, uuid)
-        state = table.load_shown(blobs, uuid)
-        tables[uuid] = table.shown_state(state)
-        if format == ICEBERG:
-            table.check_iceberg(blobs, tables[uuid])
-        groups = table.list_new_groups(state, tables[uuid], log)
-        # several files first: the search for cells takes longest
-        tasks += [PublishTask(uuid, (group,)) for group in groups if len(group) > 1]
-        single = [group for group in groups if len(group) == 1]
-        tasks += [PublishTask(uuid, tuple(part)) for part in batched(single, _FILES_PER_TASK)]
-    return Job(
-        name="publish",
-        description=f"publish {', '.join(uuids.values())}",
-        context=PublishContext(store_factory(store), tables),
-        tasks=tasks,
-        run=_run,
-        finish=finish,
-        steps=("prepare", "files", "publish"),
-        is_parallel=True,
-        files=sum(len(group) for task in tasks for group in task.groups),
-    )
-
-
-def _run(context: PublishContext, task: PublishTask) -> Found:
-    blobs, shown = open_blobs(context.store), context.tables[task.uuid]
-    return task.uuid, {group: table.read_group(blobs, shown, group) for group in task.groups}
-
-
-def _compact(
-    operation: PublishCube, finish: Callable[[Iterable[Found]], CountsByDataset], results: Iterable[Found]
-) -> CountsByDataset:
-    """Compact what tables cannot show, then publish."""
-    results = list(results)
-    keys = {
-        key
-        for _, facts in results
-        for group, fact in facts.items()
-        if fact.problem is not None
-        for key in group
-    }
-    if keys:
-        execute(compact_files_job(operation.cube, operation.store, keys), available_cores())
-    # the last step looks at the new files itself
-    return finish([(uuid, facts) for uuid, facts in results if keys.isdisjoint(chain.from_iterable(facts))])
-
-
-def _finish(
+def _publish(
     uuids: Mapping[str, str],
-    store: StoreFactory,
+    store: StoreInput,
     format: str,
     on_commit: bool | None,
-    results: Iterable[Found],
+    compacted: Cube | None = None,
 ) -> CountsByDataset:
-    """Add a version to the log of each dataset, or to none."""
-    found: dict[str, dict[table.FileGroup, table.GroupFacts]] = {uuid: {} for uuid in uuids.values()}
-    for uuid, facts in results:
-        found[uuid].update(facts)
-    for problem in (fact.problem for facts in found.values() for fact in facts.values()):
-        if problem is not None:
-            # before any dataset is published
-            raise ValueError(problem)
+    """Publish all datasets or none, `uuids` by name; `compacted`: the cube, if it may be compacted first."""
     blobs = open_blobs(store)
-    counts = {name: table.publish_table(blobs, uuid, format, found[uuid]) for name, uuid in uuids.items()}
+    facts = {uuid: table.read_new_groups(blobs, uuid, format) for uuid in uuids.values()}
+    problems = {
+        group: fact.problem
+        for groups in facts.values()
+        for group, fact in groups.items()
+        if fact.problem is not None
+    }
+    if problems and compacted is None:
+        raise ValueError(next(iter(problems.values())))
+    if problems and compacted is not None:
+        job = compact_files_job(compacted, store, set(chain.from_iterable(problems)))
+        execute(job, available_cores())
+    counts = {name: table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:
         # what cannot be published is not marked; commits until then are published by the mark's own commit
         for uuid in uuids.values():
@@ -301,12 +233,14 @@ class UnpublishCube:
     store: StoreInput
     datasets: str | Iterable[str] | None = None
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[StoreFactory, tuple[str, str], tuple[str, dict[str, int]], CountsByDataset]:
+    def job(self, blocksize: int | None = None) -> Job[None, None, None, CountsByDataset]:
         """Delete logs."""
-        uuids = _choose_uuids(self.cube, self.store, self.datasets)
-        return _unpublish_job(uuids, self.store, CountsByDataset)
+        uuids, blobs = _choose_uuids(self.cube, self.store, self.datasets), open_blobs(self.store)
+        return single_step_job(
+            "unpublish",
+            f"unpublish cube {self.cube.uuid_prefix}",
+            lambda: CountsByDataset({name: _unpublish(blobs, uuid) for name, uuid in uuids.items()}),
+        )
 
 
 @attrs.frozen
@@ -344,35 +278,15 @@ class UnpublishDataset:
     store: StoreInput | None = None
     factory: DatasetFactory | None = None
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[StoreFactory, tuple[str, str], tuple[str, dict[str, int]], dict[str, int]]:
+    def job(self, blocksize: int | None = None) -> Job[None, None, None, dict[str, int]]:
         """Delete a log."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         # a dataset that does not exist is an error
-        uuid = dataset.dataset_metadata.uuid
-        return _unpublish_job({uuid: uuid}, dataset.store_factory, lambda counts: dict(counts)[uuid])
+        uuid, blobs = dataset.dataset_metadata.uuid, open_blobs(dataset.store_factory)
+        return single_step_job("unpublish", f"unpublish dataset {uuid}", partial(_unpublish, blobs, uuid))
 
 
-def _unpublish_job(
-    uuids: Mapping[str, str],
-    store: StoreInput,
-    finish: Callable[[Iterable[tuple[str, dict[str, int]]]], Answer],
-) -> Job[StoreFactory, tuple[str, str], tuple[str, dict[str, int]], Answer]:
-    """Delete the logs of datasets; `uuids` by name."""
-    return Job(
-        name="unpublish",
-        description=f"unpublish {', '.join(uuids.values())}",
-        context=store_factory(store),
-        tasks=list(uuids.items()),
-        run=_unpublish,
-        finish=finish,
-    )
-
-
-def _unpublish(store: StoreFactory, task: tuple[str, str]) -> tuple[str, dict[str, int]]:
-    name, uuid = task
-    blobs = open_blobs(store)
+def _unpublish(blobs: BlobStore, uuid: str) -> dict[str, int]:
     # first, so that later commits do not publish again
     _set_publish(blobs, uuid, None)
-    return name, {"files": delta_log.delete_log(blobs, uuid)}
+    return {"files": delta_log.delete_log(blobs, uuid)}

@@ -45,7 +45,12 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
 from kartothek_cube.io_components.keys import combine_keys, encode_ordered, group_codes, last_occurrence_mask
 from kartothek_cube.io_components.publication import delta_log
-from kartothek_cube.io_components.runtime import ordered_map, progress_advance
+from kartothek_cube.io_components.runtime import (
+    available_cores,
+    ordered_map,
+    progress_add_total,
+    progress_advance,
+)
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.serialization.parquet_reader import read_footer
 
@@ -225,7 +230,7 @@ def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | 
 # -- new files -------------------------------------------------------------------------------------------
 
 
-def list_new_groups(state: DatasetMetadata, table: ShownState, log: delta_log.LogState) -> list[FileGroup]:
+def _list_new_groups(state: DatasetMetadata, table: ShownState, log: delta_log.LogState) -> list[FileGroup]:
     """Groups with files whose footers are needed, because the log does not show them."""
     if _is_shown(state, log):
         return []
@@ -243,7 +248,25 @@ def list_new_groups(state: DatasetMetadata, table: ShownState, log: delta_log.Lo
     return [group for part in groups if not new.isdisjoint(group := tuple(keys[i] for i in part))]
 
 
-def read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFacts:
+def read_new_groups(blobs: BlobStore, uuid: str, format: str) -> dict[FileGroup, GroupFacts]:
+    """Facts of the files that a publication of the newest state adds; ValueError if no table can show it."""
+    log, state = delta_log.read_log(blobs, uuid), load_shown(blobs, uuid)
+    table = shown_state(state)
+    if format == ICEBERG:
+        check_iceberg(blobs, table)
+    return _read_groups(blobs, table, _list_new_groups(state, table, log))
+
+
+def _read_groups(
+    blobs: BlobStore, table: ShownState, groups: Sequence[FileGroup]
+) -> dict[FileGroup, GroupFacts]:
+    threads = available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
+    progress_add_total(sum(map(len, groups)))
+    facts = ordered_map(partial(_read_group, blobs, table), groups, threads)
+    return dict(zip(groups, facts, strict=True))
+
+
+def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFacts:
     """What the footers of some files tell, and why a table cannot show these."""
     footers, facts, problem = [], {}, None
     for key in keys:
@@ -376,7 +399,6 @@ def publish_table(
     on_commit: bool = False,
 ) -> dict[str, int]:
     """Add a log version that shows the newest state, unless the newest one does; with what is known."""
-    threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
     known = dict(facts or {})
     for _ in attempts():
         names = delta_log.list_log(blobs, uuid)
@@ -398,12 +420,9 @@ def publish_table(
                     continue
             return _count(log, 0, 0)
         retry_request(partial(blobs.delete, list(log.remains)))
-        groups = list_new_groups(state, table, log)
+        groups = _list_new_groups(state, table, log)
         # of commits since the facts were read
-        new_groups = [group for group in groups if group not in known]
-        known.update(
-            zip(new_groups, ordered_map(partial(read_group, blobs, table), new_groups, threads), strict=True)
-        )
+        known |= _read_groups(blobs, table, [group for group in groups if group not in known])
         files: dict[str, FileFacts] = {}
         for group in groups:
             if (problem := known[group].problem) is not None:

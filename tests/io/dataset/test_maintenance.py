@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-from datetime import timedelta
 
 import pandas as pd
 import pytest
@@ -149,34 +147,6 @@ def test_garbage(littered):
     check_integrity(store)
     garbage_collect_dataset(factory=DatasetFactory("u", store))
     assert keys(store) == used | set(foreign)
-
-
-@pytest.mark.parametrize("retention, kept", [(timedelta(hours=2), True), (timedelta(minutes=30), False)])
-def test_young_files_stay(tmp_path, retention, kept):
-    from tests.support.factories import local
-
-    store = local(tmp_path / "store")
-    store_dataframes_as_dataset(store, "u", [PXY])
-    write_single_partition(store, "u", PXY)
-    garbage = {key for key in keys(store) if key.endswith(".parquet")} - set(_files(store))
-    (key,) = garbage
-    an_hour_ago = datetime.datetime.now().timestamp() - 3600
-    os.utime(tmp_path / "store" / key, (an_hour_ago, an_hour_ago))
-    garbage_collect_dataset("u", store, retention=retention)
-    assert (key in keys(store)) == kept
-    garbage_collect_dataset("u", store)
-    assert key not in keys(store)
-
-
-def _files(store):
-    return [part["files"]["table"] for part in header(store)["partitions"].values()]
-
-
-def test_files_of_unknown_age_count_as_young(memory):
-    store_dataframes_as_dataset(memory, "u", [PXY])
-    memory().put("u/table/stray", b"")
-    garbage_collect_dataset("u", memory, retention=timedelta(0))
-    assert "u/table/stray" in keys(memory)
 
 
 def test_leftovers_of_writers_that_died(tmp_path):

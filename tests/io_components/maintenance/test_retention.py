@@ -55,14 +55,26 @@ CLEANUP = {
 }
 
 
-@pytest.mark.parametrize("cleanup", CLEANUP.values(), ids=CLEANUP.keys())
 @pytest.mark.parametrize(
-    "retention, left",
-    [(None, set()), (timedelta(0), set()), (HOUR, {YOUNG}), (DAY - HOUR, {YOUNG}), (2 * DAY, {OLD, YOUNG})],
+    "cleanup, retention, left",
+    [
+        *(
+            (cleanup, retention, left)
+            for cleanup in ("eager", "dataset")
+            for retention, left in (
+                (None, set()),
+                (timedelta(0), set()),
+                (HOUR, {YOUNG}),
+                (DAY - HOUR, {YOUNG}),
+                (2 * DAY, {OLD, YOUNG}),
+            )
+        ),
+        *((cleanup, HOUR, {YOUNG}) for cleanup in CLEANUP if cleanup not in ("eager", "dataset")),
+    ],
 )
 def test_retention(store, cleanup, retention, left):
     tidy = keys(store) - {OLD, YOUNG}
-    cleanup(CUBE, store, retention=retention)
+    CLEANUP[cleanup](CUBE, store, retention=retention)
     assert keys(store) == tidy | left
     assert verify_cube(CUBE, store).ok
 
@@ -94,17 +106,17 @@ def test_stores_that_tell_no_times(tmp_path):
     build_cube(frame(x=[0], p=[0]), CUBE, store)
     store().put(OLD, b"data")
     assert list_cube_garbage(CUBE, store, retention=timedelta(0)) == []
+    assert list_dataset_garbage("cube++seed", store, retention=timedelta(0)) == []
     assert [tuple(blob) for blob in list_cube_garbage(CUBE, store)] == [(OLD, 4, None)]
 
 
-def test_negative_retention(store):
-    with pytest.raises(ValueError, match="negative"):
-        cleanup_cube(CUBE, store, retention=-HOUR)
-
-
-def test_retention_without_a_unit(store):
-    with pytest.raises(TypeError, match=r"timedelta\(hours=24\), not 24"):
-        cleanup_cube(CUBE, store, retention=24)
+@pytest.mark.parametrize(
+    "retention, error, message",
+    [(-HOUR, ValueError, "negative"), (24, TypeError, r"timedelta\(hours=24\), not 24")],
+)
+def test_what_is_no_retention(store, retention, error, message):
+    with pytest.raises(error, match=message):
+        cleanup_cube(CUBE, store, retention=retention)
 
 
 def test_the_clock_leaves_nothing_behind(store):

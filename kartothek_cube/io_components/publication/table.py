@@ -91,16 +91,16 @@ class GroupFacts:
 
 @attrs.frozen
 class ShownState:
-    """A state of a dataset to publish; picklable and small, without its partitions."""
+    """A state of a dataset to publish."""
 
-    uuid: str
+    state: DatasetMetadata
     schema: pa.Schema
-    partition_keys: tuple[str, ...]
     #: columns that identify a cell within a physical partition; None if all rows of all files are visible
     cell: tuple[str, ...] | None
-    #: columns that go first into the statistics
-    indexed: tuple[str, ...]
-    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None
+    #: of all that a table shows (``state``), and of its columns only (``columns``)
+    digests: Mapping[str, str]
 
 
 def check_format(format: str) -> None:
@@ -121,7 +121,7 @@ def load_shown(blobs: BlobStore, uuid: str) -> DatasetMetadata:
 
 def shown_state(state: DatasetMetadata) -> ShownState:
     """What to publish of a state; raises ValueError if no Delta table can show it."""
-    uuid, where = state.uuid, f"Dataset {state.uuid!r} cannot be published"
+    where = f"Dataset {state.uuid!r} cannot be published"
     if len(state.tables) > 1 or state.schema is None:
         raise ValueError(f"{where}: it has several tables ({', '.join(state.tables)}), a Delta table is one")
     if not state.explicit_partitions:
@@ -150,12 +150,11 @@ def shown_state(state: DatasetMetadata) -> ShownState:
         raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
     dimensions = _names(state, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     return ShownState(
-        uuid,
+        state,
         schema,
-        tuple(state.partition_keys),
         None if dimensions is None else tuple(column for column in dimensions if column in schema.names),
-        tuple(sorted(state.secondary_indices)),
         state.column_mapping,
+        _digests(state),
     )
 
 
@@ -189,16 +188,12 @@ def _names(state: DatasetMetadata, key: str) -> list[str] | None:
 
 def _digests(state: DatasetMetadata) -> dict[str, str]:
     """Digests of what a table shows: all of it, and its columns only."""
-    columns, prefix = _columns_digest(state), f"{state.uuid}/"
+    schema = None if state.schema is None else str(state.schema.internal().remove_metadata())
+    fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(EVOLUTION)]
+    columns, prefix = _digest(json.dumps(fields, default=str)), f"{state.uuid}/"
     # without the prefix: a table may be moved with its log
     keys = sorted(key.removeprefix(prefix) for key in data_keys(state))
     return {"state": _digest("\n".join([columns, *keys])), "columns": columns}
-
-
-def _columns_digest(state: DatasetMetadata) -> str:
-    schema = None if state.schema is None else str(state.schema.internal().remove_metadata())
-    fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(EVOLUTION)]
-    return _digest(json.dumps(fields, default=str))
 
 
 def _digest(text: str) -> str:
@@ -230,13 +225,14 @@ def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | 
 # -- new files -------------------------------------------------------------------------------------------
 
 
-def _list_new_groups(state: DatasetMetadata, table: ShownState, log: delta_log.LogState) -> list[FileGroup]:
+def _list_new_groups(table: ShownState, log: delta_log.LogState) -> list[FileGroup]:
     """Groups with files whose footers are needed, because the log does not show them."""
-    if _is_shown(state, log):
+    if _is_shown(table, log):
         return []
+    state = table.state
     keys = data_keys(state)
     # after a change of the schema those of all files: which of them it concerns is not known
-    same = _schema_of_log(state, log) is not None
+    same = _schema_of_log(table, log) is not None
     shown = {delta_log.data_key(state.uuid, path) for path in log.files} if same else set()
     new = {key for key in keys if key not in shown}
     if table.cell is None or len(state.partition_table) < 2:
@@ -254,7 +250,7 @@ def read_new_groups(blobs: BlobStore, uuid: str, format: str) -> dict[FileGroup,
     table = shown_state(state)
     if format == ICEBERG:
         check_iceberg(blobs, table)
-    return _read_groups(blobs, table, _list_new_groups(state, table, log))
+    return _read_groups(blobs, table, _list_new_groups(table, log))
 
 
 def _read_groups(
@@ -280,9 +276,9 @@ def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFa
         if hidden:
             verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
             problem = (
-                f"Dataset {table.uuid!r} cannot be published: {format_count(hidden, 'row')} of partition "
-                f"{place} {verb} a newer version in another file{example}, and readers of the table "
-                "would see both; compact the cube first (compact_cube, or compact=True)"
+                f"Dataset {table.state.uuid!r} cannot be published: {format_count(hidden, 'row')} of "
+                f"partition {place} {verb} a newer version in another file{example}, and readers of "
+                "the table would see both; compact the cube first (compact_cube, or compact=True)"
             )
     return GroupFacts(facts, problem)
 
@@ -292,11 +288,11 @@ def _file_facts(
 ) -> tuple[FileFacts, str | None]:
     """What a footer tells, and why a table cannot show the file."""
     stored = delta_log.file_schema(footer)
-    where = f"Dataset {table.uuid!r} cannot be published: in {key}, column"
+    where = f"Dataset {table.state.uuid!r} cannot be published: in {key}, column"
     types = {field.name: field.type for field in stored}
     fields, problem = [], None
     for name in table.schema.names:
-        if name in table.partition_keys:
+        if name in table.state.partition_keys:
             continue
         reason = None if table.mapping is None else _evolution_problem(table.mapping, name, types)
         if problem is None and reason is not None:
@@ -306,7 +302,9 @@ def _file_facts(
             )
         if name in types:
             fields.append((name, delta_log.table_type(types[name], f"{where} {name}")))
-    stats = delta_log.file_stats(footer, stored, (*(table.cell or ()), *table.indexed))
+    stats = delta_log.file_stats(
+        footer, stored, (*(table.cell or ()), *sorted(table.state.secondary_indices))
+    )
     return FileFacts(size, stats, pa.schema(fields)), problem
 
 
@@ -327,7 +325,7 @@ def _count_hidden_rows(
     blobs: BlobStore, table: ShownState, keys: Sequence[str], footers: Sequence[pq.FileMetaData]
 ) -> tuple[int, str]:
     """Number of rows with a newer version of their cell, and one of these cells, for messages."""
-    columns = [column for column in table.cell or () if column not in table.partition_keys]
+    columns = [column for column in table.cell or () if column not in table.state.partition_keys]
     if not columns:
         # the partition is the cell
         return max(sum(footer.num_rows for footer in footers) - 1, 0), ""
@@ -356,13 +354,13 @@ def _are_disjoint(ranges: Sequence[tuple[Any, Any] | None]) -> bool:
         return False
 
 
-def _is_shown(state: DatasetMetadata, log: delta_log.LogState) -> bool:
-    return log.record is not None and log.record.get("state") == _digests(state)["state"]
+def _is_shown(table: ShownState, log: delta_log.LogState) -> bool:
+    return log.record is not None and log.record.get("state") == table.digests["state"]
 
 
-def _schema_of_log(state: DatasetMetadata, log: delta_log.LogState) -> pa.Schema | None:
+def _schema_of_log(table: ShownState, log: delta_log.LogState) -> pa.Schema | None:
     """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
-    if log.record is None or log.record.get("columns") != _columns_digest(state):
+    if log.record is None or log.record.get("columns") != table.digests["columns"]:
         return None
     text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
     try:
@@ -407,20 +405,20 @@ def publish_table(
         if on_commit and state.metadata.get(PUBLISH) is None:
             # unpublished since
             return _count(log, 0, 0)
-        table, digests = shown_state(state), _digests(state)
+        table = shown_state(state)
         newest = delta_log.newest_iceberg(names)
         has_iceberg = format == ICEBERG or newest > 0
         if has_iceberg:
             check_iceberg(blobs, table)
-        if _is_shown(state, log):
-            if has_iceberg and delta_log.read_iceberg_state(blobs, uuid, newest) != digests["state"]:
+        if _is_shown(table, log):
+            if has_iceberg and delta_log.read_iceberg_state(blobs, uuid, newest) != table.digests["state"]:
                 try:
-                    _put_iceberg(blobs, state, table, newest, log, digests)
+                    _put_iceberg(blobs, table, newest, log)
                 except PreconditionFailed:
                     continue
             return _count(log, 0, 0)
         retry_request(partial(blobs.delete, list(log.remains)))
-        groups = _list_new_groups(state, table, log)
+        groups = _list_new_groups(table, log)
         # of commits since the facts were read
         known |= _read_groups(blobs, table, [group for group in groups if group not in known])
         files: dict[str, FileFacts] = {}
@@ -428,16 +426,16 @@ def publish_table(
             if (problem := known[group].problem) is not None:
                 raise ValueError(problem)
             files.update(known[group].files)
-        actions = _actions(state, table, log, files, digests)
+        actions = _actions(table, log, files)
         stages = [delta_log.stage_version(blobs, uuid, log.version + 1, actions)]
         try:
             # Since then, collections spare the files. One that began before has changed the header: files
             # that it deletes are not part of the state.
-            if _digests(load_shown(blobs, uuid))["state"] != digests["state"]:
+            if _digests(load_shown(blobs, uuid))["state"] != table.digests["state"]:
                 continue
             new = delta_log.next_state(log, actions)
             if has_iceberg:
-                _put_iceberg(blobs, state, table, newest, new, digests)
+                _put_iceberg(blobs, table, newest, new)
             delta_log.add_version(blobs, uuid, new, actions)
             if on_commit and not new.version and load_shown(blobs, uuid).metadata.get(PUBLISH) is None:
                 # unpublished before there was a log to delete
@@ -459,34 +457,27 @@ def publish_table(
 def check_iceberg(blobs: BlobStore, table: ShownState) -> None:
     """Raise ValueError for what a Delta table can show, but no Iceberg table; ImportError."""
     check_format(ICEBERG)
-    delta_log.store_location(blobs, table.uuid)
-    for key in table.partition_keys:
+    delta_log.store_location(blobs, table.state.uuid)
+    for key in table.state.partition_keys:
         if pat.is_floating(table.schema.field(key).type):
             raise ValueError(
-                f"Dataset {table.uuid!r} cannot be published: partition key {key} is a floating point "
+                f"Dataset {table.state.uuid!r} cannot be published: partition key {key} is a floating point "
                 "number, which readers of Iceberg tables round"
             )
 
 
-def _put_iceberg(
-    blobs: BlobStore,
-    state: DatasetMetadata,
-    table: ShownState,
-    newest: int,
-    log: delta_log.LogState,
-    digests: Mapping[str, str],
-) -> None:
+def _put_iceberg(blobs: BlobStore, table: ShownState, newest: int, log: delta_log.LogState) -> None:
     # pyiceberg is optional
     from kartothek_cube.io_components.publication import iceberg
 
     assert log.metadata is not None
     files = delta_log.decode_schema(log.metadata["configuration"][_FILE_SCHEMA])
-    keys = [(key, _key_type(table.uuid, table.schema.field(key))) for key in table.partition_keys]
+    keys = [(key, _key_type(table.state.uuid, table.schema.field(key))) for key in table.state.partition_keys]
     typed = [field for field in files if not delta_log.has_null_type(field.type)]
     schema = pa.schema([*keys, *typed])
     others = set(table.schema.names) - set(schema.names)
     others |= set() if table.mapping is None else table.mapping.dropped
-    iceberg.put_metadata(blobs, state.uuid, newest, log, schema, sorted(others), digests["state"])
+    iceberg.put_metadata(blobs, table.state.uuid, newest, log, schema, sorted(others), table.digests["state"])
 
 
 def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
@@ -494,13 +485,10 @@ def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
 
 
 def _actions(
-    state: DatasetMetadata,
-    table: ShownState,
-    log: delta_log.LogState,
-    facts: Mapping[str, FileFacts],
-    digests: Mapping[str, str],
+    table: ShownState, log: delta_log.LogState, facts: Mapping[str, FileFacts]
 ) -> list[delta_log.Action]:
     """Actions from the newest log version to a state."""
+    state = table.state
     now = int(clock.datetime_utcnow().replace(tzinfo=UTC).timestamp() * 1000)
     keys = data_keys(state)
     paths = [delta_log.table_path(state.uuid, key) for key in keys]
@@ -530,9 +518,9 @@ def _actions(
         for path, add in log.files.items()
         if path not in wanted
     ]
-    metadata = _metadata(state, table, log, [facts[key] for key in keys if key in facts], now)
+    metadata = _metadata(table, log, [facts[key] for key in keys if key in facts], now)
     protocol = _protocol(metadata["schemaString"], log)
-    actions: list[delta_log.Action] = [{"commitInfo": _commit_info(state, digests, now)}]
+    actions: list[delta_log.Action] = [{"commitInfo": _commit_info(table, now)}]
     if protocol != _drop_none(log.protocol):
         actions.append({"protocol": protocol})
     if metadata != _drop_none(log.metadata):
@@ -554,18 +542,18 @@ def _partition_values(state: DatasetMetadata) -> list[dict[str, str | None]]:
 
 
 def _metadata(
-    state: DatasetMetadata, table: ShownState, log: delta_log.LogState, facts: Sequence[FileFacts], now: int
+    table: ShownState, log: delta_log.LogState, facts: Sequence[FileFacts], now: int
 ) -> delta_log.Action:
     """The ``metaData`` action of the table; that of the log if nothing has changed."""
-    shown = _schema_of_log(state, log)
-    where = f"Dataset {state.uuid!r} cannot be published"
+    shown = _schema_of_log(table, log)
+    where = f"Dataset {table.state.uuid!r} cannot be published"
     files, columns = [], []
     stored: dict[str, list[pa.DataType]] = {}
     for schema in (*([] if shown is None else [shown]), *(fact.schema for fact in facts)):
         for field in schema:
             stored.setdefault(field.name, []).append(field.type)
     for field in table.schema:
-        if field.name in table.partition_keys:
+        if field.name in table.state.partition_keys:
             dtype = _key_type(where, field)
         else:
             dtype = _table_type(where, field)
@@ -581,17 +569,17 @@ def _metadata(
         # a column without any value so far has no type
         if not delta_log.has_null_type(dtype):
             columns.append((field.name, dtype))
-    if len(columns) == len(table.partition_keys):
+    if len(columns) == len(table.state.partition_keys):
         raise ValueError(
             f"{where}: no column in its files has a value so far, and a Delta table needs one with a type"
         )
     old = log.metadata or {}
     return {
         "id": old.get("id") or str(gen_uuid_object()),
-        "name": state.uuid,
+        "name": table.state.uuid,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": delta_log.schema_string(pa.schema(columns)),
-        "partitionColumns": list(table.partition_keys),
+        "partitionColumns": list(table.state.partition_keys),
         "configuration": {
             "delta.deletedFileRetentionDuration": _RETENTION,
             _FILE_SCHEMA: delta_log.encode_schema(pa.schema(files)),
@@ -613,12 +601,12 @@ def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:
     }
 
 
-def _commit_info(state: DatasetMetadata, digests: Mapping[str, str], now: int) -> delta_log.Action:
-    record = parse_record(state.extra)
+def _commit_info(table: ShownState, now: int) -> delta_log.Action:
+    record = parse_record(table.state.extra)
     commit = {} if record is None else {"commit": record.commit}
     return {
         "timestamp": now,
         "operation": delta_log.OPERATION,
-        "operationParameters": {"dataset": state.uuid, **commit, **digests},
+        "operationParameters": {"dataset": table.state.uuid, **commit, **table.digests},
         "engineInfo": "kartothek_cube",
     }

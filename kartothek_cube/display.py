@@ -1,7 +1,8 @@
-"""Building blocks of the HTML representations."""
+"""Building blocks of representations as HTML and text."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -68,14 +69,38 @@ def _join_list(value: Any) -> Any:
 
 def plain_text_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Text table with aligned columns, integers to the right."""
-    rows = list(rows)
-    is_number = [all(isinstance(value, int) for value in column) for column in zip(*rows, strict=True)]
-    texts = [list(header)] + [[f"{v:,}" if isinstance(v, int) else str(v) for v in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    right = is_number or [False] * len(widths)
-    return "\n".join(
-        "  ".join(
-            t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in texts
+    columns = []
+    for name, *cells in zip(header, *rows, strict=True):
+        is_number = bool(cells) and all(isinstance(value, int) for value in cells)
+        texts = [name, *(f"{value:,}" if isinstance(value, int) else str(value) for value in cells)]
+        width = max(map(text_width, texts))
+        columns.append([pad_text(text, width, right=is_number) for text in texts])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def text_width(text: str) -> int:
+    """Number of terminal cells of a text: two for wide characters, none for accents."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
     )
+
+
+def pad_text(text: str, width: int, *, right: bool) -> str:
+    """Fill a text with blanks up to a width."""
+    blanks = " " * (width - text_width(text))
+    return blanks + text if right else text + blanks
+
+
+def cut_text(text: str, width: int) -> str:
+    """Cut a text to a width.
+
+    >>> cut_text("Hamburg", 5)
+    'Hamb…'
+    """
+    if text_width(text) <= width:
+        return text
+    while text and text_width(text) >= width:
+        text = text[:-1]
+    return text + "…" if width else ""

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -41,20 +41,19 @@ class CliContext:
     #: name in that file, or URL
     store_name: str
     #: maximum number of threads; 0 for the number of cores
-    threads: int
+    n_threads: int
     #: when to use colours: a key of ``COLORS``
     color: str
     #: prefix of the cube
     prefix: str
+    #: main looks for it in the arguments
+    debug: bool = False
     #: why the cube has no seed dataset
     _problem: str | None = None
 
     def set_option(self, option: str, value: Any) -> None:
         """Replace a global option, before the store is opened."""
-        fields = {"skv": "skv", "store": "store_name", "n_threads": "threads", "color": "color"}
-        # main has looked for --debug in the arguments
-        if option in fields:
-            setattr(self, fields[option], value)
+        setattr(self, "store_name" if option == "store" else option, value)
 
     @cached_property
     def store(self) -> StoreFactory:
@@ -85,26 +84,25 @@ class CliContext:
 
     def _load_remainder(self) -> tuple[Cube, dict[str, DatasetMetadata]] | None:
         """Load what is left without the seed, to be shown and deleted; None if there is a seed or nothing."""
+        from kartothek_cube.core.cube import constants, discover
         from kartothek_cube.core.cube.consistency import read_specification
-        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_DIMENSION_COLUMNS as DIMENSIONS
-        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED as IS_SEED
-        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_PARTITION_COLUMNS as PARTITIONS
-        from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
         from kartothek_cube.core.cube.cube import Cube
-        from kartothek_cube.core.cube.discover import discover_datasets_unchecked
         from kartothek_cube.core.store import open_blobs
 
         try:
-            datasets = discover_datasets_unchecked(self.prefix, self.store)
-            if any(read_specification(dataset.metadata, IS_SEED) for dataset in datasets.values()):
+            datasets = discover.discover_datasets_unchecked(self.prefix, self.store)
+            specifications = [dataset.metadata for dataset in datasets.values()]
+            if any(read_specification(m, constants.KTK_CUBE_METADATA_KEY_IS_SEED) for m in specifications):
                 return None
-            if not datasets and not open_blobs(self.store).list(self.prefix + KTK_CUBE_UUID_SEPARATOR):
+            keys = self.prefix + constants.KTK_CUBE_UUID_SEPARATOR
+            if not datasets and not open_blobs(self.store).list(keys):
                 return None
-            metadata = next((dataset.metadata for dataset in datasets.values()), {})
+            metadata = specifications[0] if specifications else {}
             # a name that a header does not tell serves no purpose but to make a valid cube
             cube = Cube(
-                read_specification(metadata, DIMENSIONS) or ["unknown_dimension"],
-                read_specification(metadata, PARTITIONS) or (),
+                read_specification(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
+                or ["unknown_dimension"],
+                read_specification(metadata, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS) or (),
                 self.prefix,
                 seed_dataset="seed" if "seed" not in datasets else "deleted_seed",
             )
@@ -147,7 +145,7 @@ class CliContext:
     @contextmanager
     def limit_threads(self) -> Iterator[None]:
         """Limit the number of threads, in this library and in Arrow."""
-        if self.threads <= 0:
+        if self.n_threads <= 0:
             yield
             return
         import pyarrow as pa
@@ -155,9 +153,9 @@ class CliContext:
         from kartothek_cube.io_components.runtime import limit_threads
 
         before = pa.cpu_count()
-        pa.set_cpu_count(self.threads)
+        pa.set_cpu_count(self.n_threads)
         try:
-            with limit_threads(self.threads):
+            with limit_threads(self.n_threads):
                 yield
         finally:
             pa.set_cpu_count(before)
@@ -165,8 +163,6 @@ class CliContext:
     @contextmanager
     def progress(self, title: str) -> Iterator[None]:
         """Show a progress bar on stderr after the first second, if stderr is a terminal."""
-        from functools import partial
-
         from tqdm import tqdm
 
         from kartothek_cube.io_components.runtime import progress_bar
@@ -186,13 +182,6 @@ def mask_store(name: str) -> str:
     from kartothek_cube.core.store.resolve import redact_url
 
     return redact_url(name) if "://" in name else name
-
-
-def list_cubes(store: StoreFactory) -> dict[str, list[str]]:
-    """Ids of the datasets of each cube of a store."""
-    from kartothek_cube.core.cube import discover
-
-    return discover.list_cubes(store)
 
 
 def is_internal_column(name: str) -> bool:
@@ -216,8 +205,6 @@ def list_garbage_by_age(
 
 # -- stores ----------------------------------------------------------------------------------------
 
-_DIRECTORIES = ("hfs", "fs")
-
 
 @dataclass(frozen=True)
 class ConfiguredStore:
@@ -234,10 +221,8 @@ class ConfiguredStore:
 
 def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
     """Return the factory of a store by directory, URL or name; ``create`` permits a missing directory."""
-    if "://" in name:
+    if "://" in name or _is_path(name, skv):
         return _from_url(name, create)
-    if _is_path(name, skv):
-        return _from_directory(os.path.expanduser(name), create)
     from kartothek_cube.core.errors import unknown_names
 
     stores = read_stores(skv)
@@ -250,47 +235,36 @@ def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
         usage_error(
             f"Store {name} in {skv} has no type: expected a URL, or 'type' (hfs, s3, ...) and its parameters"
         )
-    path = config.get("path")
-    if config["type"] in _DIRECTORIES and isinstance(path, str):
-        _check_directory(path, create)
+    if config["type"] in ("hfs", "fs"):
+        _check_directory(config.get("path"), create)
     return ConfiguredStore(config)
 
 
 def _is_path(name: str, skv: str) -> bool:
     """Whether a store is a directory: with a slash, or an existing one that is no configured name."""
-    if "/" in name or os.sep in name or name in (".", "..", "~"):
+    if is_path(name):
         return True
     return os.path.isdir(name) and not (os.path.exists(skv) and name in read_stores(skv))
 
 
-def _from_directory(path: str, create: bool) -> StoreFactory:
-    _check_directory(path, create)
-    return ConfiguredStore({"type": "hfs", "path": os.path.abspath(path)})
+def is_path(name: str) -> bool:
+    """Whether a name can only be that of a directory."""
+    return "/" in name or os.sep in name or name in (".", "..", "~")
 
 
-def _from_url(url: str, create: bool) -> StoreFactory:
+def _from_url(name: str, create: bool) -> StoreFactory:
     from kartothek_cube.core.store.resolve import lazy_store
 
-    scheme, _, rest = url.partition("://")
-    if scheme.lower() == "file":
-        return _from_directory(_parse_file_url(url), create)
-    if scheme in _DIRECTORIES:
-        _check_directory(rest.partition("?")[0], create)
-    return lazy_store(url)
+    store = lazy_store(name if "://" in name else Path(name))
+    # opening it creates nothing
+    _check_directory(getattr(store(), "root", None), create)
+    return store
 
 
-def _parse_file_url(url: str) -> str:
-    """Return the path of a ``file://`` URL."""
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path or parts.query or parts.fragment:
-        raise ValueError(f"expected file:///path, got {url!r}")
-    return unquote(parts.path)
-
-
-def _check_directory(path: str, create: bool) -> None:
+def _check_directory(path: object, create: bool) -> None:
     """Raise if a directory does not exist and must not be created."""
-    # opening a local store creates its directory, which hides a typo
-    if not create and path and not os.path.isdir(path):
+    # the first write to a local store creates its directory, which hides a typo
+    if not create and isinstance(path, str) and path and not os.path.isdir(path):
         raise ValueError(f"no directory {path}")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import click
 
@@ -19,6 +18,7 @@ from kartothek_cube.cli.context import (
     CliContext,
     closest,
     forget_pipe,
+    is_path,
     mask_store,
     report_error,
     usage_error,
@@ -28,37 +28,31 @@ from kartothek_cube.cli.options import COLORS, complete_cubes, global_options, u
 _HELP = ("-h", "--help")
 
 
-class _Entry(NamedTuple):
-    """A command: its module and help text."""
-
-    module: str
-    help: str
-
-
+#: module and help text of each command, by group
 _GROUPS = {
     "Inspect": {
-        "info": _Entry("inspect", "Show columns, types and partitions of the datasets."),
-        "ls": _Entry("inspect", "List the cubes of the store (without CUBE)."),
-        "query": _Entry("query", "Query the cube: interactively, or to a table or file."),
-        "report": _Entry("inspect", "Write an HTML report about the cube."),
-        "sql": _Entry("sql", "Run SQL on the cube: interactively, or to a table or file."),
-        "stats": _Entry("inspect", "Count files, bytes, partitions and rows."),
-        "verify": _Entry("inspect", "Check all files of the cube against its headers."),
+        "info": ("inspect", "Show columns, types and partitions of the datasets."),
+        "ls": ("inspect", "List the cubes of the store (without CUBE)."),
+        "query": ("query", "Query the cube: interactively, or to a table or file."),
+        "report": ("inspect", "Write an HTML report about the cube."),
+        "sql": ("query", "Run SQL on the cube: interactively, or to a table or file."),
+        "stats": ("inspect", "Count files, bytes, partitions and rows."),
+        "verify": ("inspect", "Check all files of the cube against its headers."),
     },
     "Maintain": {
-        "adopt": _Entry("maintain", "Copy a Parquet directory, Delta or Iceberg table into the cube."),
-        "cleanup": _Entry("maintain", "Delete files that no dataset refers to."),
-        "compact": _Entry("maintain", "Merge the files of each partition into one."),
-        "copy": _Entry("maintain", "Copy the cube to another store."),
-        "delete": _Entry("maintain", "Delete the cube or some of its datasets."),
-        "delete-rows": _Entry("maintain", "Delete the cells that meet conditions."),
-        "history": _Entry("maintain", "List, keep and restore older states."),
-        "index": _Entry("maintain", "Build secondary indices."),
-        "publish": _Entry("maintain", "Publish the datasets as Delta tables."),
-        "unpublish": _Entry("maintain", "Stop publishing the datasets."),
+        "adopt": ("maintain", "Copy a Parquet directory, Delta or Iceberg table into the cube."),
+        "cleanup": ("maintain", "Delete files that no dataset refers to."),
+        "compact": ("maintain", "Merge the files of each partition into one."),
+        "copy": ("maintain", "Copy the cube to another store."),
+        "delete": ("maintain", "Delete the cube or some of its datasets."),
+        "delete-rows": ("maintain", "Delete the cells that meet conditions."),
+        "history": ("maintain", "List, keep and restore older states."),
+        "index": ("maintain", "Build secondary indices."),
+        "publish": ("maintain", "Publish the datasets as Delta tables."),
+        "unpublish": ("maintain", "Stop publishing the datasets."),
     },
 }
-_COMMANDS = {name: entry for group in _GROUPS.values() for name, entry in group.items()}
+_MODULES = {name: module for group in _GROUPS.values() for name, (module, _) in group.items()}
 #: commands that work on all cubes of a store if there is no CUBE, or a store in its place
 _OF_STORES = ("ls", "sql")
 
@@ -68,13 +62,13 @@ class CubeCli(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the names of all commands."""
-        return sorted(_COMMANDS)
+        return sorted(_MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in _MODULES:
             return None
-        module = import_module(f"kartothek_cube.cli.commands.{_COMMANDS[cmd_name].module}")
+        module = import_module(f".{_MODULES[cmd_name]}", __package__)
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
@@ -82,7 +76,7 @@ class CubeCli(click.Group):
         """List the commands by group, without importing them."""
         for group, commands in _GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(name, entry.help) for name, entry in commands.items()])
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Allow ``ls`` and ``sql`` without a cube, and options behind it; help for no arguments."""
@@ -94,8 +88,8 @@ class CubeCli(click.Group):
         cube = params.get("cube")
         is_alone = not command_args or command_args[0].startswith("-")
         # a statement is no command: "sql info" is the command of a cube called sql
-        is_statement = cube == "sql" and not is_alone and command_args[0] not in _COMMANDS
-        if cube in _COMMANDS and cube not in _OF_STORES and is_alone and not ctx.resilient_parsing:
+        is_statement = cube == "sql" and not is_alone and command_args[0] not in _MODULES
+        if cube in _MODULES and cube not in _OF_STORES and is_alone and not ctx.resilient_parsing:
             if set(_HELP).isdisjoint(command_args):
                 usage_error(f"Missing cube or command: {ctx.command_path} CUBE {cube}")
             # the help of a command needs no cube
@@ -114,9 +108,12 @@ class CubeCli(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; suggest one for an unknown name."""
-        name = args[0]
-        if name not in _COMMANDS and not ctx.resilient_parsing:
-            _fail_unknown_command(ctx, name)
+        name, cube = args[0], ctx.params.get("cube")
+        if name not in _MODULES and not ctx.resilient_parsing:
+            if cube in _MODULES:
+                usage_error(f"The cube must precede the command: {ctx.command_path} {name} {cube}")
+            hint = closest(name, _MODULES) or f" Available commands: {', '.join(sorted(_MODULES))}."
+            usage_error(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -178,19 +175,6 @@ def _parse_color(args: Sequence[str]) -> bool | None:
     return use_color(next(given, "auto"))
 
 
-def _is_store(cube: str) -> bool:
-    """Whether what precedes the command is a directory or URL, which no cube is called."""
-    return "/" in cube or os.sep in cube or cube in (".", "..", "~")
-
-
-def _fail_unknown_command(ctx: click.Context, name: str) -> NoReturn:
-    cube = ctx.params.get("cube")
-    if cube in _COMMANDS:
-        usage_error(f"The cube must precede the command: {ctx.command_path} {name} {cube}")
-    hint = closest(name, _COMMANDS) or f" Available commands: {', '.join(sorted(_COMMANDS))}."
-    usage_error(f"No such command {name!r}.{hint}")
-
-
 @click.group(
     name="kartothek_cube",
     cls=CubeCli,
@@ -204,7 +188,7 @@ def _fail_unknown_command(ctx: click.Context, name: str) -> NoReturn:
 @click.pass_context
 def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
     """Inspect, query and maintain the cube with the prefix CUBE; ls and sql also take a store instead."""
-    if _is_store(cube):
+    if is_path(cube):
         if ctx.invoked_subcommand not in _OF_STORES:
             usage_error(f"{mask_store(cube)} is a store: pass it by --store, and the cube before the command")
         store, cube = cube, ""

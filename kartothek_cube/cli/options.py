@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -17,8 +18,8 @@ from kartothek_cube.cli.context import (
     CliContext,
     closest,
     is_interactive,
-    list_cubes,
     one_line,
+    pass_state,
     read_stores,
     usage_error,
 )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.conditions import Conjunction
 
 F = TypeVar("F", bound=Callable[..., Any])
+Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
 # -- shell completion; errors yield no suggestions --------------------------------------------------
 
@@ -38,55 +40,40 @@ def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [CompletionItem(incomplete, type="file")]
 
 
-def complete_stores(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of stores in the YAML file."""
-    try:
-        names = read_stores(ctx.find_root().params.get("skv") or "skv.yml")
-    except click.UsageError:
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+def _complete(list_names: Callable[[CliContext], Iterable[str]], *, is_list: bool = False) -> Completer:
+    """Make a function that completes names; or the last one of those that commas separate."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        root = ctx.find_root().params
+        state = CliContext(root["skv"], root["store"], 0, "auto", root.get("cube") or "")
+        for name in ("skv", "store"):
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                state.set_option(name, ctx.params[name])
+        previous, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
+        try:
+            return [f"{previous}{comma}{name}" for name in list_names(state) if name.startswith(last)]
+        except (click.UsageError, OSError, ValueError):
+            return []
+
+    return complete
 
 
-def _context(ctx: click.Context) -> CliContext:
-    root = ctx.find_root()
-    state = CliContext(root.params["skv"], root.params["store"], 0, "auto", root.params.get("cube") or "")
-    for name in ("skv", "store"):
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            state.set_option(name, ctx.params[name])
-    return state
+def _list_cubes(state: CliContext) -> Iterable[str]:
+    from kartothek_cube.core.cube.discover import list_cubes
+
+    return list_cubes(state.store)
 
 
-def complete_cubes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of cubes in the store."""
-    try:
-        return [name for name in list_cubes(_context(ctx).store) if name.startswith(incomplete)]
-    except (click.UsageError, OSError, ValueError):
-        return []
-
-
-def complete_datasets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete comma-separated dataset ids of the cube."""
-    try:
-        names = list(_context(ctx).datasets)
-    except (click.UsageError, OSError, ValueError):
-        return []
-    return _complete_last(names, incomplete)
-
-
-def complete_columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete comma-separated columns of the cube."""
+def _list_columns(state: CliContext) -> Iterable[str]:
     from kartothek_cube.core.cube.consistency import get_dataset_columns
 
-    try:
-        names = set().union(*map(get_dataset_columns, _context(ctx).datasets.values()))
-    except (click.UsageError, OSError, ValueError):
-        return []
-    return _complete_last(sorted(names), incomplete)
+    return sorted(set().union(*map(get_dataset_columns, state.datasets.values())))
 
 
-def _complete_last(names: list[str], incomplete: str) -> list[str]:
-    previous, comma, last = incomplete.rpartition(",")
-    return [f"{previous}{comma}{name}" for name in names if name.startswith(last)]
+complete_stores = _complete(lambda state: read_stores(state.skv))
+complete_cubes = _complete(_list_cubes)
+complete_datasets = _complete(lambda state: state.datasets, is_list=True)
+complete_columns = _complete(_list_columns, is_list=True)
 
 
 # -- global options --------------------------------------------------------------------------------
@@ -103,37 +90,34 @@ def use_color(name: str) -> bool | None:
 
 def global_options() -> list[click.Parameter]:
     """Make the options of all commands."""
+    option = partial(click.Option, show_default=True)
     return [
-        click.Option(
+        option(
             ["--skv"],
             default="skv.yml",
-            show_default=True,
             envvar="KARTOTHEK_CUBE_SKV",
             show_envvar=True,
             help="YAML file with store configurations.",
             shell_complete=complete_files,
         ),
-        click.Option(
+        option(
             ["--store"],
             default="dataset",
             envvar="KARTOTHEK_CUBE_STORE",
             show_envvar=True,
-            show_default=True,
             shell_complete=complete_stores,
             help="Store: a directory (/data), a URL (s3://bucket), or a name in the YAML file.",
         ),
-        click.Option(
+        option(
             ["-j", "--n_threads"],
             type=click.IntRange(min=0),
             default=0,
-            show_default=True,
             help="Number of threads (0: number of cores).",
         ),
-        click.Option(
+        option(
             ["--color"],
             type=click.Choice(list(COLORS)),
             default="auto",
-            show_default=True,
             help="When to use colours (auto: on a terminal, unless NO_COLOR is set).",
         ),
         click.Option(["--debug"], is_flag=True, help="Show tracebacks of errors."),
@@ -142,11 +126,6 @@ def global_options() -> list[click.Parameter]:
 
 class CubeCommand(click.Command):
     """A command, whose global options may precede the cube or follow the command."""
-
-    #: whether to load the cube before the command runs
-    needs_cube = True
-    #: whether that is an error if the seed dataset is gone
-    needs_seed = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -178,29 +157,33 @@ class CubeCommand(click.Command):
                 state.set_option(str(option.name), value)
         ctx.color = use_color(state.color)
         ctx.with_resource(state.limit_threads())
-        if self.needs_cube and self.needs_seed:
-            state.require_seed()
-        elif self.needs_cube:
-            _ = state.cube
+        self.load_cube(ctx, state)
         return super().invoke(ctx)
+
+    def load_cube(self, ctx: click.Context, state: CliContext) -> None:
+        """Load the cube; it is an error if the seed dataset is gone."""
+        state.require_seed()
 
 
 class StoreCommand(CubeCommand):
     """A command that also runs if the cube cannot be loaded, or does not exist."""
 
-    needs_cube = False
+    def load_cube(self, ctx: click.Context, state: CliContext) -> None:
+        """Load the cube when it is needed."""
 
 
 class RemainderCommand(CubeCommand):
     """A command that also runs on what is left of a cube without its seed dataset."""
 
-    needs_seed = False
+    def load_cube(self, ctx: click.Context, state: CliContext) -> None:
+        """Load what there is."""
+        _ = state.cube
 
 
 # -- options of commands ---------------------------------------------------------------------------
 
 
-def datasets_option(verb: str) -> Callable[[F], F]:
+def add_dataset_options(verb: str) -> Callable[[F], F]:
     """Add the options ``--include`` and ``--exclude``; ``verb`` completes their help texts."""
 
     def add(command: F) -> F:
@@ -217,6 +200,19 @@ def datasets_option(verb: str) -> Callable[[F], F]:
             help="Datasets to exclude, in the same format.",
         )
         return include(exclude(command))
+
+    return add
+
+
+def pass_datasets(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add these options, and pass the ids of the selected datasets as ``names``, sorted, behind the state."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        def run(state: CliContext, /, *, include: str | None, exclude: str | None, **options: Any) -> None:
+            command(state, sorted(select_datasets(state.datasets, include, exclude)), **options)
+
+        update_wrapper(run, command)
+        return add_dataset_options(verb)(pass_state(run))
 
     return add
 
@@ -289,10 +285,6 @@ def parse_as_of(text: str, option: str) -> int | str:
     except ValueError:
         usage_error(f"Invalid {option} {text!r}: expected a time such as '2024-01-31 12:00 UTC'; see history")
     return time
-
-
-#: all columns
-ALL = "__all__"
 
 
 def parse_conditions(texts: str | Sequence[str], types: dict[str, pa.DataType]) -> Conjunction:

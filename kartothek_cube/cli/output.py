@@ -8,17 +8,17 @@ import json
 import os
 import shutil
 import sys
-import unicodedata
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from math import isfinite
 from operator import add
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
+import attrs
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,7 @@ from kartothek_cube.cli.context import usage_error
 from kartothek_cube.core.arrow.arrays import concat_promoted, replace_columns
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import format_count
+from kartothek_cube.display import cut_text, pad_text, text_width
 
 #: number of rows printed to a terminal
 _SCREENFUL = 50
@@ -39,69 +40,40 @@ _MIN_TEXT_WIDTH = 12
 #: significant digits of floats in tables that are wider than the terminal
 _DIGITS = 6
 
-
-class Writer(ABC):
-    """Writes the tables of a result one by one; the schema is needed for results without rows."""
-
-    #: whether the format is text
-    text = True
-
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        self.sink = sink
-        self.schema = schema
-
-    @abstractmethod
-    def write(self, table: pa.Table) -> None:
-        """Write a table."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Write everything that is buffered."""
+#: writes the tables of a result; the schema is needed for results without rows
+Writer: TypeAlias = Callable[[BinaryIO, pa.Schema, Iterable[pa.Table]], None]
 
 
-class _Csv(Writer):
+def _write_csv(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """CSV: text is quoted if needed, null is empty, nested values are JSON, bytes hexadecimal."""
-
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        super().__init__(sink, schema)
-        self._options = pyarrow.csv.WriteOptions(include_header=True, quoting_style="needed")
-        self._empty = True
-
-    def write(self, table: pa.Table) -> None:
-        pyarrow.csv.write_csv(_flatten(table), self.sink, self._options)
-        self._empty = False
-        self._options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
-
-    def close(self) -> None:
-        if self._empty:
-            self.write(self.schema.empty_table())
+    is_first = True
+    for table in tables:
+        _write_csv_rows(sink, table, include_header=is_first)
+        is_first = False
+    if is_first:
+        _write_csv_rows(sink, schema.empty_table(), include_header=True)
 
 
-class _Json(Writer):
+def _write_csv_rows(sink: BinaryIO, table: pa.Table, *, include_header: bool) -> None:
+    options = pyarrow.csv.WriteOptions(include_header=include_header, quoting_style="needed")
+    pyarrow.csv.write_csv(_flatten(table), sink, options)
+
+
+def _write_json(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """JSON: an array with one object per line."""
-
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        super().__init__(sink, schema)
-        self._before = "[\n"
-
-    def write(self, table: pa.Table) -> None:
+    separator = "[\n"
+    for table in tables:
         if len(table):
-            self.sink.write((self._before + ",\n".join(_json_objects(table))).encode())
-            self._before = ",\n"
-
-    def close(self) -> None:
-        self.sink.write(b"[]\n" if self._before == "[\n" else b"\n]\n")
+            sink.write((separator + ",\n".join(_json_objects(table))).encode())
+            separator = ",\n"
+    sink.write(b"[]\n" if separator == "[\n" else b"\n]\n")
 
 
-class _JsonLines(Writer):
+def _write_json_lines(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """JSON lines: one object per line."""
-
-    def write(self, table: pa.Table) -> None:
+    for table in tables:
         if len(table):
-            self.sink.write(("\n".join(_json_objects(table)) + "\n").encode())
-
-    def close(self) -> None:
-        pass
+            sink.write(("\n".join(_json_objects(table)) + "\n").encode())
 
 
 def _json_objects(table: pa.Table) -> list[str]:
@@ -128,6 +100,8 @@ def _json_cells(column: pa.ChunkedArray | pa.Array) -> list[str]:
         return ["null" if v is None or not isfinite(v) else repr(v) for v in column.to_pylist()]
     if pa.types.is_boolean(dtype) or pa.types.is_integer(dtype) or pa.types.is_decimal(dtype):
         return cast(list[str], pc.fill_null(column.cast(pa.string()), "null").to_pylist())
+    if pa.types.is_floating(dtype):
+        return _json_cells(column.cast(pa.string()).cast(pa.float64()))  # 0.1 of float32 stays 0.1
     if pa.types.is_timestamp(dtype):
         zone = "" if dtype.tz is None else "Z"
         times = column.cast(pa.timestamp(dtype.unit))  # of zoned times: in UTC
@@ -138,10 +112,8 @@ def _json_cells(column: pa.ChunkedArray | pa.Array) -> list[str]:
         column = column.cast(pa.string())
     elif pa.types.is_interval(dtype):
         column = _format_intervals(column)
-    elif pa.types.is_floating(dtype):
-        return _json_cells(column.cast(pa.string()).cast(pa.float64()))  # 0.1 of float32 stays 0.1
     elif pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
-        return ["null" if value is None else f'"{value.hex()}"' for value in column.to_pylist()]
+        column = _format_bytes(column)
     return [json.dumps(value, ensure_ascii=False, default=str) for value in column.to_pylist()]
 
 
@@ -165,49 +137,25 @@ def _json_lists(column: pa.ChunkedArray | pa.Array, elements: Iterable[str]) -> 
     ]
 
 
-class _Parquet(Writer):
-    """A Parquet file."""
-
-    text = False
-
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        super().__init__(sink, schema)
-        try:
-            self._writer = pq.ParquetWriter(_Pipe(sink), schema, compression="zstd")
-        except pa.ArrowNotImplementedError as error:
-            usage_error(f"Parquet cannot hold this result: cast the column, or write .arrow ({error})")
-
-    def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table.cast(self.schema))
-
-    def close(self) -> None:
-        self._writer.close()
+def _open_parquet(sink: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
+    try:
+        return pq.ParquetWriter(sink, schema, compression="zstd")
+    except pa.ArrowNotImplementedError as error:
+        usage_error(f"Parquet cannot hold this result: cast the column, or write .arrow ({error})")
 
 
-class _Arrow(Writer):
-    """The Arrow stream format."""
-
-    text = False
-
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        super().__init__(sink, schema)
-        self._writer = self._open(_Pipe(sink), schema)
-
-    def _open(self, pipe: _Pipe, schema: pa.Schema) -> Any:
-        return pa.ipc.new_stream(pipe, schema)
-
-    def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table.cast(self.schema))
-
-    def close(self) -> None:
-        self._writer.close()
+def _open_feather(sink: BinaryIO, schema: pa.Schema) -> pa.ipc.RecordBatchFileWriter:
+    return pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
 
 
-class _Feather(_Arrow):
-    """The Arrow file format, also known as Feather."""
-
-    def _open(self, pipe: _Pipe, schema: pa.Schema) -> Any:
-        return pa.ipc.new_file(pipe, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+def _write_binary(
+    open_writer: Callable[..., Any], sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]
+) -> None:
+    """Write a format of Arrow. After an error it is not closed, so that it cannot be taken for complete."""
+    writer = open_writer(_Pipe(sink), schema)
+    for table in tables:
+        writer.write_table(table.cast(schema))
+    writer.close()
 
 
 class _Pipe(io.RawIOBase):
@@ -233,75 +181,68 @@ class _Pipe(io.RawIOBase):
         self._sink.flush()
 
 
-class _Table(Writer):
+def _write_text_table(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """Text table with right-aligned numbers; on a terminal, the first rows, and no wider than it."""
-
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        super().__init__(sink, schema)
-        self._tables = [self._number_columns(schema.empty_table())]
-        self._is_terminal = sink.isatty()
-
-    def write(self, table: pa.Table) -> None:
-        self._tables.append(self._number_columns(table))
-
-    def _number_columns(self, table: pa.Table) -> pa.Table:
-        """Rename the columns, as results of SQL may have several of a name."""
-        return table.rename_columns([str(number) for number in range(table.num_columns)])
-
-    def close(self) -> None:
-        result = concat_promoted(self._tables)
-        shown = result.slice(0, _SCREENFUL) if self._is_terminal else result
-        flat = _flatten(shown)
-        columns = [
-            _TextColumn(field.name, _format_cells(column), column.type, self._is_cuttable(field))
-            for field, column in zip(self.schema, flat.columns, strict=True)
-        ]
-        fitting = _fit_terminal(columns) if self._is_terminal else columns
-        for line in zip(*(column.lines() for column in fitting), strict=True):
-            self.sink.write("  ".join(line).rstrip().encode() + b"\n")
-        self.sink.flush()
-        if len(shown) < len(result):
-            hidden = format_count(len(result) - len(shown), "more row")
-            click.echo(f"… and {hidden}; write all of them to a file with --to", err=True)
-        if len(fitting) < len(columns):
-            names = ", ".join(column.name for column in columns[len(fitting) :])
-            hidden = format_count(len(columns) - len(fitting), "more column")
-            click.echo(f"… and {hidden} ({names}); select some with --columns", err=True)
-
-    def _is_cuttable(self, field: pa.Field) -> bool:
-        return is_text(field.type) and b"cut" not in (field.metadata or {})
+    # results of SQL may have several columns of a name
+    numbers = [str(number) for number in range(len(schema))]
+    numbered = [table.rename_columns(numbers) for table in (schema.empty_table(), *tables)]
+    result, is_terminal = concat_promoted(numbered), sink.isatty()
+    shown = result.slice(0, _SCREENFUL) if is_terminal else result
+    columns = [
+        _TextColumn.of(field, column) for field, column in zip(schema, _flatten(shown).columns, strict=True)
+    ]
+    fitting = _fit_terminal(columns) if is_terminal else columns
+    for line in zip(*(column.lines() for column in fitting), strict=True):
+        sink.write("  ".join(line).rstrip().encode() + b"\n")
+    sink.flush()
+    if len(shown) < len(result):
+        hidden = format_count(len(result) - len(shown), "more row")
+        click.echo(f"… and {hidden}; write all of them to a file with --to", err=True)
+    if len(fitting) < len(columns):
+        names = ", ".join(column.texts[0] for column in columns[len(fitting) :])
+        hidden = format_count(len(columns) - len(fitting), "more column")
+        click.echo(f"… and {hidden} ({names}); select some with --columns", err=True)
 
 
+@attrs.define
 class _TextColumn:
     """A column of a text table."""
 
-    def __init__(self, name: str, cells: list[str], dtype: pa.DataType, is_cuttable: bool) -> None:
-        self.name = name if name.isprintable() else repr(name)[1:-1]
-        self.cells = cells
-        self.is_number = _is_number(dtype)
-        self._is_float = pa.types.is_floating(dtype)
-        self._is_cuttable = is_cuttable
-        self._measure()
+    #: name and cells
+    texts: list[str]
+    type: pa.DataType
+    is_cuttable: bool
+    width: int = 0
+    min_width: int = 0
 
-    def _measure(self) -> None:
-        self.width = max(map(_text_width, [self.name, *self.cells]))
+    @classmethod
+    def of(cls, field: pa.Field, values: pa.ChunkedArray) -> _TextColumn:
+        """Format values; null is empty, control characters are escaped to protect the terminal."""
+        texts = [field.name, *pc.fill_null(values.cast(pa.string()), "").to_pylist()]
+        texts = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
+        is_cuttable = is_text(field.type) and b"cut" not in (field.metadata or {})
+        column = cls(texts, values.type, is_cuttable)
+        column.measure()
+        return column
+
+    def measure(self) -> None:
+        """Compute the widths."""
+        self.width = max(map(text_width, self.texts))
         # neither names nor integers and times, which would be others
-        least = max(_text_width(self.name), _MIN_TEXT_WIDTH) if self._is_cuttable else self.width
+        least = max(text_width(self.texts[0]), _MIN_TEXT_WIDTH) if self.is_cuttable else self.width
         self.min_width = min(self.width, least)
 
     def round_floats(self) -> None:
         """Show as many digits of floats as pandas does."""
-        if self._is_float:
-            self.cells = [cell and f"{float(cell):.{_DIGITS}g}" for cell in self.cells]
-            self._measure()
+        if pa.types.is_floating(self.type):
+            self.texts[1:] = [text and f"{float(text):.{_DIGITS}g}" for text in self.texts[1:]]
+            self.measure()
 
     def lines(self) -> list[str]:
         """Name and cells, cut and padded to the width."""
-        return [self._pad(_cut_text(text, self.width)) for text in (self.name, *self.cells)]
-
-    def _pad(self, text: str) -> str:
-        blanks = " " * (self.width - _text_width(text))
-        return blanks + text if self.is_number else text + blanks
+        dtype = self.type
+        is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
+        return [pad_text(cut_text(text, self.width), self.width, right=is_number) for text in self.texts]
 
 
 def _fit_terminal(columns: list[_TextColumn]) -> list[_TextColumn]:
@@ -321,48 +262,8 @@ def _fit_terminal(columns: list[_TextColumn]) -> list[_TextColumn]:
     return columns
 
 
-def fit_lines(text: str) -> str:
-    """Cut the lines of a text that are wider than the terminal, if standard output is one."""
-    if not sys.stdout.isatty():
-        return text
-    available = shutil.get_terminal_size().columns
-    return "\n".join(_cut_text(line, available) for line in text.split("\n"))
-
-
 def _table_width(widths: Iterable[int]) -> int:
     return sum(width + 2 for width in widths) - 2
-
-
-def _text_width(text: str) -> int:
-    """Return the number of terminal cells of a text: two for wide characters, none for accents."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
-    )
-
-
-def _cut_text(text: str, width: int) -> str:
-    """Cut a text to a width.
-
-    >>> _cut_text("Hamburg", 5)
-    'Hamb…'
-    """
-    if _text_width(text) <= width:
-        return text
-    while text and _text_width(text) >= width:
-        text = text[:-1]
-    return text + "…" if width else ""
-
-
-def _is_number(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
-
-
-def _format_cells(column: pa.ChunkedArray) -> list[str]:
-    """Format cells as text; null is empty, control characters are escaped to protect the terminal."""
-    texts: list[str] = pc.fill_null(column.cast(pa.string()), "").to_pylist()
-    return [text if text.isprintable() else repr(text)[1:-1] for text in texts]
 
 
 def _flatten(table: pa.Table) -> pa.Table:
@@ -373,8 +274,7 @@ def _flatten(table: pa.Table) -> pa.Table:
             texts = pa.array(_json_cells(column), pa.string())
             columns[number] = pc.if_else(column.is_valid(), texts, None)
         elif pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
-            digits = [None if v is None else v.hex() for v in column.to_pylist()]
-            columns[number] = pa.chunked_array([pa.array(digits, pa.string())])
+            columns[number] = pa.chunked_array([_format_bytes(column)])
         elif pa.types.is_interval(field.type):
             columns[number] = pa.chunked_array([_format_intervals(column)])
         elif pa.types.is_timestamp(field.type):
@@ -384,7 +284,11 @@ def _flatten(table: pa.Table) -> pa.Table:
     return replace_columns(table, columns)
 
 
-def _format_intervals(column: pa.ChunkedArray) -> pa.Array:
+def _format_bytes(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
+
+
+def _format_intervals(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Format intervals, which Arrow does not cast, as durations of ISO 8601, such as P1M2DT0.5S."""
 
     def format_interval(value: pa.MonthDayNano) -> str:
@@ -410,28 +314,18 @@ def _shorten_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-FORMATS: dict[str, type[Writer]] = {
-    "table": _Table,
-    "csv": _Csv,
-    "parquet": _Parquet,
-    "arrow": _Arrow,
-    "json": _Json,
-    "jsonl": _JsonLines,
-    "feather": _Feather,
+FORMATS: dict[str, Writer] = {
+    "table": _write_text_table,
+    "csv": _write_csv,
+    "parquet": partial(_write_binary, _open_parquet),
+    "arrow": partial(_write_binary, pa.ipc.new_stream),
+    "json": _write_json,
+    "jsonl": _write_json_lines,
+    "feather": partial(_write_binary, _open_feather),
 }
-_SUFFIXES = {
-    "csv": "csv",
-    "parquet": "parquet",
-    "arrow": "arrow",
-    "arrows": "arrow",
-    "feather": "feather",
-    "json": "json",
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "txt": "table",
-}
-
-
+_BINARY_FORMATS = ("parquet", "arrow", "feather")
+#: suffixes of files that are not the name of their format
+_SUFFIXES = {"arrows": "arrow", "ndjson": "jsonl", "txt": "table"}
 _GZIP = ".gz"
 
 
@@ -439,12 +333,13 @@ def choose_format(form: str | None, path: str | None) -> str:
     """Return the format: the given one, or that of the suffix of the file, or a table."""
     if form is not None or path is None:
         return form or "table"
+    suffixes = {**{name: name for name in FORMATS if name != "table"}, **_SUFFIXES}
     _, separator, suffix = os.path.basename(path).lower().removesuffix(_GZIP).rpartition(".")
-    chosen = _SUFFIXES.get(suffix) if separator else None
+    chosen = suffixes.get(suffix) if separator else None
     if chosen is None:
         usage_error(
             f"Cannot derive the format from the file name {path!r}: known suffixes are "
-            f"{', '.join(f'.{known}' for known in _SUFFIXES)}, also with {_GZIP}; or pass --output"
+            f"{', '.join(f'.{suffix}' for suffix in suffixes)}, also with {_GZIP}; or pass --output"
         )
     return chosen
 
@@ -472,37 +367,39 @@ def replace_file(path: str) -> Iterator[BinaryIO]:
         raise
 
 
-def write_tables(form: str | None, path: str | None, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
-    """Write the tables of a result to a file, or to standard output without a path; return their rows.
+def write_tables(form: str | None, path: str | None, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Write the tables of a result to a file, and print their rows; or to standard output without a path.
 
     The format is by default that of the file name, or a table.
     """
-    kind = FORMATS[choose_format(form, path)]
+    form = choose_format(form, path)
     if path is None:
         sink = sys.stdout.buffer
-        if not kind.text and sink.isatty():
+        if form in _BINARY_FORMATS and sink.isatty():
             usage_error("Binary output cannot be written to a terminal: use a pipe, or a file with --to")
-        return _write_all(kind(sink, schema), tables)
+        _write_all(form, sink, schema, tables)
+        return
     with replace_file(path) as file:
-        if not path.lower().endswith(_GZIP):
-            return _write_all(kind(file, schema), tables)
-        # without name and time, so that equal results make equal files
-        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
-            return _write_all(kind(cast(BinaryIO, compressed), schema), tables)
+        if path.lower().endswith(_GZIP):
+            # without name and time, so that equal results make equal files
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
+                n_rows = _write_all(form, cast(BinaryIO, compressed), schema, tables)
+        else:
+            n_rows = _write_all(form, file, schema, tables)
+    click.echo(f"Wrote {format_count(n_rows, 'row')} to {path}", err=True)
 
 
-def _write_all(writer: Writer, tables: Iterable[pa.Table]) -> int:
+def _write_all(form: str, sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
+    """Write the tables one by one, so that a reader of a pipe gets the first rows early; count the rows."""
     n_rows = 0
-    for table in tables:
-        writer.write(table)
-        n_rows += len(table)
-        writer.sink.flush()
-    writer.close()
-    writer.sink.flush()
+
+    def flush_each() -> Iterator[pa.Table]:
+        nonlocal n_rows
+        for table in tables:
+            yield table
+            n_rows += len(table)
+            sink.flush()
+
+    FORMATS[form](sink, schema, flush_each())
+    sink.flush()
     return n_rows
-
-
-def report_rows(n_rows: int, path: str | None) -> None:
-    """Print how many rows were written to a file."""
-    if path is not None:
-        click.echo(f"Wrote {format_count(n_rows, 'row')} to {path}", err=True)

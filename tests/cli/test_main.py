@@ -195,7 +195,7 @@ def test_color(ok, color, coloured):
 
 
 def test_an_error_of_the_program(call, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.cli.commands.inspect.list_cubes", lambda store: 1 // 0)
+    monkeypatch.setattr("kartothek_cube.core.cube.discover.list_cubes", lambda store: 1 // 0)
     result = call("ls")
     assert result.exit_code == 4
     assert result.stderr.startswith("Error: ZeroDivisionError")
@@ -280,7 +280,7 @@ def test_help_of_commands_lists_global_options():
 
 def test_color_and_debug_behind_the_command(call, monkeypatch):
     assert "\x1b[" in call("cube", "info", "--color", "always").stdout
-    monkeypatch.setattr("kartothek_cube.cli.commands.inspect.list_cubes", lambda store: 1 // 0)
+    monkeypatch.setattr("kartothek_cube.core.cube.discover.list_cubes", lambda store: 1 // 0)
     assert isinstance(call("ls", "--debug").exception, ZeroDivisionError)
 
 

@@ -111,9 +111,7 @@ def test_a_terminated_command_keeps_the_file(call, tmp_path, command, monkeypatc
 def write(form: str, table: pa.Table) -> str:
     """Return a table in a text format."""
     sink = io.BytesIO()
-    writer = FORMATS[form](sink, table.schema)
-    writer.write(table)
-    writer.close()
+    FORMATS[form](sink, table.schema, [table])
     return sink.getvalue().decode()
 
 

@@ -8,10 +8,10 @@ from decimal import Decimal
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.cli import output
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
@@ -141,18 +141,18 @@ def test_the_first_rows_are_written_before_other_partitions_are_read(ok, url, mo
     append_to_cube(
         pd.DataFrame({"x": [5], "d": pd.Timestamp("2020-01-01"), "p": ["c"], "v1": 1.5}), CUBE, url
     )
-    events, run_task, write = [], executor.run_task, output._Csv.write
+    events, run_task, write_csv = [], executor.run_task, pyarrow.csv.write_csv
 
     def read(context, task, *args):
         events.append("read")
         return run_task(context, task, *args)
 
-    def write_table(self, table):
+    def write(*args):
         events.append("write")
-        write(self, table)
+        write_csv(*args)
 
     monkeypatch.setattr(row_sources, "run_task", read)
-    monkeypatch.setattr(output._Csv, "write", write_table)
+    monkeypatch.setattr(pyarrow.csv, "write_csv", write)
     lines = ok("cube", "query", "-o", "csv", "--columns", "v1").splitlines()
     assert events[:2] == ["read", "write"] and events.count("read") == events.count("write") == 3
     assert lines[0] == '"d","p","v1","x"' and [line.split(",")[-1] for line in lines[1:]] == list("12345")
@@ -262,8 +262,8 @@ class Dialogue:
         self.answers = iter(answers)
         self.defaults = []
         self.frames = []
-        monkeypatch.setattr("kartothek_cube.cli.commands.query.prompt", self.prompt)
-        monkeypatch.setattr("kartothek_cube.cli.commands.query._make_shell", lambda: self.frames.append)
+        monkeypatch.setattr("kartothek_cube.cli.query.prompt", self.prompt)
+        monkeypatch.setattr("kartothek_cube.cli.query._make_shell", lambda: self.frames.append)
 
     def prompt(self, title, *, default, completer, validator):
         self.defaults.append(default)
@@ -276,7 +276,7 @@ class Dialogue:
 @pytest.fixture
 def terminal(monkeypatch):
     """Standard input can answer prompts."""
-    monkeypatch.setattr("kartothek_cube.cli.commands.query.is_interactive", lambda: True)
+    monkeypatch.setattr("kartothek_cube.cli.query.is_interactive", lambda: True)
 
 
 def test_without_terminal_all_rows_are_printed(ok):
@@ -309,7 +309,7 @@ def test_prompts_of_prompt_toolkit(call, terminal, monkeypatch):
     from prompt_toolkit.output import DummyOutput
 
     frames = []
-    monkeypatch.setattr("kartothek_cube.cli.commands.query._make_shell", lambda: frames.append)
+    monkeypatch.setattr("kartothek_cube.cli.query._make_shell", lambda: frames.append)
     delete_line, enter, end = "\x15", "\r", "\x04"
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text(f"x > two{enter}{delete_line}x > 2{enter}v1{enter}{delete_line}{end}")

@@ -164,7 +164,7 @@ def test_a_store_without_times_and_a_dataset_without_partitions(monkeypatch):
 
     from storefact import get_store_from_url
 
-    from kartothek_cube.cli.commands.inspect import render
+    from kartothek_cube.cli.inspect import render
     from kartothek_cube.cli.report import build_page
     from kartothek_cube.core.store import open_blobs
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from prompt_toolkit.history import History
 
-from kartothek_cube.cli.commands import sql as command
+from kartothek_cube.cli import query as command
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_history
 from tests.cli.conftest import CUBE

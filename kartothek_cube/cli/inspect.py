@@ -16,21 +16,13 @@ from kartothek_cube.cli.context import (
     headline,
     is_internal_column,
     label,
-    list_cubes,
     mask_store,
     one_line,
     pass_state,
     print_json,
     usage_error,
 )
-from kartothek_cube.cli.options import (
-    CubeCommand,
-    RemainderCommand,
-    StoreCommand,
-    as_json,
-    datasets_option,
-    select_datasets,
-)
+from kartothek_cube.cli.options import CubeCommand, RemainderCommand, StoreCommand, as_json, pass_datasets
 from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
@@ -56,29 +48,86 @@ def info(state: CliContext, as_json: bool) -> None:
     cube, datasets = state.cube, state.datasets
     if not datasets:
         usage_error(f"Cube {state.prefix} has no datasets, only orphaned files; delete them by cleanup")
-    types = column_types(datasets)
+    description = _describe_cube(cube, datasets)
     if as_json:
-        print_json(_to_dict(cube, datasets, types))
+        print_json(description)
         return
+    types = description["types"]
     headline("Infos")
     label("UUID Prefix:", f"        {cube.uuid_prefix}")
     _print_columns("Dimension Columns:", cube.dimension_columns, types)
     derived = {t.name: f"{types.get(t.name, 'unknown')}, {t!r}" for t in cube.transforms}
     _print_columns("Partition Columns:", cube.partition_columns, {**types, **derived})
-    _print_columns("Index Columns:", sorted(cube.index_columns), types)
+    _print_columns("Index Columns:", description["index_columns"], types)
     if not cube.index_columns:
         click.echo()
     label("Seed Dataset:", f"      {cube.seed_dataset if cube.seed_dataset in datasets else 'none'}")
     for name, dataset in datasets.items():
         click.echo()
-        headline(f"Dataset: {name}")
-        _print_dataset(cube, dataset)
+        _print_dataset(name, dataset, description["datasets"][name])
         version = _describe_publication(state, dataset)
         if version is not None:
             label("Published:", f" {version}")
 
 
-def column_types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]:
+def _print_columns(title: str, names: Iterable[str], types: Mapping[str, object]) -> None:
+    label(title)
+    for name in names:
+        click.echo(f"  - {name}: {types.get(name, 'unknown')}")
+
+
+def _print_dataset(name: str, dataset: DatasetMetadata, description: Mapping[str, Any]) -> None:
+    headline(f"Dataset: {name}")
+    _print_columns("Partition Keys:", dataset.partition_keys, column_types({"": dataset}))
+    label("Partitions:", f" {description['partitions']}")
+    label("Metadata:")
+    text = json.dumps(_user_metadata(dataset), indent=2, sort_keys=True, default=str)
+    click.echo("\n".join(f"  {line}" for line in text.splitlines()))
+    for title, columns in (("Dimension", "dimension_columns"), ("Payload", "payload_columns")):
+        _print_columns(f"{title} Columns:", description[columns], description[columns])
+
+
+def _describe_cube(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict[str, Any]:
+    """Describe a cube and its datasets, for JSON."""
+    types = {name: str(dtype) for name, dtype in sorted(column_types(datasets).items())}
+    return {
+        "uuid_prefix": cube.uuid_prefix,
+        "seed_dataset": cube.seed_dataset,
+        "dimension_columns": list(cube.dimension_columns),
+        "partition_columns": list(cube.partition_columns),
+        "transforms": {transform.name: transform.to_dict() for transform in cube.transforms},
+        "index_columns": sorted(cube.index_columns),
+        "suppress_index_on": sorted(cube.suppress_index_on),
+        "types": types,
+        "datasets": {name: _describe_dataset(cube, dataset) for name, dataset in datasets.items()},
+    }
+
+
+def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
+    from kartothek_cube.core.cube.consistency import get_dataset_columns
+    from kartothek_cube.io_components.maintenance.stats import count_partitions
+
+    visible = get_dataset_columns(dataset)
+    columns = sorted(column_types({"": dataset}).items())
+    types = {name: str(dtype) for name, dtype in columns if name in visible}
+    dimensions = {name: dtype for name, dtype in types.items() if name in cube.dimension_columns}
+    return {
+        "uuid": dataset.uuid,
+        "partition_keys": list(dataset.partition_keys),
+        "partitions": count_partitions(dataset),
+        "files": len(dataset.partition_table),
+        "metadata": dataset.metadata,
+        "indices": sorted(set(dataset.indices) - set(dataset.partition_keys)),
+        "dimension_columns": dimensions,
+        "payload_columns": {
+            name: dtype
+            for name, dtype in types.items()
+            if name not in dimensions and name not in cube.partition_columns
+        },
+    }
+
+
+def column_types(datasets: Mapping[str, DatasetMetadata]) -> dict[str, pa.DataType]:
     """Types of all columns; null only if the column is null in all datasets."""
     import pyarrow as pa
 
@@ -124,83 +173,17 @@ def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | 
     return f"Delta table, version {table.version}{age}{cause}"
 
 
-def _print_columns(title: str, names: Iterable[str], types: Mapping[str, object]) -> None:
-    label(title)
-    for name in names:
-        click.echo(f"  - {name}: {types.get(name, 'unknown')}")
-
-
-def _split_columns(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], list[str]]:
-    """Dimension and payload columns of a dataset, sorted."""
-    from kartothek_cube.core.cube.consistency import get_dataset_columns
-
-    columns = {name for name in get_dataset_columns(dataset) if not is_internal_column(name)}
-    dimensions = columns & set(cube.dimension_columns)
-    return sorted(dimensions), sorted(columns - dimensions - set(cube.partition_columns))
-
-
-def _print_dataset(cube: Cube, dataset: DatasetMetadata) -> None:
-    from kartothek_cube.io_components.maintenance.stats import count_partitions
-
-    types = column_types({"": dataset})
-    dimensions, payload = _split_columns(cube, dataset)
-    _print_columns("Partition Keys:", dataset.partition_keys, types)
-    label("Partitions:", f" {count_partitions(dataset)}")
-    label("Metadata:")
-    text = json.dumps(_user_metadata(dataset), indent=2, sort_keys=True, default=str)
-    click.echo("\n".join(f"  {line}" for line in text.splitlines()))
-    _print_columns("Dimension Columns:", dimensions, types)
-    _print_columns("Payload Columns:", payload, types)
-
-
-def _to_dict(
-    cube: Cube, datasets: dict[str, DatasetMetadata], types: dict[str, pa.DataType]
-) -> dict[str, Any]:
-    from kartothek_cube.io_components.maintenance.stats import count_partitions
-
-    def with_types(names: Iterable[str], types: dict[str, pa.DataType]) -> dict[str, str]:
-        return {name: str(types.get(name, "unknown")) for name in names}
-
-    descriptions = {}
-    for name, dataset in datasets.items():
-        dataset_types = column_types({"": dataset})
-        dimensions, payload = _split_columns(cube, dataset)
-        descriptions[name] = {
-            "uuid": dataset.uuid,
-            "partition_keys": list(dataset.partition_keys),
-            "partitions": count_partitions(dataset),
-            "files": len(dataset.partition_table),
-            "metadata": dataset.metadata,
-            "indices": sorted(set(dataset.indices) - set(dataset.partition_keys)),
-            "dimension_columns": with_types(dimensions, dataset_types),
-            "payload_columns": with_types(payload, dataset_types),
-        }
-    return {
-        "uuid_prefix": cube.uuid_prefix,
-        "seed_dataset": cube.seed_dataset,
-        "dimension_columns": list(cube.dimension_columns),
-        "partition_columns": list(cube.partition_columns),
-        "transforms": {transform.name: transform.to_dict() for transform in cube.transforms},
-        "index_columns": sorted(cube.index_columns),
-        "suppress_index_on": sorted(cube.suppress_index_on),
-        "types": with_types(sorted(types), types),
-        "datasets": descriptions,
-    }
-
-
 # -- stats -----------------------------------------------------------------------------------------
 
 
 @click.command(cls=CubeCommand)
-@datasets_option("counted")
+@pass_datasets("counted")
 @as_json
-@pass_state
-def stats(state: CliContext, include: str | None, exclude: str | None, as_json: bool) -> None:
+def stats(state: CliContext, names: list[str], as_json: bool) -> None:
     """Count files, bytes, partitions and rows."""
     from kartothek_cube.io.eager_cube import collect_stats
 
-    names = select_datasets(state.datasets, include, exclude)
-    selected = {name: dataset for name, dataset in state.datasets.items() if name in names}
+    selected = {name: state.datasets[name] for name in names}
     with state.progress("stats"):
         statistics = collect_stats(state.cube, state.store, selected)
     total = {key: sum(values[key] for values in statistics.values()) for key in ("blobsize", "files")}
@@ -227,8 +210,9 @@ def _print_stats(name: str, values: dict[str, int]) -> None:
 @pass_state
 def ls(state: CliContext, as_json: bool) -> None:
     """List the cubes of the store with their datasets."""
-    cubes = list_cubes(state.store)
-    cubes = {name: ids for name, ids in cubes.items() if state.prefix in ("", name)}
+    from kartothek_cube.core.cube.discover import list_cubes
+
+    cubes = {name: ids for name, ids in list_cubes(state.store).items() if state.prefix in ("", name)}
     if as_json:
         print_json(cubes)
         return
@@ -242,56 +226,47 @@ def ls(state: CliContext, as_json: bool) -> None:
 # -- verify ----------------------------------------------------------------------------------------
 
 
-@click.command(cls=StoreCommand)
+class _VerifyCommand(CubeCommand):
+    """``verify``; a cube that exists but cannot be loaded is damaged."""
+
+    def load_cube(self, ctx: click.Context, state: CliContext) -> None:
+        """Load the cube; exit with DAMAGED if that is impossible."""
+        from kartothek_cube.core.cube.discover import list_cubes
+
+        try:
+            state.require_seed()
+        except click.UsageError as error:
+            if state.prefix not in list_cubes(state.store):
+                raise
+            click.echo(f"{state.prefix}: {one_line(error)}")
+            ctx.exit(DAMAGED)
+
+
+@click.command(cls=_VerifyCommand)
 @click.option("--quick", is_flag=True, help="Read file footers only instead of all rows.")
 @click.option("--repair", is_flag=True, help="Rebuild wrong and missing indices, restore the schema.")
-@datasets_option("checked")
+@pass_datasets("checked")
 @as_json
-@pass_state
-@click.pass_context
-def verify(
-    ctx: click.Context,
-    state: CliContext,
-    quick: bool,
-    repair: bool,
-    include: str | None,
-    exclude: str | None,
-    as_json: bool,
-) -> None:
+def verify(state: CliContext, names: list[str], quick: bool, repair: bool, as_json: bool) -> None:
     """Check all files of the cube against its headers. Nothing is changed without --repair.
 
     The exit code is 3 if there are problems.
     """
+    from kartothek_cube.io.eager_cube import repair_cube, verify_cube
+
     if quick and repair:
         usage_error("--repair reads all rows and cannot be combined with --quick")
-    _check_loadable(ctx, state)
-    report = _verify(state, quick, repair, select_datasets(state.datasets, include, exclude))
+    with state.progress("verify"):
+        if repair:
+            report = repair_cube(state.cube, state.store, names)
+        else:
+            report = verify_cube(state.cube, state.store, names, deep=not quick)
     if as_json:
         print_json(report.to_dict())
     else:
         _print_report(report)
     if not report.ok:
-        ctx.exit(DAMAGED)
-
-
-def _check_loadable(ctx: click.Context, state: CliContext) -> None:
-    """Exit with DAMAGED if the cube exists but cannot be loaded."""
-    try:
-        state.require_seed()
-    except click.UsageError as error:
-        if state.prefix not in list_cubes(state.store):
-            raise
-        click.echo(f"{state.prefix}: {one_line(error)}")
-        ctx.exit(DAMAGED)
-
-
-def _verify(state: CliContext, quick: bool, repair: bool, names: set[str]) -> Report:
-    from kartothek_cube.io.eager_cube import repair_cube, verify_cube
-
-    with state.progress("verify"):
-        if repair:
-            return repair_cube(state.cube, state.store, names)
-        return verify_cube(state.cube, state.store, names, deep=not quick)
+        click.get_current_context().exit(DAMAGED)
 
 
 def _print_report(report: Report) -> None:

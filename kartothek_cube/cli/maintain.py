@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 import click
 
-from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import (
     DEFAULT_RETENTION,
     CliContext,
@@ -22,6 +21,7 @@ from kartothek_cube.cli.context import (
     print_json,
     usage_error,
 )
+from kartothek_cube.cli.inspect import column_types
 from kartothek_cube.cli.options import (
     CubeCommand,
     RemainderCommand,
@@ -32,20 +32,17 @@ from kartothek_cube.cli.options import (
     complete_files,
     complete_stores,
     confirm,
-    datasets_option,
     match,
     parse_as_of,
     parse_conditions,
-    select_datasets,
+    pass_datasets,
     yes_option,
 )
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob
-    from kartothek_cube.core.typing import StoreFactory
     from kartothek_cube.io_components.maintenance.history import CubeState
 
 # -- index -----------------------------------------------------------------------------------------
@@ -73,11 +70,11 @@ def index(state: CliContext, dataset: str, columns: str) -> None:
         usage_error(f"Partition keys need no index: {', '.join(sorted(selected))}")
     with state.progress("index"):
         build_dataset_indices(state.store, metadata.uuid, to_index)
-    click.echo(f"Indexed {', '.join(to_index)} of {dataset}: {_count_files([metadata])} read.")
+    click.echo(f"Indexed {', '.join(to_index)} of {dataset}: {_count_files(state, [dataset])} read.")
 
 
-def _count_files(datasets: Iterable[DatasetMetadata]) -> str:
-    return format_count(sum(len(dataset.partition_table) for dataset in datasets), "data file")
+def _count_files(state: CliContext, names: Iterable[str]) -> str:
+    return format_count(sum(len(state.datasets[name].partition_table) for name in names), "data file")
 
 
 # -- copy ------------------------------------------------------------------------------------------
@@ -104,55 +101,40 @@ def _count_files(datasets: Iterable[DatasetMetadata]) -> str:
     show_default=True,
     help="Delete replaced datasets first, including their files.",
 )
-@datasets_option("copied")
+@pass_datasets("copied")
 @yes_option
-@pass_state
 def copy(
-    state: CliContext,
-    tgt_store: str,
-    overwrite: bool,
-    cleanup: bool,
-    include: str | None,
-    exclude: str | None,
-    yes: bool,
+    state: CliContext, names: list[str], tgt_store: str, overwrite: bool, cleanup: bool, yes: bool
 ) -> None:
     """Copy the cube to another store."""
+    from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
     from kartothek_cube.io_components.maintenance.copy import CopyCube
 
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
-    selected = select_datasets(state.datasets, include, exclude)
-    if not selected:
+    if not names:
         click.echo("No dataset selected, nothing to copy.")
         return
     target = state.open_store(tgt_store, create=True)
-    replaced = sorted(selected & _existing_ids(state, target)) if overwrite else []
+    existing = discover_ktk_cube_dataset_ids(state.prefix, target) if overwrite else set()
+    replaced = [name for name in names if name in existing]
     try:
         # before anything is deleted: two names may refer to the same store
-        CopyCube(state.cube, state.store, target, overwrite, selected).plan()
+        CopyCube(state.cube, state.store, target, overwrite, names).plan()
         if replaced:
             confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {mask_store(tgt_store)}?", yes)
             if cleanup:
                 delete_cube(state.cube, target, replaced)
         with state.progress("copy"):
-            copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=selected)
+            copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=names)
     except DatasetExistsError as error:
         usage_error(
             f"Dataset {error.dataset_uuid} exists in {mask_store(tgt_store)}; pass --overwrite to replace it"
         )
-    datasets = [state.datasets[name] for name in sorted(selected)]
-    click.echo(
-        f"Copied {', '.join(sorted(selected))} of cube {state.prefix} to {mask_store(tgt_store)} "
-        f"({_count_files(datasets)})."
-    )
-
-
-def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
-    from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
-
-    return discover_ktk_cube_dataset_ids(state.prefix, store)
+    files = _count_files(state, names)
+    click.echo(f"Copied {', '.join(names)} of cube {state.prefix} to {mask_store(tgt_store)} ({files}).")
 
 
 # -- adopt -----------------------------------------------------------------------------------------
@@ -207,6 +189,7 @@ def adopt(
     an Iceberg table. With --dimensions and --partitions, the dataset is the seed of a new cube.
     """
     from kartothek_cube.core.cube.cube import Cube
+    from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.core.transforms import parse_transform
     from kartothek_cube.io.eager_cube import adopt_dataset
@@ -228,7 +211,7 @@ def adopt(
     pairs = [text.partition("=") for text in types]
     if not all(column and name for column, _, name in pairs):
         usage_error("--type has the form COLUMN=TYPE, such as STORE=string")
-    if overwrite and dataset in _existing_ids(state, store):
+    if overwrite and dataset in discover_ktk_cube_dataset_ids(state.prefix, store):
         confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
     try:
         with state.progress("adopt"):
@@ -255,18 +238,16 @@ def adopt(
 
 
 @click.command(cls=RemainderCommand)
-@datasets_option("deleted")
+@pass_datasets("deleted")
 @yes_option
-@pass_state
-def delete(state: CliContext, include: str | None, exclude: str | None, yes: bool) -> None:
+def delete(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the cube or some of its datasets."""
     from kartothek_cube.io.eager_cube import delete_cube
 
-    names = sorted(select_datasets(state.datasets, include, exclude))
     if not names:
         click.echo("No dataset selected, nothing to delete.")
         return
-    files = _count_files(state.datasets[name] for name in names)
+    files = _count_files(state, names)
     is_whole = len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
     confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
@@ -287,18 +268,11 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
     help='Conditions on any columns, joined by "&", e.g. "customer == 5". Repeat to add conditions.',
 )
 @click.option("--everything", is_flag=True, help="Delete all rows, instead of --where.")
-@datasets_option("changed")
+@pass_datasets("changed")
 @yes_option
 @as_json
-@pass_state
 def delete_rows(
-    state: CliContext,
-    where: tuple[str, ...],
-    everything: bool,
-    include: str | None,
-    exclude: str | None,
-    yes: bool,
-    as_json: bool,
+    state: CliContext, names: list[str], where: tuple[str, ...], everything: bool, yes: bool, as_json: bool
 ) -> None:
     """Delete the cells that meet conditions, with their rows in all datasets.
 
@@ -307,7 +281,6 @@ def delete_rows(
     from kartothek_cube.io.eager_cube import delete_rows, query_cube_df
 
     cube, store = state.cube, state.store
-    names = select_datasets(state.datasets, include, exclude)
     conditions = parse_conditions(where, column_types(state.datasets))
     if bool(conditions.conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
@@ -315,7 +288,7 @@ def delete_rows(
         if not yes:
             with state.progress("query"):
                 cells = format_count(len(query_cube_df(cube, store, conditions, columns=())), "cell")
-            confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(sorted(names))})?", yes)
+            confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(names)})?", yes)
         with state.progress("delete"):
             counts = delete_rows(cube, store, "all" if everything else conditions, names)
     except (ValueError, TypeError) as error:
@@ -402,19 +375,15 @@ def _parse_duration(text: str) -> timedelta | None:
     show_default=True,
     help="Skip partitions with fewer files; 1 also rewrites single files from before a change of the schema.",
 )
-@datasets_option("compacted")
+@pass_datasets("compacted")
 @as_json
-@pass_state
-def compact(
-    state: CliContext, where: str, min_files: int, include: str | None, exclude: str | None, as_json: bool
-) -> None:
+def compact(state: CliContext, names: list[str], where: str, min_files: int, as_json: bool) -> None:
     """Merge the files of each partition into one and drop superseded rows.
 
     Query results do not change. The replaced files stay in the store until the next ``cleanup``.
     """
     from kartothek_cube.io.eager_cube import compact_cube
 
-    names = select_datasets(state.datasets, include, exclude)
     conditions = parse_conditions(where, column_types(state.datasets))
     others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
     if others:
@@ -463,16 +432,14 @@ def _describe_compaction(count: dict[str, int]) -> str:
 )
 @click.option("--compact", is_flag=True, help="First compact what a table cannot show: overwritten cells.")
 @click.option("--on-commit/--not-on-commit", default=None, help="Whether each later commit publishes, too.")
-@datasets_option("published")
+@pass_datasets("published")
 @as_json
-@pass_state
 def publish(
     state: CliContext,
+    names: list[str],
     table_format: Literal["delta", "iceberg"],
     compact: bool,
     on_commit: bool | None,
-    include: str | None,
-    exclude: str | None,
     as_json: bool,
 ) -> None:
     """Publish the datasets as Delta tables, which other engines read.
@@ -481,7 +448,6 @@ def publish(
     """
     from kartothek_cube.io.eager_cube import publish_cube
 
-    names = select_datasets(state.datasets, include, exclude)
     with state.progress("publish"):
         counts = publish_cube(
             state.cube, state.store, names, format=table_format, compact=compact, on_commit=on_commit
@@ -490,15 +456,13 @@ def publish(
 
 
 @click.command(cls=CubeCommand)
-@datasets_option("unpublished")
+@pass_datasets("unpublished")
 @yes_option
-@pass_state
-def unpublish(state: CliContext, include: str | None, exclude: str | None, yes: bool) -> None:
+def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the logs of published tables, which other engines can read no more. The datasets stay."""
     from kartothek_cube.io.eager_cube import unpublish_cube
 
-    names = select_datasets(state.datasets, include, exclude)
-    confirm(f"Unpublish {', '.join(sorted(names))} of cube {state.prefix}?", yes)
+    confirm(f"Unpublish {', '.join(names)} of cube {state.prefix}?", yes)
     for name, count in unpublish_cube(state.cube, state.store, names).items():
         click.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
 
@@ -523,18 +487,11 @@ def _describe_publication(count: dict[str, int]) -> str:
     metavar="TIME|VERSION",
     help="Restore the states at a time (UTC), or a version of one dataset (--include).",
 )
-@datasets_option("selected")
+@pass_datasets("selected")
 @as_json
 @yes_option
-@pass_state
 def history(
-    state: CliContext,
-    keep: int | None,
-    rollback: str | None,
-    include: str | None,
-    exclude: str | None,
-    as_json: bool,
-    yes: bool,
+    state: CliContext, names: list[str], keep: int | None, rollback: str | None, as_json: bool, yes: bool
 ) -> None:
     """List the states of the cube, to be queried (``query --as-of``) or restored (``--rollback``).
 
@@ -547,22 +504,23 @@ def history(
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
     from kartothek_cube.io_components.maintenance.history import STATE_COLUMNS, describe_state
 
-    names, is_selected = select_datasets(state.datasets, include, exclude), bool(include or exclude)
+    options = click.get_current_context().params
+    is_selected = bool(options["include"] or options["exclude"])
     if keep is not None:
         keep_cube_history(state.cube, state.store, keep, names)
         kept = format_count(keep, "older state") if keep else "no older states"
-        click.echo(f"Keeping {kept} of {', '.join(sorted(names))} from now on.", err=True)
+        click.echo(f"Keeping {kept} of {', '.join(names)} from now on.", err=True)
     if rollback is not None:
         as_of = parse_as_of(rollback, "--rollback")
-        confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
+        confirm(f"Roll back {', '.join(names)} of cube {state.prefix} to {rollback}?", yes)
         # all datasets: also those that a rollback has hidden
         rollback_cube(state.any_cube, state.store, as_of, names if is_selected else None)
-        click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
+        click.echo(f"Rolled back {', '.join(names)} to {rollback}.", err=True)
     # a rollback to the same content changes no dataset
     history = [
         entry
         for entry in list_cube_history(state.cube, state.store)
-        if not is_selected or not entry.datasets or names & set(entry.datasets)
+        if not is_selected or not entry.datasets or set(names) & set(entry.datasets)
     ]
     if as_json:
         print_json([_to_dict(entry) for entry in history])

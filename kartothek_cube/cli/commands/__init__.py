@@ -1,1 +1,0 @@
-"""The commands; their modules are imported when a command is called."""

@@ -1,0 +1,454 @@
+"""The commands ``query`` and ``sql``: once, to a table or file, or interactively."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import pyarrow as pa
+
+from kartothek_cube.cli.context import (
+    CliContext,
+    is_interactive,
+    one_line,
+    pass_state,
+    print_json,
+    usage_error,
+)
+from kartothek_cube.cli.inspect import column_types
+from kartothek_cube.cli.options import (
+    CubeCommand,
+    StoreCommand,
+    add_dataset_options,
+    complete_columns,
+    match,
+    output_options,
+    parse_as_of,
+    parse_conditions,
+    select_datasets,
+)
+from kartothek_cube.cli.output import choose_format, write_tables
+from kartothek_cube.core.cube.discover import discover_cube, list_cubes
+from kartothek_cube.core.errors import format_count, unknown_names
+from kartothek_cube.display import cut_text
+
+if TYPE_CHECKING:
+    import duckdb
+    from prompt_toolkit.history import History
+
+    from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
+
+try:
+    from prompt_toolkit import prompt
+except ImportError:  # reported on use
+    prompt = None  # type: ignore[assignment]
+
+#: all columns
+ALL = "__all__"
+
+as_of_option = click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
+
+
+# -- query -----------------------------------------------------------------------------------------
+
+
+@click.command(cls=CubeCommand)
+@click.option(
+    "-w",
+    "--where",
+    multiple=True,
+    help="Conditions, e.g. \"country = 'DE' AND avg_temp > 5\". Repeat to add conditions.",
+)
+@click.option(
+    "-c",
+    "--columns",
+    shell_complete=complete_columns,
+    help=f"Payload columns: comma-separated names or patterns; all by default (or {ALL}).",
+)
+@click.option(
+    "--dimensions", shell_complete=complete_columns, help="Dimensions of the result, in sort order."
+)
+@click.option("--partition-by", shell_complete=complete_columns, help="Indexed columns to group rows by.")
+@add_dataset_options("queried")
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="Maximum number of rows to read.")
+@output_options
+@as_of_option
+@click.option("--explain", is_flag=True, help="Only show which files the query would read, and why.")
+@pass_state
+def query(
+    state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **options: Any
+) -> None:
+    r"""Query the cube: interactively without options on a terminal, otherwise to a table or file.
+
+    Conditions are those of SQL, with keywords in any case:
+
+    \b
+    x = 1, != <> < <= > >=         values that compare like this (also ==)
+    x IN (1, 2), NOT IN            one of the values, none of them
+    x BETWEEN 1 AND 5, NOT ...     1 and 5 included
+    x LIKE 'Bad%', NOT LIKE        texts with a prefix (also x startswith Bad)
+    x IS NULL, IS NOT NULL         rows without a value, with one
+    AND, OR, NOT, ( )              (also & | ~)
+
+    Dates are written as 2020-01-31. Text needs quotes only if it contains ``&``, ``|``, ``=`` or ``)``, or
+    one of these words; within quotes, a quote is written twice.
+    """
+    # an empty text is a value: no columns
+    has_options = explain or any(value not in (None, ()) for value in (limit, output, to, *options.values()))
+    if not has_options and is_interactive():
+        _query_interactively(state)
+        return
+    to = None if to == "-" else to
+    if not explain:
+        choose_format(output, to)  # an error before anything is read
+    arguments = _build_arguments(state, **options)
+    try:
+        if explain:
+            _explain(state, arguments, output)
+            return
+        from kartothek_cube.io_components.query.cube_query import QueryCube
+        from kartothek_cube.io_components.query.planner import plan_query
+
+        plan = plan_query(QueryCube(state.cube, state.store, **arguments))
+    except (ValueError, TypeError) as error:
+        usage_error(one_line(error))
+    is_table = choose_format(output, to) == "table"
+    is_sorted = is_table or arguments["dimension_columns"] is not None
+    tables = _limit_rows(_read_tables(plan, limit, is_sorted=is_sorted), limit)
+    # rows and a bar would overwrite each other
+    has_bar = is_table or to is not None or not sys.stdout.isatty()
+    write_tables(
+        output, to, plan.context.output, _show_progress(state, "query", tables) if has_bar else tables
+    )
+
+
+def _build_arguments(
+    state: CliContext,
+    where: Sequence[str],
+    columns: str | None,
+    dimensions: str | None,
+    partition_by: str | None,
+    include: str | None,
+    exclude: str | None,
+    as_of: str | None,
+) -> dict[str, Any]:
+    """Build the arguments of a query from the options."""
+    if as_of is not None:
+        state.as_of(parse_as_of(as_of, "--as-of"))
+    selected = select_datasets(state.datasets, include, exclude)
+    datasets = {name: dataset for name, dataset in state.datasets.items() if name in selected}
+    if state.cube.seed_dataset not in datasets:
+        usage_error(f"The seed dataset {state.cube.seed_dataset!r} cannot be excluded from a query")
+    types = column_types(datasets)
+    payload = None if columns in (None, ALL) else sorted(match(columns, types, "column")) if columns else []
+    return {
+        "conditions": parse_conditions(where, types),
+        "datasets": datasets,
+        "dimension_columns": _split_names(dimensions),
+        "partition_by": _split_names(partition_by),
+        "payload_columns": payload,
+    }
+
+
+def _split_names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -> None:
+    """Print the plan of a query, as JSON or as text that is no wider than the terminal."""
+    from kartothek_cube.io.eager_cube import explain_query
+
+    explanation = explain_query(state.cube, state.store, **arguments)
+    if output == "json":
+        print_json(explanation.to_dict())
+        return
+    lines = repr(explanation).split("\n")
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = [cut_text(line, width) for line in lines]
+    click.echo("\n".join(lines))
+
+
+def _read_tables(plan: PhysicalPlan, limit: int | None, *, is_sorted: bool) -> Iterator[pa.Table]:
+    """Yield the rows; partition by partition, in bounded memory, unless they are sorted as a whole.
+
+    Each group is read on demand. Without groups, a limit ends the read.
+    """
+    from kartothek_cube.io_components.query.executor import run_table, run_task
+    from kartothek_cube.io_components.row_sources import CubeScan
+    from kartothek_cube.io_components.runtime import progress_add_total
+
+    if limit is not None and plan.groups is None:
+        yield run_table(plan, limit)
+        return
+    if plan.groups is None and not is_sorted:
+        yield from CubeScan(plan, tuple(plan.context.output.names)).tables()
+        return
+    progress_add_total(plan.n_files)
+    for task in plan.tasks():
+        yield from run_task(plan.context, task)
+
+
+def _limit_rows(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]:
+    """Yield the first ``limit`` rows of all tables."""
+    if limit is None:
+        yield from tables
+        return
+    # checked before the next table is read
+    while limit > 0 and (table := next(tables, None)) is not None:
+        yield table.slice(0, limit)
+        limit -= len(table)
+
+
+def _show_progress(state: CliContext, title: str, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables, with a progress bar until the last one."""
+    with state.progress(title):
+        yield from tables
+
+
+def _query_interactively(state: CliContext) -> None:
+    """Prompt for a query, run it and open a shell, repeatedly until Ctrl-D."""
+    embed = _make_shell()
+    datasets = {name: ds.load_all_indices(state.store) for name, ds in state.datasets.items()}
+    types = column_types(datasets)
+    conditions, payload = "", ""
+    while True:
+        conditions = _ask("Conditions: ", conditions, list(types), lambda text: parse_conditions(text, types))
+        payload = _ask("Payload:    ", payload, [ALL, *types], lambda text: _parse_payload(text, types))
+        frame = _query_frame(state, datasets, conditions, payload, types)
+        if frame is None:
+            click.echo("No rows.")
+        else:
+            embed(frame)
+
+
+def _make_shell() -> Callable[[Any], None]:
+    """Return a function that opens a shell on a frame; a usage error if a package is missing."""
+    try:
+        from IPython.terminal.embed import InteractiveShellEmbed
+    except ImportError:
+        usage_error("Interactive queries need IPython: pip install 'kartothek_cube[cli]'")
+    _require_prompt("queries")
+
+    def embed(frame: Any) -> None:
+        size = f"{format_count(len(frame), 'row')} and {format_count(len(frame.columns), 'column')}"
+        banner = f"{size} in df; press Ctrl-D to return to the query."
+        shell: Any = InteractiveShellEmbed
+        shell(banner1=banner, banner2="")(local_ns={"df": frame})
+
+    return embed
+
+
+def _require_prompt(subject: str) -> None:
+    if prompt is None:
+        usage_error(f"Interactive {subject} need prompt_toolkit: pip install 'kartothek_cube[cli]'")
+
+
+def _ask(title: str, default: str, words: list[str], check: Callable[[str], object]) -> str:
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.validation import Validator
+
+    def is_valid(text: str) -> bool:
+        try:
+            check(text)
+        except click.UsageError:
+            return False
+        return True
+
+    validator = Validator.from_callable(
+        is_valid, error_message="unknown column or invalid value", move_cursor_to_end=True
+    )
+    completer = WordCompleter(words, WORD=True)
+    answer: str = prompt(title, default=default, completer=completer, validator=validator)
+    check(answer)
+    return answer
+
+
+def _parse_payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None:
+    """Parse payload columns; None for all."""
+    names = [name for name in (part.strip() for part in text.split(",")) if name]
+    if ALL in names:
+        return None
+    unknown = set(names) - set(types)
+    if unknown:
+        usage_error(unknown_names("column", unknown, types))
+    return names
+
+
+def _query_frame(
+    state: CliContext, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
+) -> Any:
+    from kartothek_cube.io.eager_cube import query_cube
+
+    with state.progress("query"):
+        try:
+            frames = query_cube(
+                state.cube,
+                state.store,
+                conditions=parse_conditions(conditions, types),
+                datasets=datasets,
+                payload_columns=_parse_payload(payload, types),
+            )
+        except (ValueError, TypeError) as error:
+            usage_error(one_line(error))
+    return frames[0] if frames else None
+
+
+# -- sql -------------------------------------------------------------------------------------------
+
+
+@click.command(cls=StoreCommand)
+@click.argument("statement", required=False)
+@output_options
+@as_of_option
+@pass_state
+def sql(
+    state: CliContext, /, statement: str | None, output: str | None, to: str | None, as_of: str | None
+) -> None:
+    """Run a SQL statement on the cube, by DuckDB; ``-`` reads it from stdin.
+
+    Without CUBE, or with a directory or URL in its place, all cubes of the store can be queried and joined.
+    A cube is a view of its name, and each dataset a view ``cube.dataset``, such as ``sales.seed``. Names
+    with other characters than letters, digits and ``_`` need double quotes. Without a statement, statements
+    are read from a prompt; each ends with ``;``, and Ctrl-D ends the command.
+    """
+    if state.prefix:
+        state.require_seed()
+    elif as_of is not None:
+        usage_error("--as-of needs a cube: versions and times are those of its states")
+    to = None if to == "-" else to
+    choose_format(output, to)  # an error before anything is read
+    if statement is None and is_interactive():
+        _run_statements(state, _connect(state, as_of), output, to)
+        return
+    if statement in (None, "-"):
+        statement = sys.stdin.read()
+    if _is_blank(statement or ""):
+        usage_error("There is no statement")
+    _run_statement(state, _connect(state, as_of), str(statement), output, to)
+
+
+def _is_blank(statement: str) -> bool:
+    return not statement.strip(" \t\r\n;")
+
+
+def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
+    """Open the cube, or all cubes of the store that have a seed."""
+    try:
+        import duckdb  # noqa: F401 - before the cube is loaded
+    except ImportError:
+        usage_error("SQL needs DuckDB: pip install 'kartothek_cube[sql]'")
+    from kartothek_cube.io.sql import connect
+
+    connection = None
+    if state.prefix:
+        moment = None if as_of is None else parse_as_of(as_of, "--as-of")
+        if moment is not None:
+            state.as_of(moment)  # an error if there is no such state
+        connection = connect(state.any_cube, state.store, as_of=moment)
+    else:
+        for prefix in list_cubes(state.store):
+            try:
+                cube, _ = discover_cube(prefix, state.store)
+                connection = connect(cube.copy(index_columns=()), state.store, connection=connection)
+            except (ValueError, KeyError, NotImplementedError) as error:
+                click.echo(f"Cube {prefix} is left out: {one_line(error)}", err=True)
+    if connection is None:
+        usage_error("The store has no cubes")
+    if state.n_threads > 0:
+        connection.execute(f"SET threads = {state.n_threads}")
+    return connection
+
+
+def _run_statement(
+    state: CliContext,
+    connection: duckdb.DuckDBPyConnection,
+    statement: str,
+    output: str | None,
+    to: str | None,
+) -> None:
+    """Run a statement and write its result."""
+    import duckdb
+
+    try:
+        relation: duckdb.DuckDBPyRelation | None = connection.sql(statement)
+        if relation is None:  # such as CREATE
+            return
+        with state.progress("sql"):
+            reader = pa.RecordBatchReader.from_stream(_as_arrow_types(relation))
+        tables = (pa.Table.from_batches([batch]) for batch in reader)
+        write_tables(output, to, reader.schema, _show_progress(state, "sql", tables))
+    except (duckdb.Error, pa.ArrowException) as error:
+        usage_error(one_line(error))
+
+
+#: types of which Arrow has only a part of the values, or their bytes
+_NOT_IN_ARROW = ("BIGNUM", "BIT", "TIME WITH TIME ZONE", "UHUGEINT")
+
+
+def _as_arrow_types(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Cast columns to text that DuckDB would change without an error, such as large integers to -1."""
+    is_text = [str(dtype) in _NOT_IN_ARROW for dtype in relation.types]
+    if not any(is_text):
+        return relation
+    import duckdb
+
+    # by number, as several columns may have one name
+    columns = [duckdb.SQLExpression(f"#{number}") for number in range(1, len(is_text) + 1)]
+    return relation.select(
+        *(
+            column.cast(duckdb.type("VARCHAR")).alias(name) if cast else column
+            for column, name, cast in zip(columns, relation.columns, is_text, strict=True)
+        )
+    )
+
+
+#: words that the prompt completes, besides views and columns
+_KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "JOIN", "USING", "DESCRIBE")
+#: the views, those of datasets with the name of their cube
+_LIST_VIEWS = (
+    "SELECT CASE WHEN schema_name = 'main' THEN '' ELSE schema_name || '.' END || view_name "
+    "FROM duckdb_views() WHERE NOT internal AND NOT temporary "
+    "ORDER BY schema_name <> 'main', schema_name, view_name"
+)
+_LIST_COLUMNS = "SELECT DISTINCT column_name FROM duckdb_columns() WHERE NOT internal ORDER BY 1"
+
+
+def _run_statements(
+    state: CliContext, connection: duckdb.DuckDBPyConnection, output: str | None, to: str | None
+) -> None:
+    """Prompt for statements until Ctrl-D; an error does not end it."""
+    _require_prompt("statements")
+    views, columns = (
+        [str(name) for (name,) in connection.execute(statement).fetchall()]
+        for statement in (_LIST_VIEWS, _LIST_COLUMNS)
+    )
+    click.echo(f"Views: {', '.join(views)}; statements end with ;, Ctrl-D ends the session.", err=True)
+    from prompt_toolkit.history import InMemoryHistory
+
+    history = InMemoryHistory()
+    while True:
+        try:
+            statement = _ask_statement([*views, *columns, *_KEYWORDS], history)
+        except EOFError:
+            return
+        if _is_blank(statement):
+            continue
+        try:
+            _run_statement(state, connection, statement, output, to)
+        except click.UsageError as error:
+            click.echo(f"Error: {error.format_message()}", err=True)
+
+
+def _ask_statement(words: list[str], history: History) -> str:
+    """Read lines up to one that ends with a semicolon; the arrow keys recall earlier ones."""
+    from prompt_toolkit.completion import WordCompleter
+
+    completer = WordCompleter(words, ignore_case=True, WORD=True)
+    lines = [prompt("sql> ", completer=completer, history=history)]
+    while lines[-1].strip() and not lines[-1].rstrip().endswith(";"):
+        lines.append(prompt("...> ", completer=completer, history=history))
+    return "\n".join(lines)

@@ -28,7 +28,6 @@ from kartothek_cube.core.errors import format_count
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kartothek_cube.cli.report import Page
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.io_components.verify import Report
@@ -314,7 +313,7 @@ def report(state: CliContext, output: str) -> None:
     click.echo(f"Written to {os.path.abspath(output)}", err=True)
 
 
-def render(page: Page) -> str:
+def render(page: dict[str, Any]) -> str:
     """Render the page as HTML; all text from the store is escaped."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -328,6 +327,9 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    from kartothek_cube.io_components.runtime import bytes_text
+
     environment.filters["thousands"] = "{:,}".format
+    environment.filters["bytes"] = bytes_text
     environment.filters["format_count"] = format_count
     return environment.get_template("report.html").render(page=page)

@@ -199,21 +199,6 @@ def test_binary(call, url, form, where):
         assert (len(table), table.column_names) == (0, ["d", "i1", "p", "v1", "v2", "x"])
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.arrow", "a.json", "a.txt"])
-def test_the_file_name_determines_the_format(ok, tmp_path, name):
-    path = tmp_path / name
-    assert ok("cube", "query", "--to", str(path)) == ""
-    content = path.read_bytes()
-    readers = {
-        "csv": lambda: pd.read_csv(path).shape,
-        "parquet": lambda: pq.read_table(path).shape,
-        "arrow": lambda: pa.ipc.open_stream(content).read_all().shape,
-        "json": lambda: pd.DataFrame(json.loads(content)).shape,
-        "txt": lambda: (len(content.splitlines()) - 1, 6),
-    }
-    assert readers[path.suffix[1:]]() == (4, 6)
-
-
 def test_json_of_everything(ok, tmp_path):
     frame = pd.DataFrame(
         {

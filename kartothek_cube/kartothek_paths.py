@@ -77,6 +77,13 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "io_components.cube": ("Operations on cubes.", {}),
     "io_components.cube.write": ("Errors of writes of cubes.", {"core.errors": "MultiTableCommitAborted"}),
     "io_components.metapartition": ("Tables of datasets.", {"core.naming": "SINGLE_TABLE"}),
+    "io_components.utils": (
+        "Helpers for arguments of façades.",
+        {
+            "io_components.arguments": "align_categories combine_metadata extract_duplicates normalize_arg "
+            "normalize_args sort_values_categorical"
+        },
+    ),
     "utils.converters": (
         "Converters of arguments.",
         {

@@ -27,7 +27,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
-from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory, normalize_arg
 from kartothek_cube.io_components.facade import Example, define_facade, facade, with_stores
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.keys import hash_groups, hash_rows, merge_hashes
@@ -43,7 +43,6 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_frame,
     row_groups,
 )
-from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts

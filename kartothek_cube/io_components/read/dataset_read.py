@@ -37,14 +37,13 @@ from kartothek_cube.core.schema.evolution import ColumnMapping, narrow_type
 from kartothek_cube.core.schema.file import read_schema_metadata
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
+from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory, normalize_arg
 from kartothek_cube.io_components.columns import categorize, repeat
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.keys import group_codes
 from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_index
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import FileRows, Scan, read_file, run_scans
-from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 Values = Mapping[str, pa.Array]

@@ -22,11 +22,10 @@ from kartothek_cube.core.schema.file import long_types, read_schema_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.arguments import dataset_factory, normalize_arg
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.table_writer import index_entries_of
 from kartothek_cube.io_components.write.write_plan import WriteResult, merge_results
 

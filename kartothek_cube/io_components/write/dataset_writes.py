@@ -36,10 +36,11 @@ from kartothek_cube.io_components.arguments import (
     check_serializer,
     check_table,
     dataset_factory,
+    extract_duplicates,
+    normalize_arg,
     user_metadata,
 )
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg
 from kartothek_cube.io_components.write.write_plan import (
     SchemaMode,
     WritePlan,

@@ -34,11 +34,11 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.io_components.arguments import extract_duplicates
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.io_components.utils import extract_duplicates
 from kartothek_cube.io_components.write.stored_rows import ValuesKept
 from kartothek_cube.io_components.write.table_writer import (
     check_same_store,

@@ -16,8 +16,6 @@ import cloudpickle
 import pandas as pd
 import pytest
 
-from kartothek_cube.api import cube as cube_api
-from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import arrow, arrow_cube, eager, eager_cube, iter_cube
@@ -83,12 +81,6 @@ def test_every_facade_of_cubes_has_every_operation(module):
     names = {*(name + write for name in WRITES), *(name + other for name in OTHERS)} - MISSING
     assert names - set(import_module(f"kartothek_cube.io.{module}").__all__) == set()
     assert names <= {name.rpartition(".")[2] for name in MADE}
-
-
-@pytest.mark.parametrize("api", [cube_api, dataset_api])
-def test_the_api_knows_all_names_of_lazy_facades(api):
-    assert {module: tuple(sorted(import_module(module).__all__)) for module in api._FACADES} == api._FACADES
-    assert len(api._FACADES) == 4
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -16,23 +16,27 @@ _ENGINES = {"kartothek_cube.io.dask": ("dask", "dask"), "kartothek_cube.io.spark
 def lazy_names(api: str, names: Sequence[str], facades: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of the module `api`, which has `names`, for the names of `facades`.
 
-    It also computes ``__all__``, with the names of all façades whose engine is installed.
+    These have one of the words of their module. ``__all__`` are the names of all whose engine is installed.
     """
-    owners = {name: module for module, own in facades.items() for name in own}
 
     def engine(module: str) -> tuple[str, str]:
         return _ENGINES[module.rpartition(".")[0]]
 
     def get(name: str) -> Any:
         if name == "__all__":
-            installed = [own for module, own in facades.items() if find_spec(engine(module)[0])]
-            return sorted({*names, *(name for own in installed for name in own)})
-        if name not in owners:
-            raise AttributeError(f"module {api!r} has no attribute {name!r}")
-        package, extra = engine(owners[name])
+            installed = [import_module(module) for module in facades if find_spec(engine(module)[0])]
+            return sorted({*names, *(own for module in installed for own in module.__all__)})
+        unknown = AttributeError(f"module {api!r} has no attribute {name!r}")
+        module = next((m for m, words in facades.items() if any(word in name for word in words)), None)
+        if module is None:
+            raise unknown
+        package, extra = engine(module)
         if find_spec(package) is None:
             command = f"pip install 'kartothek_cube[{extra}]'"
             raise ImportError(f"{name} needs {package}: {command}", name=package)
-        return getattr(import_module(owners[name]), name)
+        facade = import_module(module)
+        if name not in facade.__all__:
+            raise unknown
+        return getattr(facade, name)
 
     return get

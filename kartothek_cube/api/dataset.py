@@ -56,35 +56,12 @@ _NAMES = (
     "validate_compatible",
 )
 
-#: façades that are imported on first use, and their names
+#: façades that are imported on first use, and words that only their names have
 _FACADES = {
-    "kartothek_cube.io.dask.bag": (
-        "build_dataset_indices__bag",
-        "read_dataset_as_dataframe_bag",
-        "store_bag_as_dataset",
-    ),
-    "kartothek_cube.io.dask.delayed": (
-        "delete_dataset__delayed",
-        "garbage_collect_dataset__delayed",
-        "read_dataset_as_delayed",
-        "read_table_as_delayed",
-        "store_delayed_as_dataset",
-        "update_dataset_from_delayed",
-    ),
-    "kartothek_cube.io.dask.dataframe": (
-        "collect_dataset_metadata",
-        "hash_dataset",
-        "read_dataset_as_ddf",
-        "store_dataset_from_ddf",
-        "update_dataset_from_ddf",
-    ),
-    "kartothek_cube.io.spark.dataset": (
-        "build_dataset_indices_spark",
-        "garbage_collect_dataset_spark",
-        "read_dataset_as_spark",
-        "store_dataset_from_spark",
-        "update_dataset_from_spark",
-    ),
+    "kartothek_cube.io.dask.bag": ("_bag",),
+    "kartothek_cube.io.dask.delayed": ("_delayed",),
+    "kartothek_cube.io.dask.dataframe": ("ddf", "collect_dataset_metadata", "hash_dataset"),
+    "kartothek_cube.io.spark.dataset": ("_spark",),
 }
 
 __getattr__ = lazy_names(

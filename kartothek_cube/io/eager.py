@@ -23,28 +23,15 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance import history
+from kartothek_cube.io_components.maintenance import garbage, history
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
-from kartothek_cube.io_components.maintenance.garbage import (
-    CollectDatasetGarbage,
-    DeleteDataset,
-    list_garbage,
-    with_sizes,
-)
 from kartothek_cube.io_components.maintenance.publish import PublishDataset, UnpublishDataset
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset, ReadTable
 from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_frame, run_each
 from kartothek_cube.io_components.runtime import available_cores
+from kartothek_cube.io_components.write import dataset_writes
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
-from kartothek_cube.io_components.write.dataset_writes import (
-    CommitDataset,
-    CreateHeader,
-    Names,
-    StoreDataset,
-    UpdateDataset,
-    WritePartition,
-    create_header,
-)
+from kartothek_cube.io_components.write.dataset_writes import Names
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 from kartothek_cube.io_components.write.write_tasks import (
@@ -110,7 +97,7 @@ def read_table(read: ReadTable) -> pd.DataFrame:
 
 
 @attrs.frozen
-class _StoreDataset(StoreDataset):
+class _StoreDataset(dataset_writes.StoreDataset):
     """Parameters of the façade.
 
     Parameters
@@ -151,7 +138,7 @@ class _StoreDataset(StoreDataset):
 
 
 @attrs.frozen
-class _UpdateDataset(UpdateDataset):
+class _UpdateDataset(dataset_writes.UpdateDataset):
     """Parameters of the façade.
 
     Parameters
@@ -204,20 +191,22 @@ def update_dataset_from_dataframes(update: _UpdateDataset) -> DatasetMetadata:
     return _write_all(update.plan(), update.df_list)
 
 
-@define_facade(WritePartition)
-def write_single_partition(write: WritePartition) -> WriteResult:
+@define_facade(dataset_writes.WritePartition)
+def write_single_partition(write: dataset_writes.WritePartition) -> WriteResult:
     if write.data is None:
         raise TypeError("write_single_partition needs data, got None.")
     return write_dataset_input(write.plan(), write.data)
 
 
-@define_facade(CommitDataset)
-def commit_dataset(commit: CommitDataset) -> DatasetMetadata:
+@define_facade(dataset_writes.CommitDataset)
+def commit_dataset(commit: dataset_writes.CommitDataset) -> DatasetMetadata:
     return finish_dataset_write(*commit.plan_with_results())
 
 
-create_empty_dataset_header = facade(__name__, "create_empty_dataset_header", CreateHeader, create_header)
-garbage_collect_dataset = _eager("garbage_collect_dataset", CollectDatasetGarbage)
+create_empty_dataset_header = facade(
+    __name__, "create_empty_dataset_header", dataset_writes.CreateHeader, dataset_writes.create_header
+)
+garbage_collect_dataset = _eager("garbage_collect_dataset", garbage.CollectDatasetGarbage)
 
 
 def list_dataset_garbage(
@@ -257,7 +246,7 @@ def list_dataset_garbage(
     ['_history', 'table']
     """
     dataset = dataset_factory(dataset_uuid, store, factory)
-    return with_sizes(open_blobs(dataset.store_factory), list_garbage(dataset, retention))
+    return garbage.with_sizes(open_blobs(dataset.store_factory), garbage.list_garbage(dataset, retention))
 
 
 def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | None = None) -> DatasetMetadata:
@@ -479,7 +468,7 @@ build_dataset_indices = _eager("build_dataset_indices", BuildDatasetIndices)
 
 publish_dataset = _eager("publish_dataset", PublishDataset)
 unpublish_dataset = _eager("unpublish_dataset", UnpublishDataset)
-delete_dataset = _eager("delete_dataset", DeleteDataset)
+delete_dataset = _eager("delete_dataset", garbage.DeleteDataset)
 
 
 def copy_dataset(

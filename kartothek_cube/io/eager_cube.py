@@ -33,27 +33,13 @@ from kartothek_cube.io_components.maintenance.garbage import CleanupCube, Delete
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
 from kartothek_cube.io_components.maintenance.publish import PublishCube, UnpublishCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
-from kartothek_cube.io_components.query import explain
+from kartothek_cube.io_components.query import executor, explain
 from kartothek_cube.io_components.query.cube_query import QueryFrame, QueryFrames
-from kartothek_cube.io_components.query.executor import (
-    frame_of_result,
-    query_job,
-    query_table_job,
-    run_frames,
-    run_single_frame,
-)
 from kartothek_cube.io_components.query.planner import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
+from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
-from kartothek_cube.io_components.write.cube_writes import (
-    AppendToCube,
-    BuildCube,
-    CubeWrite,
-    ExtendCube,
-    RemovePartitions,
-    UpdateCube,
-)
 from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.merge import plan_merge
 from kartothek_cube.io_components.write.write_commit import write_cube_job
@@ -107,11 +93,11 @@ _TYPES = {"DataT": "CubeInput", "StoreT": "StoreInput"}
 
 
 def _write(
-    name: str, write: Callable[P, CubeWrite[CubeInput]], title: str
+    name: str, write: Callable[P, cube_writes.CubeWrite[CubeInput]], title: str
 ) -> Callable[P, dict[str, DatasetMetadata]]:
     """The façade of a write of data that is in memory."""
 
-    def run(write: CubeWrite[CubeInput]) -> dict[str, DatasetMetadata]:
+    def run(write: cube_writes.CubeWrite[CubeInput]) -> dict[str, DatasetMetadata]:
         with progress_bar(title, getattr(write, "progress", False)):
             frames = collect_input(write.data, write.cube)
             return execute(write_cube_job(write.plan(frames), frames))
@@ -131,12 +117,12 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]], title: str = ""
 
 
 @attrs.frozen
-class _BuildCube(BuildCube[CubeInput, StoreInput]):
+class _BuildCube(cube_writes.BuildCube[CubeInput, StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _ExtendCube(ExtendCube[CubeInput, StoreInput]):
+class _ExtendCube(cube_writes.ExtendCube[CubeInput, StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
@@ -244,7 +230,7 @@ def adopt_dataset(
 
 
 @attrs.frozen
-class _AppendToCube(AppendToCube[CubeInput, StoreInput]):
+class _AppendToCube(cube_writes.AppendToCube[CubeInput, StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
@@ -318,7 +304,7 @@ def update_schema(
 
 
 @attrs.frozen
-class _UpdateCube(UpdateCube[CubeInput, StoreInput]):
+class _UpdateCube(cube_writes.UpdateCube[CubeInput, StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
@@ -405,7 +391,7 @@ def merge_into_cube(
         return execute(merge_cube_job(context, data), available_cores())
 
 
-remove_partitions = _eager("remove_partitions", RemovePartitions[StoreInput])
+remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[StoreInput])
 
 
 @attrs.frozen
@@ -432,7 +418,7 @@ def query_cube(query: _QueryFrames) -> list[pd.DataFrame]:
         plan = plan_frames(query)
         task = plan.single_task()
         tasks = [] if task is None else [task]
-        parts = execute(query_job(plan, tasks, run_frames))
+        parts = execute(executor.query_job(plan, tasks, executor.run_frames))
         return list(chain.from_iterable(parts))
 
 
@@ -441,8 +427,10 @@ def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
     with progress_bar("query", query.progress):
         plan = plan_table(query)
         if query.limit is not None:
-            return frame_of_result(plan.context, [execute(query_table_job(plan, query.limit))])
-        (frame,) = execute(query_job(plan, [plan.single_task()], run_single_frame))
+            return executor.frame_of_result(
+                plan.context, [execute(executor.query_table_job(plan, query.limit))]
+            )
+        (frame,) = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
         return frame
 
 

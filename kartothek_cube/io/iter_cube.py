@@ -24,14 +24,7 @@ from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.cube_writes import (
-    AppendParts,
-    BuildParts,
-    CubeWrite,
-    ExtendParts,
-    RemovePartitions,
-    UpdateCube,
-)
+from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_tasks import CubeElement, iter_elements, write_part
 
@@ -63,16 +56,16 @@ _INPUT = (
 )
 
 
-_UPDATE = UpdateCube[Iterable[CubeElement], StoreInput]
+_UPDATE = cube_writes.UpdateCube[Iterable[CubeElement], StoreInput]
 _EXAMPLE = Example(("datasets, data = list(data), [data]",), arguments=", datasets")
 
 
 def _write(
-    name: str, write: Callable[P, CubeWrite[Iterable[CubeElement]]]
+    name: str, write: Callable[P, cube_writes.CubeWrite[Iterable[CubeElement]]]
 ) -> Callable[P, dict[str, DatasetMetadata]]:
     """The façade of a write that holds one part of the input in memory."""
 
-    def run(write: CubeWrite[Iterable[CubeElement]]) -> dict[str, DatasetMetadata]:
+    def run(write: cube_writes.CubeWrite[Iterable[CubeElement]]) -> dict[str, DatasetMetadata]:
         return execute(write_job(write.plan(), iter_elements(write.data), write_part))
 
     example = _EXAMPLE if write is not _UPDATE else Example(("data = [data]",))
@@ -103,13 +96,15 @@ def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFram
     return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
 
 
-build_cube__iter = _write("build_cube__iter", BuildParts[Iterable[CubeElement], StoreInput])
-extend_cube__iter = _write("extend_cube__iter", ExtendParts[Iterable[CubeElement], StoreInput])
-append_to_cube__iter = _write("append_to_cube__iter", AppendParts[Iterable[CubeElement], StoreInput])
+build_cube__iter = _write("build_cube__iter", cube_writes.BuildParts[Iterable[CubeElement], StoreInput])
+extend_cube__iter = _write("extend_cube__iter", cube_writes.ExtendParts[Iterable[CubeElement], StoreInput])
+append_to_cube__iter = _write(
+    "append_to_cube__iter", cube_writes.AppendParts[Iterable[CubeElement], StoreInput]
+)
 update_cube__iter = _write("update_cube__iter", _UPDATE)
 # the same name as those of the other functions
 query_cube__iter = query_cube__iterator
-remove_partitions__iter = _iter("remove_partitions__iter", RemovePartitions[StoreInput])
+remove_partitions__iter = _iter("remove_partitions__iter", cube_writes.RemovePartitions[StoreInput])
 delete_rows__iter = _iter("delete_rows__iter", DeleteRows[StoreInput])
 delete_cube__iter = _iter("delete_cube__iter", DeleteCube[StoreInput])
 copy_cube__iter = _iter("copy_cube__iter", CopyCube[StoreInput])

@@ -12,14 +12,7 @@ from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dask_executor import (
-    SYNC,
-    answer_as_bag,
-    answer_as_item,
-    bag_partitions,
-    picklable_store,
-    results_as_bag,
-)
+from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
@@ -55,30 +48,30 @@ class _BuildDatasetIndices(BuildDatasetIndices):
     factory: DatasetFactory | None = None
 
 
-@define_facade(_ReadDataset, example=Example(value=SYNC))
+@define_facade(_ReadDataset, example=Example(value=executor.SYNC))
 def read_dataset_as_dataframe_bag(read: _ReadDataset) -> Bag:
     """Read a dataset, an element per partition or group.
 
     The read is planned when the graph is built. A categorical column with an index has the same categories in
     all frames: all values of the index.
     """
-    plan = with_stores(read, picklable_store).plan(same_categories=True)
+    plan = with_stores(read, executor.picklable_store).plan(same_categories=True)
     tasks = plan.tasks()
     blocks = batched(tasks, _partition_size(read.partition_size, len(tasks)))
     job = read_dataset_job(read.options(plan), blocks, read_frames, "partitions")
-    return results_as_bag(job, flatten=True)
+    return executor.results_as_bag(job, flatten=True)
 
 
-@define_facade(_BuildDatasetIndices, example=Example(value=f"{SYNC}[0]"))
+@define_facade(_BuildDatasetIndices, example=Example(value=f"{executor.SYNC}[0]"))
 def build_dataset_indices__bag(build: _BuildDatasetIndices) -> Bag:
     """Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
 
     The only element of the bag is the dataset.
     """
-    dataset = dataset_factory(build.dataset_uuid, picklable_store(build.store), build.factory)
+    dataset = dataset_factory(build.dataset_uuid, executor.picklable_store(build.store), build.factory)
     size = _partition_size(build.partition_size, len(dataset.dataset_metadata.partition_table))
     build = attrs.evolve(build, store=None, dataset_uuid=None, factory=dataset)
-    return answer_as_bag(build.job(size))
+    return executor.answer_as_bag(build.job(size))
 
 
 @attrs.frozen
@@ -107,7 +100,7 @@ class _StoreDataset(StoreDataset):
 
 
 @define_facade(
-    _StoreDataset, example=Example(("import dask.bag", "data = dask.bag.from_sequence(data)"), SYNC)
+    _StoreDataset, example=Example(("import dask.bag", "data = dask.bag.from_sequence(data)"), executor.SYNC)
 )
 def store_bag_as_dataset(store: _StoreDataset) -> Item:
     """Store a new dataset.
@@ -115,6 +108,6 @@ def store_bag_as_dataset(store: _StoreDataset) -> Item:
     One task writes each partition of the bag, the last one commits the dataset; arguments are checked when
     the graph is built.
     """
-    plan, bag = with_stores(store, picklable_store).plan(), store.bag
-    tasks: list[Any] = bag_partitions(bag, "bag")
-    return answer_as_item(write_dataset_job(plan.with_write_id(), tasks, write_parts), [bag])
+    plan, bag = with_stores(store, executor.picklable_store).plan(), store.bag
+    tasks: list[Any] = executor.bag_partitions(bag, "bag")
+    return executor.answer_as_item(write_dataset_job(plan.with_write_id(), tasks, write_parts), [bag])

@@ -10,17 +10,7 @@ from dask.bag import Bag
 
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
-from kartothek_cube.io.dask._dask_executor import (
-    SYNC,
-    TYPES,
-    CleanupCubeBlocks,
-    CollectStatsBlocks,
-    answer_as_bag,
-    bag_partitions,
-    results_as_bag,
-    tasks_note,
-    with_factories,
-)
+from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
@@ -32,14 +22,7 @@ from kartothek_cube.io_components.query.executor import query_job, run_frame_blo
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.cube_writes import (
-    AppendParts,
-    BuildParts,
-    CubeWrite,
-    ExtendParts,
-    RemovePartitions,
-    UpdateCube,
-)
+from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_plan import RowsOutside
 from kartothek_cube.io_components.write.write_tasks import write_parts
@@ -64,17 +47,17 @@ __all__ = (
 
 P = ParamSpec("P")
 
-_TYPES = {**TYPES, "DataT": "Bag"}
+_TYPES = {**executor.TYPES, "DataT": "Bag"}
 
 
-def _write(name: str, write: Callable[P, CubeWrite[Bag]], note: str = "") -> Callable[P, Bag]:
+def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Bag]], note: str = "") -> Callable[P, Bag]:
     """The façade of a write: one task per partition of the bag, then a commit."""
 
-    def run(write: CubeWrite[Bag]) -> Bag:
-        plan, data = with_factories(write).plan(), write.data
-        tasks: list[Any] = bag_partitions(data, "data")
+    def run(write: cube_writes.CubeWrite[Bag]) -> Bag:
+        plan, data = executor.with_factories(write).plan(), write.data
+        tasks: list[Any] = executor.bag_partitions(data, "data")
         job = write_job(plan.with_write_id(), tasks, write_parts)
-        return answer_as_bag(job, [data])
+        return executor.answer_as_bag(job, [data])
 
     input_note = (
         "``data`` is a bag. One task checks and writes each partition of the bag, the last one commits "
@@ -82,7 +65,9 @@ def _write(name: str, write: Callable[P, CubeWrite[Bag]], note: str = "") -> Cal
     )
     convert, datasets = "data = dask.bag.from_sequence([data])", "datasets = list(data)"
     setup = (convert,) if write is _UpdateCube else (datasets, convert)
-    example = Example(("import dask.bag", *setup), f"{SYNC}[0]", ", datasets" if len(setup) > 1 else "")
+    example = Example(
+        ("import dask.bag", *setup), f"{executor.SYNC}[0]", ", datasets" if len(setup) > 1 else ""
+    )
     return facade(__name__, name, write, run, f"{input_note} {note}".strip(), _TYPES, example=example)
 
 
@@ -90,24 +75,24 @@ def _bag(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Bag]:
     """The façade whose functions return a bag with the answer of a job."""
 
     def run(operation: Operation[Any]) -> Bag:
-        return answer_as_bag(plan_job(with_factories(operation)))
+        return executor.answer_as_bag(plan_job(executor.with_factories(operation)))
 
-    note = f"The only element of the bag is the result. {tasks_note(name)}".strip()
-    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=f"{SYNC}[0]"))
+    note = f"The only element of the bag is the result. {executor.tasks_note(name)}".strip()
+    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=f"{executor.SYNC}[0]"))
 
 
 def _bag_of_results(name: str, operation: Callable[P, Operation[None]]) -> Callable[P, Bag]:
     """The façade whose functions return a bag with a None for each task."""
 
     def run(operation: Operation[None]) -> Bag:
-        return results_as_bag(plan_job(with_factories(operation)))
+        return executor.results_as_bag(plan_job(executor.with_factories(operation)))
 
-    note = f"The elements of the bag are None. {tasks_note(name)}"
-    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=SYNC))
+    note = f"The elements of the bag are None. {executor.tasks_note(name)}"
+    return facade(__name__, name, operation, run, note, _TYPES, example=Example(value=executor.SYNC))
 
 
 @attrs.frozen
-class _UpdateCube(UpdateCube[Bag, StoreFactoryInput]):
+class _UpdateCube(cube_writes.UpdateCube[Bag, StoreFactoryInput]):
     # kartothek's default
     rows_outside: RowsOutside = attrs.field(default="warn", kw_only=True)
 
@@ -139,7 +124,7 @@ class _CopyCube(CopyCube[StoreFactoryInput]):
 @define_facade(
     _QueryFrames,
     _TYPES,
-    example=Example(value=SYNC),
+    example=Example(value=executor.SYNC),
     returns="Elements are frames, ``blocksize`` groups in each partition of the bag.",
 )
 def query_cube_bag(query: _QueryFrames) -> Bag:
@@ -147,26 +132,26 @@ def query_cube_bag(query: _QueryFrames) -> Bag:
 
     The query is planned when the graph is built: headers and indices are read then, files in tasks.
     """
-    query = with_factories(query)
+    query = executor.with_factories(query)
     plan = plan_frames(query)
     blocks = batched(plan.tasks(), query.blocksize)
-    return results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)
+    return executor.results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)
 
 
-build_cube_from_bag = _write("build_cube_from_bag", BuildParts[Bag, StoreFactoryInput])
-extend_cube_from_bag = _write("extend_cube_from_bag", ExtendParts[Bag, StoreFactoryInput])
-append_to_cube_from_bag = _write("append_to_cube_from_bag", AppendParts[Bag, StoreFactoryInput])
+build_cube_from_bag = _write("build_cube_from_bag", cube_writes.BuildParts[Bag, StoreFactoryInput])
+extend_cube_from_bag = _write("extend_cube_from_bag", cube_writes.ExtendParts[Bag, StoreFactoryInput])
+append_to_cube_from_bag = _write("append_to_cube_from_bag", cube_writes.AppendParts[Bag, StoreFactoryInput])
 update_cube_from_bag = _write(
     "update_cube_from_bag",
     _UpdateCube,
     'By default, ``rows_outside`` is ``"warn"``: kartothek appends such rows.',
 )
-remove_partitions_bag = _bag("remove_partitions_bag", RemovePartitions[StoreFactoryInput])
+remove_partitions_bag = _bag("remove_partitions_bag", cube_writes.RemovePartitions[StoreFactoryInput])
 delete_rows_bag = _bag("delete_rows_bag", DeleteRows[StoreFactoryInput])
 delete_cube_bag = _bag_of_results("delete_cube_bag", _DeleteCube)
-cleanup_cube_bag = _bag_of_results("cleanup_cube_bag", CleanupCubeBlocks)
+cleanup_cube_bag = _bag_of_results("cleanup_cube_bag", executor.CleanupCubeBlocks)
 copy_cube_bag = _bag("copy_cube_bag", _CopyCube)
-collect_stats_bag = _bag("collect_stats_bag", CollectStatsBlocks)
+collect_stats_bag = _bag("collect_stats_bag", executor.CollectStatsBlocks)
 compact_cube_bag = _bag("compact_cube_bag", CompactCube[StoreFactoryInput])
 verify_cube_bag = _bag("verify_cube_bag", VerifyCube[StoreFactoryInput])
 compute_dataset_bag = _bag("compute_dataset_bag", ComputeDataset[StoreFactoryInput])

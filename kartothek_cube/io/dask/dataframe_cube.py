@@ -14,17 +14,7 @@ from dask.task_spec import List, TaskRef
 from kartothek_cube.core.arrow.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactoryInput
-from kartothek_cube.io.dask._dask_executor import (
-    SYNC,
-    TYPES,
-    CleanupCubeBlocks,
-    CollectStatsBlocks,
-    CopyCubeBlocks,
-    DeleteCubeBlocks,
-    answer_as_delayed,
-    delayed_facade,
-    with_factories,
-)
+from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.facade import Example, define_facade, facade
@@ -32,14 +22,7 @@ from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
 from kartothek_cube.io_components.query.planner import plan_frames
-from kartothek_cube.io_components.write.cube_writes import (
-    AppendToCube,
-    BuildCube,
-    CubeWrite,
-    ExtendCube,
-    RemovePartitions,
-    UpdateCube,
-)
+from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, write_part
@@ -89,7 +72,7 @@ def _write_partitions(plan: CubeWritePlan, frames: Frames, function: Callable[..
         parts = frame.to_delayed()
         inputs += parts[:1]
         tasks += [List(name, TaskRef(part.key)) for part in parts]
-    return answer_as_delayed(write_job(plan.with_write_id(), tasks, function), inputs)
+    return executor.answer_as_delayed(write_job(plan.with_write_id(), tasks, function), inputs)
 
 
 def _write_partition(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
@@ -130,18 +113,18 @@ def _read(
 
 P = ParamSpec("P")
 
-_TYPES = {**TYPES, "DataT": "DaskInput"}
+_TYPES = {**executor.TYPES, "DataT": "DaskInput"}
 _EXAMPLE = Example(
     (
         "import dask.dataframe as dd",
         "data = {name: dd.from_pandas(df, npartitions=1) for name, df in data.items()}",
     ),
-    SYNC,
+    executor.SYNC,
 )
 
 
 @attrs.frozen
-class _BuildCube(BuildCube[DaskInput, StoreFactoryInput]):
+class _BuildCube(cube_writes.BuildCube[DaskInput, StoreFactoryInput]):
     shuffle: bool = False
     num_buckets: int = 1
     bucket_by: str | Iterable[str] | None = None
@@ -157,7 +140,7 @@ def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
     writes each partition of the input, the last one commits the cube. The Delayed gives the datasets.
     Duplicate cells are not detected.
     """
-    build = with_factories(build)
+    build = executor.with_factories(build)
     frames = _by_id(build.data, build.cube)
     plan = build.plan(frames)
     _check_columns(plan, frames)
@@ -177,11 +160,11 @@ def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
     return _write_partitions(plan, frames, _write_buckets)
 
 
-def _write(name: str, write: Callable[P, CubeWrite[DaskInput]]) -> Callable[P, Delayed]:
+def _write(name: str, write: Callable[P, cube_writes.CubeWrite[DaskInput]]) -> Callable[P, Delayed]:
     """The façade of a write without a shuffle."""
 
-    def run(write: CubeWrite[DaskInput]) -> Delayed:
-        write = with_factories(write)
+    def run(write: cube_writes.CubeWrite[DaskInput]) -> Delayed:
+        write = executor.with_factories(write)
         frames = _by_id(write.data, write.cube)
         plan = write.plan(frames)
         _check_columns(plan, frames)
@@ -208,22 +191,30 @@ def query_cube_dataframe(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
     are unknown. Only the columns that dask needs are read. Without ``dtype_backend``, partitions may have
     other types where values are missing.
     """
-    plan = plan_frames(with_factories(query))
+    plan = plan_frames(executor.with_factories(query))
     meta, tasks = run_single_frame(plan.context, None), plan.tasks()
     alone = len(tasks) <= 1 or query.dtype_backend is not None
     result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, alone)
     return result
 
 
-extend_cube_from_dataframe = _write("extend_cube_from_dataframe", ExtendCube[DaskInput, StoreFactoryInput])
+extend_cube_from_dataframe = _write(
+    "extend_cube_from_dataframe", cube_writes.ExtendCube[DaskInput, StoreFactoryInput]
+)
 append_to_cube_from_dataframe = _write(
-    "append_to_cube_from_dataframe", AppendToCube[DaskInput, StoreFactoryInput]
+    "append_to_cube_from_dataframe", cube_writes.AppendToCube[DaskInput, StoreFactoryInput]
 )
-update_cube_from_dataframe = _write("update_cube_from_dataframe", UpdateCube[DaskInput, StoreFactoryInput])
-remove_partitions_dataframe = delayed_facade(
-    __name__, "remove_partitions_dataframe", RemovePartitions[StoreFactoryInput]
+update_cube_from_dataframe = _write(
+    "update_cube_from_dataframe", cube_writes.UpdateCube[DaskInput, StoreFactoryInput]
 )
-delete_cube_dataframe = delayed_facade(__name__, "delete_cube_dataframe", DeleteCubeBlocks)
-cleanup_cube_dataframe = delayed_facade(__name__, "cleanup_cube_dataframe", CleanupCubeBlocks)
-copy_cube_dataframe = delayed_facade(__name__, "copy_cube_dataframe", CopyCubeBlocks)
-collect_stats_dataframe = delayed_facade(__name__, "collect_stats_dataframe", CollectStatsBlocks)
+remove_partitions_dataframe = executor.delayed_facade(
+    __name__, "remove_partitions_dataframe", cube_writes.RemovePartitions[StoreFactoryInput]
+)
+delete_cube_dataframe = executor.delayed_facade(__name__, "delete_cube_dataframe", executor.DeleteCubeBlocks)
+cleanup_cube_dataframe = executor.delayed_facade(
+    __name__, "cleanup_cube_dataframe", executor.CleanupCubeBlocks
+)
+copy_cube_dataframe = executor.delayed_facade(__name__, "copy_cube_dataframe", executor.CopyCubeBlocks)
+collect_stats_dataframe = executor.delayed_facade(
+    __name__, "collect_stats_dataframe", executor.CollectStatsBlocks
+)

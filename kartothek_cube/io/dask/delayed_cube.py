@@ -9,19 +9,7 @@ from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.typing import StoreFactoryInput
-from kartothek_cube.io.dask._dask_executor import (
-    SYNC,
-    SYNC_ALL,
-    TYPES,
-    CleanupCubeBlocks,
-    CollectStatsBlocks,
-    CopyCubeBlocks,
-    DeleteCubeBlocks,
-    answer_as_delayed,
-    delayed_facade,
-    results_as_delayed,
-    with_factories,
-)
+from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, define_facade, facade
@@ -30,14 +18,7 @@ from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.cube_writes import (
-    AppendParts,
-    BuildParts,
-    CubeWrite,
-    ExtendParts,
-    RemovePartitions,
-    UpdateCube,
-)
+from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_tasks import iter_elements, write_part
 
@@ -62,17 +43,17 @@ __all__ = (
 P = ParamSpec("P")
 
 
-_UPDATE = UpdateCube[Iterable[Delayed], StoreFactoryInput]
+_UPDATE = cube_writes.UpdateCube[Iterable[Delayed], StoreFactoryInput]
 
 
-def _write(name: str, write: Callable[P, CubeWrite[Iterable[Delayed]]]) -> Callable[P, Delayed]:
+def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Iterable[Delayed]]]) -> Callable[P, Delayed]:
     """The façade of a write: one task per Delayed, then a commit."""
 
-    def run(write: CubeWrite[Iterable[Delayed]]) -> Delayed:
-        plan, data = with_factories(write).plan(), write.data
+    def run(write: cube_writes.CubeWrite[Iterable[Delayed]]) -> Delayed:
+        plan, data = executor.with_factories(write).plan(), write.data
         items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_elements(data)]
         tasks = [TaskRef(item.key) for item in items]
-        return answer_as_delayed(write_job(plan.with_write_id(), tasks, write_part), items)
+        return executor.answer_as_delayed(write_job(plan.with_write_id(), tasks, write_part), items)
 
     note = (
         "``data`` are Delayed objects. One task checks and writes each of them, the last one commits "
@@ -80,14 +61,16 @@ def _write(name: str, write: Callable[P, CubeWrite[Iterable[Delayed]]]) -> Calla
     )
     convert, datasets = "data = [dask.delayed(data)]", "datasets = list(data)"
     setup = (convert,) if write is _UPDATE else (datasets, convert)
-    example = Example(("import dask", *setup), SYNC, ", datasets" if len(setup) > 1 else "")
-    return facade(__name__, name, write, run, note, {**TYPES, "DataT": "Iterable[Delayed]"}, example=example)
+    example = Example(("import dask", *setup), executor.SYNC, ", datasets" if len(setup) > 1 else "")
+    return facade(
+        __name__, name, write, run, note, {**executor.TYPES, "DataT": "Iterable[Delayed]"}, example=example
+    )
 
 
 @define_facade(
     QueryFrames[StoreFactoryInput],
-    TYPES,
-    example=SYNC_ALL,
+    executor.TYPES,
+    example=executor.SYNC_ALL,
     returns="One Delayed per group in the order of ``partition_by``, or a single one, or none.",
 )
 def query_cube_delayed(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
@@ -96,28 +79,34 @@ def query_cube_delayed(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
     The query is planned when the graph is built: headers and indices are read then, files in tasks. If no
     file can match, there is no Delayed; a group that proves empty is a DataFrame without rows.
     """
-    plan = plan_frames(with_factories(query))
-    return results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
+    plan = plan_frames(executor.with_factories(query))
+    return executor.results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
 
 
-build_cube_from_delayed = _write("build_cube_from_delayed", BuildParts[Iterable[Delayed], StoreFactoryInput])
+build_cube_from_delayed = _write(
+    "build_cube_from_delayed", cube_writes.BuildParts[Iterable[Delayed], StoreFactoryInput]
+)
 extend_cube_from_delayed = _write(
-    "extend_cube_from_delayed", ExtendParts[Iterable[Delayed], StoreFactoryInput]
+    "extend_cube_from_delayed", cube_writes.ExtendParts[Iterable[Delayed], StoreFactoryInput]
 )
 append_to_cube_from_delayed = _write(
-    "append_to_cube_from_delayed", AppendParts[Iterable[Delayed], StoreFactoryInput]
+    "append_to_cube_from_delayed", cube_writes.AppendParts[Iterable[Delayed], StoreFactoryInput]
 )
 update_cube_from_delayed = _write("update_cube_from_delayed", _UPDATE)
-remove_partitions_delayed = delayed_facade(
-    __name__, "remove_partitions_delayed", RemovePartitions[StoreFactoryInput]
+remove_partitions_delayed = executor.delayed_facade(
+    __name__, "remove_partitions_delayed", cube_writes.RemovePartitions[StoreFactoryInput]
 )
-delete_rows_delayed = delayed_facade(__name__, "delete_rows_delayed", DeleteRows[StoreFactoryInput])
-delete_cube_delayed = delayed_facade(__name__, "delete_cube_delayed", DeleteCubeBlocks)
-cleanup_cube_delayed = delayed_facade(__name__, "cleanup_cube_delayed", CleanupCubeBlocks)
-copy_cube_delayed = delayed_facade(__name__, "copy_cube_delayed", CopyCubeBlocks)
-collect_stats_delayed = delayed_facade(__name__, "collect_stats_delayed", CollectStatsBlocks)
-compact_cube_delayed = delayed_facade(__name__, "compact_cube_delayed", CompactCube[StoreFactoryInput])
-verify_cube_delayed = delayed_facade(__name__, "verify_cube_delayed", VerifyCube[StoreFactoryInput])
-compute_dataset_delayed = delayed_facade(
+delete_rows_delayed = executor.delayed_facade(__name__, "delete_rows_delayed", DeleteRows[StoreFactoryInput])
+delete_cube_delayed = executor.delayed_facade(__name__, "delete_cube_delayed", executor.DeleteCubeBlocks)
+cleanup_cube_delayed = executor.delayed_facade(__name__, "cleanup_cube_delayed", executor.CleanupCubeBlocks)
+copy_cube_delayed = executor.delayed_facade(__name__, "copy_cube_delayed", executor.CopyCubeBlocks)
+collect_stats_delayed = executor.delayed_facade(
+    __name__, "collect_stats_delayed", executor.CollectStatsBlocks
+)
+compact_cube_delayed = executor.delayed_facade(
+    __name__, "compact_cube_delayed", CompactCube[StoreFactoryInput]
+)
+verify_cube_delayed = executor.delayed_facade(__name__, "verify_cube_delayed", VerifyCube[StoreFactoryInput])
+compute_dataset_delayed = executor.delayed_facade(
     __name__, "compute_dataset_delayed", ComputeDataset[StoreFactoryInput]
 )

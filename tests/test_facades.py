@@ -75,12 +75,45 @@ FUNCTIONS = {
 MADE = {name: f for name, f in FUNCTIONS.items() if hasattr(f, "__signature__")}
 
 
+#: a few calls of the store, nothing to distribute; or for one process so far
+EAGER_ONLY = (
+    "Adoption CubeChanges CubeHistory CubeState adopt_dataset annotate_operations explain_query "
+    "keep_cube_history list_cube_changes list_cube_garbage list_cube_history merge_into_cube "
+    "pin_cube publish_cube query_cube_df repair_cube rollback_cube unpublish_cube update_schema"
+)
+#: parameters that a façade may have beside those of the operation
+ADDED = {"ktk_cube_dataset_ids", "datasets", "blocksize"}
+#: defaults of kartothek 5.3
+OF_KARTOTHEK = {"update_cube_from_bag": {"rows_outside": "warn"}}
+
+
+def test_every_operation_on_cubes_is_listed():
+    assert sorted({*WRITES, *OTHERS, *EAGER_ONLY.split()}) == sorted(eager_cube.__all__)
+
+
 @pytest.mark.parametrize("module", CUBE_FACADES)
 def test_every_facade_of_cubes_has_every_operation(module):
     write, other = CUBE_FACADES[module]
     names = {*(name + write for name in WRITES), *(name + other for name in OTHERS)} - MISSING
     assert names - set(import_module(f"kartothek_cube.io.{module}").__all__) == set()
     assert names <= {name.rpartition(".")[2] for name in MADE}
+
+
+@pytest.mark.parametrize("module", [module for module in CUBE_FACADES if module.startswith(("iter", "dask"))])
+def test_an_operation_has_the_same_parameters_everywhere(module):
+    suffixes = dict.fromkeys(WRITES, CUBE_FACADES[module][0]) | dict.fromkeys(OTHERS, CUBE_FACADES[module][1])
+    for operation, suffix in suffixes.items():
+        name = operation + suffix
+        # partitions of dask DataFrames belong to one dataset
+        if name in MISSING or (module == "dask.dataframe_cube" and operation in WRITES[:3]):
+            continue
+        eager, lazy = (
+            {p.name: p.default for p in inspect.signature(f).parameters.values() if p.name != "progress"}
+            for f in (getattr(eager_cube, operation), FUNCTIONS[f"{module}.{name}"])
+        )
+        expected = {**eager, **OF_KARTOTHEK.get(name, {})}
+        assert {key: lazy.get(key, "missing") for key in eager} == expected, name
+        assert set(lazy) - set(eager) <= ADDED, name
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -14,7 +14,7 @@ import pytest
 from dask.utils import key_split
 
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.io import eager_cube, iter_cube
+from kartothek_cube.io import eager_cube
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from tests.support import headers
 from tests.support.cube_facades import DataFrame, Delayed, LargeBag
@@ -406,87 +406,3 @@ def test_results_do_not_depend_on_the_scheduler(monkeypatch, driver, scheduler):
     assert len(frames) == len(expected) == 3
     for got, want in zip(frames, expected):
         pd.testing.assert_frame_equal(got, want)
-
-
-# signatures --------------------------------------------------------------------------------------
-
-#: names of the same operation; parameters that a façade adds
-FAMILIES = {
-    "build_cube": ["build_cube__iter", "build_cube_from_delayed", "build_cube_from_bag"],
-    "extend_cube": ["extend_cube__iter", "extend_cube_from_delayed", "extend_cube_from_bag"],
-    "append_to_cube": ["append_to_cube__iter", "append_to_cube_from_delayed", "append_to_cube_from_bag"],
-    "update_cube": [
-        "update_cube__iter",
-        "update_cube_from_delayed",
-        "update_cube_from_bag",
-        "update_cube_from_dataframe",
-    ],
-    "query_cube": [
-        "query_cube__iterator",
-        "query_cube_delayed",
-        "query_cube_bag",
-        "query_cube_dataframe",
-    ],
-    **{
-        name: [f"{name}__iter", f"{name}_delayed", f"{name}_bag", f"{name}_dataframe"]
-        for name in ("remove_partitions", "delete_cube", "copy_cube", "collect_stats", "cleanup_cube")
-    },
-    **{
-        name: [f"{name}__iter", f"{name}_delayed", f"{name}_bag"]
-        for name in ("verify_cube", "compact_cube", "compute_dataset", "delete_rows")
-    },
-}
-#: a few calls of the store, nothing to distribute; or for one process so far
-SMALL = {
-    "Adoption",
-    "CubeChanges",
-    "CubeHistory",
-    "CubeState",
-    "adopt_dataset",
-    "annotate_operations",
-    "explain_query",
-    "keep_cube_history",
-    "list_cube_changes",
-    "list_cube_garbage",
-    "list_cube_history",
-    "merge_into_cube",
-    "pin_cube",
-    "publish_cube",
-    "query_cube_df",
-    "repair_cube",
-    "rollback_cube",
-    "unpublish_cube",
-    "update_schema",
-}
-ADDED = {"ktk_cube_dataset_ids", "datasets", "blocksize"}
-#: what only makes sense where the call does the work
-EAGER_ONLY = {"progress"}
-#: defaults of kartothek 5.3
-OF_KARTOTHEK = {"update_cube_from_bag": {"rows_outside": "warn"}}
-PAIRS = [(name, other) for name, others in FAMILIES.items() for other in others]
-EVERYTHING = {
-    name: getattr(module, name)
-    for module in (iter_cube, delayed_cube, bag_cube, dataframe_cube)
-    for name in module.__all__
-}
-
-
-@pytest.mark.parametrize("name, other", PAIRS, ids=[other for _, other in PAIRS])
-def test_an_operation_has_the_same_parameters_everywhere(name, other):
-    eager, lazy = (
-        {p.name: p.default for p in inspect.signature(f).parameters.values() if p.name not in EAGER_ONLY}
-        for f in (getattr(eager_cube, name), EVERYTHING[other])
-    )
-    assert {key: lazy.get(key, "missing") for key in eager} == {**eager, **OF_KARTOTHEK.get(other, {})}
-    assert set(lazy) - set(eager) <= ADDED
-
-
-def test_every_facade_offers_every_operation():
-    listed = {other for _, other in PAIRS} | {
-        "build_cube_from_dataframe",
-        "extend_cube_from_dataframe",
-        "append_to_cube_from_dataframe",
-        "query_cube__iter",
-    }
-    assert set(EVERYTHING) == listed
-    assert set(FAMILIES) | SMALL == set(eager_cube.__all__)

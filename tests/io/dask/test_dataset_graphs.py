@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from dask.bag import Bag, Item
 from dask.delayed import Delayed
-from dask.utils import key_split
 
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.factory import DatasetFactory
@@ -22,8 +21,6 @@ from kartothek_cube.io.dask.bag import (
     store_bag_as_dataset,
 )
 from kartothek_cube.io.dask.dataframe import (
-    collect_dataset_metadata,
-    hash_dataset,
     read_dataset_as_ddf,
     store_dataset_from_ddf,
     update_dataset_from_ddf,
@@ -37,18 +34,15 @@ from kartothek_cube.io.dask.delayed import (
     update_dataset_from_delayed,
 )
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
-from tests.support.cubes import frame, keys, memory, snapshot, unchanged
-from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same, UnpicklableStore, Wrapped
+from tests.io.dask.test_all_graphs import DATASET_OTHERS, DATASET_WRITES, fail, states
+from tests.support.cubes import frame, keys, memory
+from tests.support.stores import FaultyStore, InjectedError, Same, UnpicklableStore, Wrapped
 
 OLD = frame(x=[0, 1], p=[0, 1])
 
 
 def load(p):
     return frame(x=[p, p + 1], p=[p, p])
-
-
-def fail(_item):
-    raise InjectedError("in a task of the user")
 
 
 def delayed_of(n, function=load):
@@ -59,39 +53,6 @@ def ddf_of(n, function=load):
     return dd.from_delayed(delayed_of(n, function), meta=load(0)[:0])
 
 
-#: name -> lazy result for a store with a dataset "u"; input comes from tasks
-WRITES = {
-    "delayed store": lambda s, n=2, f=load: store_delayed_as_dataset(
-        delayed_of(n, f), s, "u", partition_on="p", overwrite=True
-    ),
-    "delayed update": lambda s, n=2, f=load: update_dataset_from_delayed(
-        delayed_of(n, f), s, "u", delete_scope=[{"p": 0}]
-    ),
-    "bag store": lambda s, n=2, f=load: store_bag_as_dataset(
-        db.from_sequence(range(n), npartitions=n).map(f), s, "u", partition_on="p", overwrite=True
-    ),
-    "ddf store": lambda s, n=2, f=load: store_dataset_from_ddf(
-        ddf_of(n, f), s, "u", partition_on="p", overwrite=True
-    ),
-    "ddf update": lambda s, n=2, f=load: update_dataset_from_ddf(
-        ddf_of(n, f), s, "u", delete_scope=[{"p": 0}], shuffle=True
-    ),
-}
-OTHERS = {
-    "delayed read": lambda s: read_dataset_as_delayed("u", s),
-    "bag read": lambda s: read_dataset_as_dataframe_bag("u", s),
-    "ddf read": lambda s: read_dataset_as_ddf("u", s),
-    "ddf read by index": lambda s: read_dataset_as_ddf("u", s, dask_index_on="x"),
-    "ddf metadata": lambda s: collect_dataset_metadata(s, "u"),
-    "ddf hash": lambda s: hash_dataset(s, "u"),
-    "ddf hash by group": lambda s: hash_dataset(s, "u", group_key="p"),
-    "bag index": lambda s: build_dataset_indices__bag(s, "u", "x"),
-    "delayed garbage": lambda s: garbage_collect_dataset__delayed("u", s),
-    "delayed delete": lambda s: delete_dataset__delayed("u", s),
-}
-ALL = {**WRITES, **OTHERS}
-
-
 @pytest.fixture
 def stored():
     """A store, which cannot be pickled, with a dataset and a leftover."""
@@ -99,90 +60,6 @@ def stored():
     eager.store_dataframes_as_dataset(factory, "u", [OLD], partition_on="p", secondary_indices="x")
     factory().put("u/table/leftover.parquet", b"data")
     return Wrapped(UnpicklableStore, factory)
-
-
-def states(store):
-    """Give what makes a dataset: everything but data files."""
-    return {key: data for key, data in snapshot(store).items() if "/table/p=" not in key}
-
-
-@pytest.mark.parametrize("lazy", ALL.values(), ids=ALL)
-def test_building_a_graph_computes_and_writes_nothing(stored, lazy):
-    def never(*_args, **_kwargs):
-        raise AssertionError("computed")
-
-    with unchanged(stored), dask.config.set(scheduler=never):
-        lazy(stored)
-
-
-@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
-def test_input_is_not_looked_at_before_it_is_computed(stored, lazy):
-    lazy(stored, f=fail)
-
-
-@pytest.mark.parametrize("lazy", OTHERS.values(), ids=OTHERS)
-def test_planning_opens_no_data_file(stored, lazy):
-    counting = Same.of(CountingStore(stored()._dstore))
-    lazy(counting)
-    assert [key for method, key in counting().log if method in ("get", "open") and "/p=" in key] == []
-
-
-@pytest.mark.parametrize("lazy", ALL.values(), ids=ALL)
-def test_graphs_survive_plain_pickle_and_hold_no_store(stored, lazy):
-    again = pickle.loads(pickle.dumps(lazy(stored)))
-    dask.compute(again, scheduler="sync")
-
-
-@pytest.mark.parametrize("lazy", ALL.values(), ids=ALL)
-def test_stores_that_cannot_travel_are_refused(stored, lazy):
-    with pytest.raises(TypeError, match="UnpicklableStore"):
-        lazy(stored())
-
-
-NAMES = {
-    "delayed store": {"store_dataset-write", "store_dataset-commit"},
-    "ddf update": {"update_dataset-write", "update_dataset-commit"},
-    "delayed read": {"read_dataset-partition"},
-    "ddf read": {"read_dataset"},
-    "bag index": {"build_indices-read", "build_indices-commit"},
-    "delayed delete": {"delete_dataset-files", "delete_dataset-header"},
-    "delayed garbage": {"collect_garbage-files"},
-}
-
-
-@pytest.mark.parametrize("name, expected", NAMES.items(), ids=NAMES)
-def test_names_of_tasks(stored, name, expected):
-    lazy = ALL[name](stored)
-    collections = lazy if isinstance(lazy, list) else [lazy]
-    assert expected <= {key_split(key) for item in collections for key in item.__dask_graph__()}
-
-
-@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
-def test_a_failing_task_leaves_the_dataset_as_it_was(stored, lazy):
-    def last_fails(p):
-        return fail(p) if p == 4 else load(p)
-
-    before = states(stored)
-    with pytest.raises(InjectedError):
-        dask.compute(lazy(stored, n=5, f=last_fails), scheduler="sync")
-    assert states(stored) == before
-
-
-@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
-def test_a_graph_that_is_computed_again_commits_once(stored, lazy):
-    graph = lazy(stored)
-    first = dask.compute(graph, scheduler="sync")
-    before = states(stored)
-    assert dask.compute(graph, scheduler="sync") == first
-    assert states(stored) == before
-
-
-@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
-def test_many_inputs_are_merged_in_a_tree(stored, lazy):
-    graph = lazy(stored, n=70)
-    assert len([key for key in graph.__dask_graph__() if "merge" in str(key)]) == 3
-    (dataset,) = dask.compute(graph, scheduler="sync")
-    assert len(dataset.partitions) >= 70
 
 
 # kinds of results --------------------------------------------------------------------------------
@@ -205,7 +82,7 @@ def test_many_inputs_are_merged_in_a_tree(stored, lazy):
     ],
 )
 def test_kinds_of_results(stored, name, kind):
-    assert isinstance(ALL[name](stored), kind)
+    assert isinstance({**DATASET_WRITES, **DATASET_OTHERS}[name](stored), kind)
 
 
 def test_wrong_kinds_of_input(stored):

@@ -1,15 +1,20 @@
-"""Options of the data source, and its errors: Spark shows their text alone."""
+"""Options of the data source, its tables in Spark's catalog, and its errors: Spark shows their text alone."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
+from importlib import import_module
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import attrs
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from kartothek_cube.core.arguments import split_names
@@ -23,11 +28,11 @@ FORMAT = "kartothek_cube"
 #: application and number of a write that is not to be repeated, as in Delta Lake
 _APPLICATION, _NUMBER = "txnAppId", "txnVersion"
 #: the overwrite mode, as an option of a write and as one of a session; the former takes precedence
-_OVERWRITE, SESSION_OVERWRITE = "partitionOverwriteMode", "spark.sql.sources.partitionOverwriteMode"
+_OVERWRITE, _SESSION_OVERWRITE = "partitionOverwriteMode", "spark.sql.sources.partitionOverwriteMode"
 #: options that Spark adds to those of users, also when it asks for the columns of a table of its catalog
 _OF_SPARK = frozenset(
     {"path", "checkpointlocation", "queryname", "provider", "owner", "location", "external"}
-    | {SESSION_OVERWRITE.lower()}
+    | {_SESSION_OVERWRITE.lower()}
 )
 #: what Spark calls the points in time of a read
 _VERSION, _TIMESTAMP = "versionAsOf", "timestampAsOf"
@@ -77,7 +82,13 @@ class ReadOptions:
         """
         parsed = _parse(cls, options)
         if not parsed.cube:
-            parsed = attrs.evolve(parsed, cube=_find_only_cube(parsed.store))
+            cubes = sorted(list_cubes(parsed.store))
+            if len(cubes) != 1:
+                known = "the prefix of a cube, but the store has none"
+                if cubes:
+                    known = f"one of {', '.join(cubes)}"
+                raise ValueError(f"Format {FORMAT}: option 'cube' is missing: {known}. {_LOST}")
+            parsed = attrs.evolve(parsed, cube=cubes[0])
         texts = _by_lower_name(options)
         given = [name for name in ("as_of", _VERSION, _TIMESTAMP) if name.lower() in texts]
         if len(given) > 1:
@@ -125,22 +136,13 @@ class StreamOptions:
         version, time, files, skip = (texts.get(name.lower()) for name in _OF_STREAMS)
         if version is not None and time is not None:
             raise ValueError(f"Format {FORMAT}: give startingVersion or startingTimestamp, not both")
-        limit = None if files is None else _whole_number(_OF_STREAMS[2], files)
+        limit = None if files is None else _whole_number("maxFilesPerTrigger", files)
         if limit == 0:
-            raise ValueError(f"Format {FORMAT}: option {_OF_STREAMS[2]!r} is 1 or more, got '0'")
-        return cls(
-            read,
-            _version(version),
-            time,
-            limit,
-            skip is not None and _flag(_OF_STREAMS[3], skip),
-        )
-
-
-def _version(text: str | None) -> int | Literal["latest"] | None:
-    if text == "latest":
-        return "latest"
-    return None if text is None else _whole_number(_OF_STREAMS[0], text)
+            raise ValueError(f"Format {FORMAT}: option 'maxFilesPerTrigger' is 1 or more, got '0'")
+        start: int | Literal["latest"] | None = None
+        if version is not None:
+            start = "latest" if version == "latest" else _whole_number("startingVersion", version)
+        return cls(read, start, time, limit, skip is not None and _flag("skipChangeCommits", skip))
 
 
 @attrs.frozen
@@ -183,7 +185,7 @@ class WriteOptions:
         ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: ...
         """
         texts = _by_lower_name(options)
-        mode = texts.get(_OVERWRITE.lower(), texts.get(SESSION_OVERWRITE.lower(), "static")).lower()
+        mode = texts.get(_OVERWRITE.lower(), texts.get(_SESSION_OVERWRITE.lower(), "static")).lower()
         if mode not in ("static", "dynamic"):
             raise ValueError(f"Format {FORMAT}: option {_OVERWRITE!r} is static or dynamic, got {mode!r}")
         application, number = texts.get(_APPLICATION.lower()), texts.get(_NUMBER.lower())
@@ -192,8 +194,13 @@ class WriteOptions:
         batch = None
         if application is not None and number is not None:
             batch = application, _whole_number(_NUMBER, number)
-        dynamic = mode == "dynamic"
-        return attrs.evolve(_parse(cls, options), overwrites_partitions=dynamic, batch=batch)
+        return attrs.evolve(_parse(cls, options), overwrites_partitions=mode == "dynamic", batch=batch)
+
+
+def check_dataset_name(name: str, datasets: Collection[str]) -> None:
+    """Check that the cube has the dataset that an option names."""
+    if name not in datasets:
+        raise ValueError(f"Format {FORMAT}: {unknown_names('dataset', [name], sorted(datasets))}")
 
 
 def _by_lower_name(options: Mapping[str, str]) -> dict[str, str]:
@@ -205,12 +212,11 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
     texts = _by_lower_name(options)
     names = [field.name for field in attrs.fields(cls) if field.name not in _DERIVED]
     # a table has options for reads and for writes
-    known = sorted(
-        {*names, *(field.name for kind in (ReadOptions, WriteOptions) for field in attrs.fields(kind))}
-    )
-    unknown = set(texts) - {name.lower() for name in (*known, *_SPELLED)} - _OF_SPARK
+    fields = {field.name for kind in (ReadOptions, WriteOptions) for field in attrs.fields(kind)}
+    known = [*sorted(fields), *_SPELLED]
+    unknown = set(texts) - {name.lower() for name in known} - _OF_SPARK
     if unknown:
-        raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, [*known, *_SPELLED])}")
+        raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, known)}")
     if "path" in texts:
         texts.setdefault("store", texts["path"])
     required = {"store": "the URL of a store, such as hfs:///data"}
@@ -221,14 +227,6 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
             raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}. {_LOST}")
     given = [name for name in names if name in texts]
     return cls(**{n: _PARSERS[n](n, texts[n]) if n in _PARSERS else texts[n] for n in given})
-
-
-def _find_only_cube(store: str) -> str:
-    cubes = sorted(list_cubes(store))
-    if len(cubes) != 1:
-        known = f"one of {', '.join(cubes)}" if cubes else "the prefix of a cube, but the store has none"
-        raise ValueError(f"Format {FORMAT}: option 'cube' is missing: {known}. {_LOST}")
-    return cubes[0]
 
 
 def _names(option: str, text: str) -> Names:
@@ -327,6 +325,113 @@ def table_options(options: Mapping[str, str], schema: StructType) -> dict[str, s
     return named if not kept or {"store", "cube", "path"} & set(named) else {**kept[0], **named}
 
 
+# -- what `register` changes in PySpark ----------------------------------------------------------------------
+
+_MODES = {"error": "error", "errorifexists": "error", "default": "error", "ignore": "ignore"}
+#: attributes: what the user has chosen for a writer; that a method is changed already
+_CHOSEN, _CHANGED = "_kartothek_cube_chosen", "_kartothek_cube_wraps"
+
+_COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_NAME = r"(?P<name>(?:`[^`]*`|[\w.])+)"
+_CREATE_WITH_COLUMNS = re.compile(
+    rf"\s*(?:CREATE|REPLACE|CREATE\s+OR\s+REPLACE)\s+(?:EXTERNAL\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?{_NAME}"
+    rf"\s*\(.*\)\s*USING\s+`?{FORMAT}\b",
+    re.DOTALL | re.IGNORECASE,
+)
+_ALTER_COLUMNS = re.compile(
+    rf"\s*ALTER\s+TABLE\s+{_NAME}\s+(?:(?:ADD|DROP|REPLACE|RENAME)\s+COLUMNS?\b|(?:ALTER|CHANGE)\s(?!.*\bCOMMENT\b))",
+    re.DOTALL | re.IGNORECASE,
+)
+_UNREADABLE = (
+    f"Format {FORMAT}: Spark's catalog would keep no options of this table, which could not be read. Create "
+    f"it by CREATE TABLE ... USING {FORMAT} OPTIONS (...) without columns; to write rows, use save(), or "
+    "insert into a temporary view that has the same options"
+)
+
+
+def patch_pyspark() -> None:
+    """Translate save modes, and refuse what would leave unreadable tables; repeatable."""
+    for package in ("pyspark.sql", "pyspark.sql.connect"):
+        readwriter = sys.modules.get(f"{package}.readwriter")
+        if readwriter is None or hasattr(readwriter.DataFrameWriter.save, _CHANGED):
+            continue
+        writer = readwriter.DataFrameWriter
+        _call_before(writer, "format", _remember)
+        _call_before(writer, "mode", _remember)
+        _call_before(writer, "save", _translate_mode)
+        _call_before(writer, "saveAsTable", _refuse_unreadable)
+        _call_before(readwriter.DataFrameWriterV2, "using", _refuse_unreadable)
+        _call_before(import_module(f"{package}.catalog").Catalog, "createTable", _refuse_unreadable)
+        _call_before(import_module(f"{package}.session").SparkSession, "sql", _check_statement)
+
+
+def _call_before(cls: type, name: str, function: Callable[[Any, dict[str, Any]], None]) -> None:
+    """Let a function see the object and the arguments of each call of a method, change them, or refuse it."""
+    method = getattr(cls, name)
+    signature = inspect.signature(method)
+
+    @wraps(method)
+    def call_method(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        function(args[0], given.arguments)
+        return method(*given.args, **given.kwargs)
+
+    setattr(call_method, _CHANGED, True)
+    setattr(cls, name, call_method)
+
+
+def _remember(writer: Any, arguments: dict[str, Any]) -> None:
+    chosen = {name: arguments[name] for name in ("source", "saveMode") if arguments.get(name) is not None}
+    vars(writer).setdefault(_CHOSEN, {}).update(chosen)
+
+
+def _has_our_format(writer: Any, arguments: dict[str, Any]) -> bool:
+    given = arguments.get("format") or arguments.get("provider") or arguments.get("source")
+    return str(given or vars(writer).get(_CHOSEN, {}).get("source")).lower() == FORMAT
+
+
+def _translate_mode(writer: Any, arguments: dict[str, Any]) -> None:
+    if not _has_our_format(writer, arguments):
+        return
+    options = arguments.setdefault("options", {})
+    mode = str(arguments.get("mode") or vars(writer).get(_CHOSEN, {}).get("saveMode", "error")).lower()
+    if mode in _MODES:
+        options["if_exists"], arguments["mode"] = _MODES[mode], "append"
+    elif mode == "overwrite":
+        # a data source does not see the options of the session
+        options[_SESSION_OVERWRITE] = writer._spark.conf.get(_SESSION_OVERWRITE, "static")
+
+
+def _refuse_unreadable(target: Any, arguments: dict[str, Any]) -> None:
+    # without columns, Spark keeps the options of a table
+    has_columns = "tableName" not in arguments or arguments.get("schema") is not None
+    if has_columns and _has_our_format(target, arguments):
+        raise AnalysisException(_UNREADABLE)
+
+
+def _check_statement(session: SparkSession, arguments: dict[str, Any]) -> None:
+    text = _COMMENTS.sub(" ", arguments["sqlQuery"])
+    if _CREATE_WITH_COLUMNS.match(text):
+        raise AnalysisException(_UNREADABLE)
+    change = _ALTER_COLUMNS.match(text)
+    if change and _has_our_provider(session, change["name"]):
+        raise AnalysisException(
+            f"Format {FORMAT}: ALTER TABLE changes columns of Spark's catalog, not those of the cube. "
+            f"Use update_schema, then drop and create {change['name']}"
+        )
+
+
+def _has_our_provider(session: SparkSession, table: str) -> bool:
+    """Whether a table of the catalog has the format; Spark explains what is wrong with other names."""
+    namespace, _, name = table.rpartition(".")
+    place = f"IN {namespace} " if namespace else ""
+    try:
+        rows = session.sql(f"SHOW TABLE EXTENDED {place}LIKE '{name.strip('`')}'").collect()
+    except AnalysisException:
+        return False
+    return any(f"\nProvider: {FORMAT}\n" in row["information"] for row in rows)
+
+
 # -- errors --------------------------------------------------------------------------------------------------
 
 #: errors that users can correct; all others need their stack trace
@@ -343,14 +448,10 @@ def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except _FOR_USERS:
-            if _is_worker():
+            # whether Spark started this process to call the data source
+            spec = getattr(sys.modules["__main__"], "__spec__", None)
+            if spec is not None and spec.name.startswith("pyspark."):
                 os.environ[HIDE_TRACEBACK] = "1"
             raise
 
     return call_method
-
-
-def _is_worker() -> bool:
-    """Whether Spark started this process to call the data source."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")

@@ -9,40 +9,33 @@ long as the states that refer to them, so a batch can be read again.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import StructType
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import history
 from kartothek_cube.core.arrow.arrays import append_columns
 from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.cube.consistency import get_dataset_columns
+from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import StateNotFoundError
-from kartothek_cube.core.history import (
-    DatasetState,
-    check_as_of,
-    fingerprint,
-    list_states,
-    load_state,
-    name_states,
-    operation_info,
-    snapshot_retention,
-)
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.spark._datasource_options import StreamOptions, concise_errors
-from kartothek_cube.io.spark._session import picklable_store
-from kartothek_cube.io.spark._spark_executor import batches_of, unpickle
-from kartothek_cube.io.spark._types import arrow_schema
+from kartothek_cube.io.spark._conversion import arrow_schema
+from kartothek_cube.io.spark._datasource_options import (
+    FORMAT,
+    StreamOptions,
+    check_dataset_name,
+    concise_errors,
+)
+from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
+from kartothek_cube.io.spark._spark_executor import batches_of, split_into_blocks, unpickle
 from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadPlan, run_read
-from kartothek_cube.io_components.runtime import mean_size, split_by_weight
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -64,59 +57,49 @@ _BEGIN, _NOW = {"version": -1, "files": 0}, {"version": -2, "files": 0}
 _NO_SNAPSHOT = -1
 #: operations that replace files by others with the same rows
 _SAME_ROWS = frozenset({"compact"})
-#: files of which the size is looked up
-_SAMPLE = 16
 
 Offset = dict[str, int]
 
 
-class FilesPartition(InputPartition):
-    """Files that a task reads, pickled."""
+class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """
+    Reads what commits append to one dataset of a cube.
 
-    def __init__(self, task: bytes) -> None:
-        super().__init__(None)
-        self.task = task
+    Options are read when Spark asks for offsets: an error that is raised earlier does not reach users.
+    """
 
-
-class FailedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises an error when Spark asks for offsets: one that is raised earlier does not reach users."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    @concise_errors
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Raise the error."""
-        raise self._error
-
-    @concise_errors
-    def initialOffset(self) -> Offset:
-        """Raise the error."""
-        raise self._error
-
-    @concise_errors
-    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Raise the error."""
-        raise self._error
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read nothing."""
-        return iter(())
-
-
-class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what commits append to one dataset of a cube."""
-
-    def __init__(self, options: StreamOptions, uuid: str, schema: StructType, workers: int) -> None:
-        self._options = options
-        self._uuid = uuid
+    def __init__(self, options: Mapping[str, str], schema: StructType, workers: int) -> None:
+        self._texts = options
         self._schema = schema
         self._workers = workers
-        self._store = picklable_store(options.read.store)
         #: labels that a version added, in commit order, by version and whether all of the state counts
         self._added: dict[tuple[int, bool], list[str]] = {}
         self._loaded: dict[int, DatasetMetadata] = {}
         self._target: Offset | None = None
+
+    @cached_property
+    def _options(self) -> StreamOptions:
+        return StreamOptions.of(self._texts)
+
+    @cached_property
+    def _store(self) -> CachedStoreFactory:
+        return picklable_store(self._options.read.store)
+
+    @cached_property
+    def _uuid(self) -> str:
+        """Uuid of the dataset, which has the columns of the stream."""
+        read = self._options.read
+        cube, datasets = discover_cube(read.cube, self._store)
+        name = read.dataset or cube.seed_dataset
+        check_dataset_name(name, datasets)
+        missing = set(self._schema.names) - get_dataset_columns(datasets[name])
+        if missing:
+            columns, names = ", ".join(sorted(missing)), ", ".join(sorted(datasets))
+            raise ValueError(
+                f"Format {FORMAT}: a stream reads one dataset, and {name!r} has no column(s) {columns}; "
+                f"name it in the option 'dataset': {names}"
+            )
+        return cube.ktk_dataset_uuid(name)
 
     # -- offsets ---------------------------------------------------------------------------------------------
 
@@ -129,11 +112,12 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(start, int):
             return {"version": start, "files": 0}
         if time is not None:
-            moment = check_as_of(time)
+            moment = history.check_as_of(time)
             later = [state.version for state in self._states() if state.time >= moment]  # type: ignore[operator]
             return {"version": min(later, default=self._newest() + 1), "files": 0}
         return _BEGIN
 
+    @concise_errors
     def getDefaultReadLimit(self) -> ReadLimit:
         """How many files a batch reads."""
         limit = self._options.max_files
@@ -174,21 +158,21 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- states ----------------------------------------------------------------------------------------------
 
-    def _states(self) -> list[DatasetState]:
-        return list_states(self._uuid, open_blobs(self._store()))
+    def _states(self) -> list[history.DatasetState]:
+        return history.list_states(self._uuid, open_blobs(self._store()))
 
     def _newest(self) -> int:
         """The newest committed version."""
         blobs = open_blobs(self._store())
         current = self._states()[-1]
-        state = load_state(self._uuid, blobs, current)
-        if snapshot_retention(state.metadata) == 0:
+        state = history.load_state(self._uuid, blobs, current)
+        if history.snapshot_retention(state.metadata) == 0:
             raise ValueError(
                 f"Dataset {self._uuid!r} keeps no history, from which a stream reads: have it kept with "
                 "keep_cube_history(cube, store)"
             )
         # part of an operation on several datasets that is still under way
-        pending = fingerprint(committed_state(blobs, state)) != fingerprint(state)
+        pending = history.fingerprint(committed_state(blobs, state)) != history.fingerprint(state)
         return current.version - 1 if pending else current.version
 
     def _load(self, version: int) -> DatasetMetadata:
@@ -197,10 +181,10 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             states = self._states()
             found = [state for state in states if state.version == version]
             if not found:
-                raise StateNotFoundError(self._uuid, str(version), name_states(states))
+                raise StateNotFoundError(self._uuid, str(version), history.name_states(states))
             if len(self._loaded) > 2:
                 self._loaded.pop(min(self._loaded))
-            self._loaded[version] = load_state(self._uuid, blobs, found[-1])
+            self._loaded[version] = history.load_state(self._uuid, blobs, found[-1])
         return self._loaded[version]
 
     def _files_of(self, version: int, snapshot: int) -> list[str]:
@@ -228,12 +212,10 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return labels
         before = set(old.partition_table.labels.to_pylist())
         added = [label for label in labels if label not in before]
-        operation = operation_info(new).name
         if len(labels) - len(added) == len(before):
             return added
-        if operation in _SAME_ROWS:
-            return []
-        if self._options.skip_changes:
+        operation = history.operation_info(new).name
+        if operation in _SAME_ROWS or self._options.skip_changes:
             return []
         raise ValueError(
             f"Version {version} of dataset {self._uuid!r} (operation {operation or 'unknown'}) removed or "
@@ -244,7 +226,7 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- batches ---------------------------------------------------------------------------------------------
 
     @concise_errors
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[ds.InputPartition]:
         """Cut the files between two offsets into tasks."""
         if start["version"] == _NOW["version"] or end["version"] < 0:
             return []
@@ -252,7 +234,7 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # that of a later batch: before Spark 4.2, its end was computed without knowledge of its start
         snapshot = (end if is_first else start).get("snapshot", _NO_SNAPSHOT)
         begin = {"version": snapshot, "files": 0} if is_first else start
-        tasks: list[InputPartition] = []
+        tasks: list[ds.InputPartition] = []
         for version in range(begin["version"], end["version"] + bool(end["files"])):
             labels = self._files_of(version, snapshot)
             first = begin["files"] if version == begin["version"] else 0
@@ -261,7 +243,7 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 tasks += self._tasks(self._load(version), labels[first:last])
         return tasks
 
-    def _tasks(self, state: DatasetMetadata, labels: list[str]) -> Iterator[InputPartition]:
+    def _tasks(self, state: DatasetMetadata, labels: list[str]) -> Iterator[ds.InputPartition]:
         assert state.schema is not None
         table = state.table_name
         files = state.partition_table.take(state.partition_table.positions(labels))
@@ -276,25 +258,18 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mapping=state.column_mapping,
         )
         plan = ReadPlan(context, PartitionTable(files.labels, {table: files.files[table]}))
-        keys = files.files[table].to_pylist()
-        size = mean_size(open_blobs(self._store()), keys[:: max(1, len(keys) // _SAMPLE)])
-        bounds = split_by_weight(np.full(len(keys), size), 2 * self._workers, tuning.BLOCK_BYTES)
-        for first, last in pairwise(bounds.tolist()):
-            (task,) = plan.block_tasks(np.array([first, last]))
-            yield FilesPartition(pickle.dumps((context, task)))
+        for block in split_into_blocks(plan, self._workers):
+            yield from (ds.InputPartition(pickle.dumps((context, task))) for task in block)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the files of a task."""
-        if not isinstance(partition, FilesPartition):
-            return
-        context, task = unpickle(partition.task)
+        context, task = unpickle(partition.value)
         rows = run_read(context, task)
         target = arrow_schema(self._schema)
         # added to the dataset after these rows
         names = set(rows.column_names)
         added = [(f.name, pa.nulls(len(rows), f.type)) for f in target if f.name not in names]
-        rows = append_columns(rows, added)
-        yield from batches_of(rows, target)
+        yield from batches_of(append_columns(rows, added), target)
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks need no more than the schema

@@ -1,35 +1,27 @@
-"""Spark sessions: the active one, its parallelism, its frames, its displays of progress, its Python.
-
-pyspark is imported when needed, so that this module can say that it is missing.
-"""
+"""Spark sessions: the active one, its parallelism, frames and displays of progress; stores for executors."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import quote
 
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store, to_url
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema, to_spark
 
 #: number of parallel tasks, if it cannot be determined
 _WORKERS = 8
@@ -70,8 +62,6 @@ def create_frame(data: Frame, spark: SparkSession | None = None) -> DataFrame:
     >>> create_frame(days, local_session(2)).collect()
     [Row(CITY='Bonn', DAY=datetime.datetime(2020, 1, 1, 0, 0))]
     """
-    from kartothek_cube.io.spark._types import arrow_schema, spark_schema, to_spark
-
     session, table = active_session(spark), as_table(data)
     schema = spark_schema(table.schema)
     with no_pandas_warnings():
@@ -85,9 +75,6 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
     """The given session, or the active one."""
     if spark is not None:
         return spark
-    require_pyspark()
-    from pyspark.sql import SparkSession
-
     session = SparkSession.getActiveSession()
     connect = sys.modules.get("pyspark.sql.connect.session")
     if session is None and connect is not None:
@@ -106,12 +93,6 @@ def column_functions(df: DataFrame) -> ModuleType:
     return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
 
 
-def require_pyspark() -> None:
-    """Check that pyspark is installed, without importing it."""
-    if find_spec("pyspark") is None:
-        raise ImportError('pyspark is not installed: pip install "kartothek_cube[spark]"')
-
-
 def workers(spark: SparkSession) -> int:
     """Number of tasks that a session can run at the same time, as far as it can be determined."""
     context = _context(spark)
@@ -124,10 +105,8 @@ def workers(spark: SparkSession) -> int:
     return _WORKERS
 
 
-def _context(spark: SparkSession) -> SparkContext | None:
+def _context(spark: SparkSession) -> Any:
     """The SparkContext; None in a session of Spark Connect, which has none."""
-    from pyspark.errors import PySparkException
-
     try:
         return spark.sparkContext
     except (PySparkException, AttributeError):
@@ -146,7 +125,7 @@ def job_description(spark: SparkSession, text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]  # None: none
+        context.setLocalProperty("spark.job.description", before)
 
 
 @contextmanager
@@ -157,7 +136,7 @@ def no_pandas_warnings() -> Iterator[None]:
         yield
 
 
-# -- the Python of executors ---------------------------------------------------------------------------------
+# -- why a job failed ----------------------------------------------------------------------------------------
 
 _REMEDY = (
     "Executors need a Python of version {version} with kartothek_cube and pyarrow: set the environment "
@@ -168,12 +147,13 @@ _REMEDY_CONNECT = (
     "The server of Spark Connect needs a Python of version {version} with kartothek_cube and pyarrow: "
     "install them there, or send kartothek_cube by spark.addArtifacts."
 )
-_SIGNS = (
-    re.compile(r"No module named '(?P<what>[\w.]+)'"),
-    re.compile(r"(?P<what>PYTHON_VERSION_MISMATCH)"),
-    re.compile(r"PACKAGE_NOT_INSTALLED\W+(?P<what>\w+)"),
-    re.compile(r"Cannot run program \"(?P<what>[^\"]+)\""),
-    re.compile(r"(?P<what>Python worker failed to connect back)"),
+#: what Spark says of a Python that cannot run tasks; the first packages that a task imports
+_WRONG_PYTHON = re.compile(
+    r"No module named '(kartothek_cube|pyarrow|pandas|numpy|attrs?|simplekv|storefact|pyspark)\b"
+    r"|(PYTHON_VERSION_MISMATCH)"
+    r"|PACKAGE_NOT_INSTALLED\W+(\w+)"
+    r"|Cannot run program \"([^\"]+)\""
+    r"|(Python worker failed to connect back)"
 )
 _FRAME = re.compile(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 #: files that no user wrote: installed packages, Spark's own, this package
@@ -182,14 +162,10 @@ _FOREIGN = re.compile(
 )
 #: the line after the frames
 _ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
-#: packages that a task imports first
-_OURS = ("kartothek_cube", "pyarrow", "pandas", "numpy", "attr", "attrs", "simplekv", "storefact", "pyspark")
 
 
 def remedy() -> str:
     """Advice about a wrong Python."""
-    from pyspark.sql import is_remote
-
     version = ".".join(map(str, sys.version_info[:2]))
     return (_REMEDY_CONNECT if is_remote() else _REMEDY).format(version=version, executable=sys.executable)
 
@@ -200,71 +176,29 @@ def explain_error(error: BaseException) -> RuntimeError | None:
 
     >>> print(explain_error(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
     The Python of Spark's executors is not the right one (pyarrow). Executors need a Python of version ...
-    """
-    text = str(error)
-    for sign in _SIGNS:
-        match = sign.search(text)
-        if match is None:
-            continue
-        what = match.group("what")
-        if sign is _SIGNS[0] and what.partition(".")[0] not in _OURS:
-            continue
-        return RuntimeError(f"The Python of Spark's executors is not the right one ({what}). {remedy()}")
-    return _explain_traceback(text)
-
-
-def _explain_traceback(text: str) -> RuntimeError | None:
-    """
-    The error of a function of the user in a task, with its line.
-
     >>> text = '''Traceback (most recent call last):
     ...   File "/app/job.py", line 7, in hottest
     ...     raise ValueError("no temp")
     ... ValueError: no temp'''
-    >>> print(_explain_traceback(text))
+    >>> print(explain_error(RuntimeError(text)))
     A task failed in hottest (/app/job.py, line 7): ValueError: no temp
     """
+    text = str(error)
+    wrong = _WRONG_PYTHON.search(text)
+    if wrong is not None:
+        cause = wrong[wrong.lastindex or 0]
+        return RuntimeError(f"The Python of Spark's executors is not the right one ({cause}). {remedy()}")
     _, found, tail = text.rpartition("Traceback (most recent call last):\n")
-    frames = [frame for frame in _FRAME.finditer(tail) if not _FOREIGN.search(frame["file"])]
-    error = _ERROR.search(tail)
-    if not (found and error):
+    last_line = _ERROR.search(tail)
+    if not (found and last_line):
         return None
+    frames = [frame for frame in _FRAME.finditer(tail) if not _FOREIGN.search(frame["file"])]
     if not frames:
         # the sentence about a function of map_cube_spark
-        text = error["error"].removeprefix("RuntimeError: ")
-        return RuntimeError(text) if text.startswith("Function ") else None
-    last = frames[-1]
-    return RuntimeError(
-        f"A task failed in {last['function']} ({last['file']}, line {last['line']}): {error['error'].strip()}"
-    )
-
-
-def check_python(spark: SparkSession) -> None:
-    """Check the Python of executors on this machine: packages and version."""
-    context = _context(spark)
-    if context is None or not str(context.master).startswith("local"):
-        return
-    executable = shutil.which(context.pythonExec) or context.pythonExec
-    if os.path.abspath(executable) == os.path.abspath(sys.executable):
-        return
-    problem = _problem(executable)
-    if problem is not None:
-        raise RuntimeError(
-            f"The Python of Spark's executors, {executable}, is not the right one ({problem}). {remedy()}"
-        )
-
-
-@cache
-def _problem(executable: str) -> str | None:
-    code = "import sys, kartothek_cube, pyarrow, pyspark; print(*sys.version_info[:2])"
-    try:
-        answer = subprocess.run([executable, "-c", code], capture_output=True, text=True, check=False)
-    except OSError as error:
-        return str(error)
-    if answer.returncode:
-        return (answer.stderr.strip().splitlines() or ["it does not start"])[-1]
-    version = answer.stdout.split()
-    return None if version == [str(n) for n in sys.version_info[:2]] else f"version {'.'.join(version)}"
+        sentence = last_line["error"].removeprefix("RuntimeError: ")
+        return RuntimeError(sentence) if sentence.startswith("Function ") else None
+    file, line, function = frames[-1].group("file", "line", "function")
+    return RuntimeError(f"A task failed in {function} ({file}, line {line}): {last_line['error'].strip()}")
 
 
 # -- stores -------------------------------------------------------------------------------------------------
@@ -302,7 +236,9 @@ def picklable_store(store: StoreInput) -> CachedStoreFactory:
     if isinstance(store, CachedStoreFactory):
         return store
     factory = CachedStoreFactory(lazy_store(store))
-    innermost = _unwrap_store(factory())
+    innermost: object = factory()
+    while hasattr(innermost, "_dstore"):
+        innermost = innermost._dstore
     if _is_in_memory(innermost):
         raise ValueError(
             "Spark's executors cannot open a store in the memory of the driver: use a directory that all of "
@@ -310,21 +246,10 @@ def picklable_store(store: StoreInput) -> CachedStoreFactory:
         )
     root = getattr(innermost, "root", None)
     if isinstance(store, str | os.PathLike) and isinstance(root, str):
-        return CachedStoreFactory(lazy_store(_absolute_url(to_url(store), root)))
+        # executors work in another directory
+        path = quote(os.path.abspath(root))
+        return CachedStoreFactory(lazy_store(re.sub(r"^(h?fs://)[^?#]*", rf"\g<1>{path}", to_url(store))))
     return factory
-
-
-def _absolute_url(url: str, root: str) -> str:
-    """The URL of a directory as executors find it, which work in another one."""
-    return re.sub(
-        r"^(h?fs)://[^?#]*", lambda scheme: f"{scheme[1]}://{quote(os.path.abspath(root))}", url, count=1
-    )
-
-
-def _unwrap_store(store: object) -> object:
-    while hasattr(store, "_dstore"):
-        store = store._dstore
-    return store
 
 
 def _is_in_memory(store: object) -> bool:

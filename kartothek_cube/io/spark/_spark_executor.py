@@ -11,27 +11,24 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial, reduce
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from itertools import pairwise
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import attrs
+import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
+from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import as_table, from_file
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError, MissingFileError
-from kartothek_cube.io.spark._datasource_options import HIDE_TRACEBACK
-from kartothek_cube.io.spark._session import (
-    active_session,
-    check_python,
-    column_functions,
-    explain_error,
-    job_description,
-    no_pandas_warnings,
-    remedy,
-)
-from kartothek_cube.io.spark._types import (
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.spark import _session as session
+from kartothek_cube.io.spark._conversion import (
     arrow_schema,
     check_types,
     spark_remedies,
@@ -39,26 +36,17 @@ from kartothek_cube.io.spark._types import (
     to_spark,
     to_storage_types,
 )
-from kartothek_cube.io_components.job import Answer, Context, Executor, Job, Result, Task, delete_on_failure
+from kartothek_cube.io.spark._datasource_options import HIDE_TRACEBACK
+from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task, delete_on_failure
 from kartothek_cube.io_components.keys import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
-from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadTask, run_read
-from kartothek_cube.io_components.write.merge import (
-    MergeContext,
-    MergedPartitions,
-    MergeResult,
-    check_merge_input,
-    merge_job,
-    run_merge,
-)
+from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, run_read
+from kartothek_cube.io_components.runtime import mean_size, split_by_weight
+from kartothek_cube.io_components.write import merge
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input, write_stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 Tables = TypeVar("Tables", bound=Iterable[pa.Table])
 
@@ -67,28 +55,16 @@ _FEW_TASKS = 64
 _OUTCOMES = "id int, outcome binary"
 
 
-def session_executor(spark: SparkSession | None) -> Executor:
-    """The executor of a session, by default of the active one."""
-    return _SessionExecutor(active_session(spark))
-
-
-@attrs.frozen
-class _SessionExecutor:
-    """Runs the tasks of a job on Spark's executors if there are several, all else on the driver."""
-
-    spark: SparkSession
-
-    def __call__(self, job: Job[Context, Task, Result, Answer], /) -> Answer:
-        if job.prepare is not None:
-            job.prepare()
-        return job.finish(self._run_tasks(job))
-
-    def _run_tasks(self, job: Job[Context, Task, Result, Answer]) -> list[Result]:
-        tasks = list(job.tasks)
-        if len(tasks) <= 1:
-            return [job.run(job.context, task) for task in tasks]
-        function = partial(run_tasks, job.run, job.context)
-        return _results(_distribute(self.spark, tasks, function, _OUTCOMES, "call"), job.description)
+def execute_on_spark(job: Job[Context, Task, Result, Answer], spark: SparkSession | None) -> Answer:
+    """Run the tasks of a job on Spark's executors if there are several, all else on the driver."""
+    spark = session.active_session(spark)
+    if job.prepare is not None:
+        job.prepare()
+    tasks = list(job.tasks)
+    if len(tasks) <= 1:
+        return job.finish([job.run(job.context, task) for task in tasks])
+    function = partial(run_tasks, job.run, job.context)
+    return job.finish(_results(_distribute(spark, tasks, function, _OUTCOMES, "call"), job.description))
 
 
 def execute_on_frames(
@@ -103,7 +79,6 @@ def execute_on_frames(
     frames = list(job.tasks)
     if not frames:
         return job.finish(first)
-    check_python(frames[0][1].sparkSession)
     # what executors have of a frame are batches
     run: Callable[[Context, Any], Result] = job.run
     outcomes = [
@@ -131,11 +106,10 @@ def _distribute(
     name: str,
 ) -> DataFrame:
     """A frame of what executors make of tasks; its rows come in the order of the tasks."""
-    check_python(spark)
-    rows = [range(len(tasks)), [pickle.dumps(task) for task in tasks]]
-    table = pa.table([pa.array(c, f.type) for c, f in zip(rows, TASKS, strict=True)], schema=TASKS)
-    with no_pandas_warnings():
-        df = spark.createDataFrame(table, spark_schema(TASKS))  # Connect finds none without rows
+    rows = {"id": range(len(tasks)), "task": [pickle.dumps(task) for task in tasks]}
+    table = pa.table(rows, schema=_TASKS)
+    with session.no_pandas_warnings():
+        df = spark.createDataFrame(table, spark_schema(_TASKS))  # Connect finds none without rows
     if len(tasks) > _FEW_TASKS:
         df = df.repartitionById(len(tasks), "id")
     return _map_batches(df, function, schema, name)
@@ -145,7 +119,7 @@ def _map_batches(
     df: DataFrame, function: Callable[[Batches], Batches], schema: StructType | str, name: str
 ) -> DataFrame:
     """Let executors call a function over the batches of a frame."""
-    pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), remedy()
+    pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), session.remedy()
 
     # pickled by value: executors without this package can still raise the error below
     def on_executor(batches: Batches) -> Batches:
@@ -157,27 +131,27 @@ def _map_batches(
 
     on_executor.__name__ = on_executor.__qualname__ = name
     plain = df.toDF(*(f"c{number}" for number in range(len(columns))))  # Spark takes "a.b" for a path
-    with no_pandas_warnings():
+    with session.no_pandas_warnings():
         return plain.mapInArrow(on_executor, schema)
 
 
 def _results(df: DataFrame, description: str) -> list[Any]:
     """Compute the outcomes of tasks: their results; the first exception among them is raised."""
     try:
-        with job_description(df.sparkSession, description), no_pandas_warnings():
+        with session.job_description(df.sparkSession, description), session.no_pandas_warnings():
             table = df.toArrow()
     except Exception as error:  # Py4JError where the JVM itself failed, and Connect knows no py4j
-        reason = explain_error(error)
+        reason = session.explain_error(error)
         if reason is None:
             raise
         # dozens of lines of Python, Py4J and Java say no more; they are still in __context__
         raise reason from None
-    return raise_first(unpickle(outcome.as_py()) for outcome in table.sort_by("id").column("outcome"))
+    return results_of(table.sort_by("id").column("outcome").to_pylist())
 
 
-def raise_first(outcomes: Iterable[Any]) -> list[Any]:
-    """The results among outcomes; the first exception is raised."""
-    results = list(outcomes)
+def results_of(outcomes: Iterable[bytes]) -> list[Any]:
+    """The results of tasks; the first exception among them is raised."""
+    results = [unpickle(outcome) for outcome in outcomes]
     for result in results:
         if isinstance(result, Exception):
             raise result
@@ -196,7 +170,7 @@ MapFunction: TypeAlias = Callable[[pa.Table], Frame | None]
 #: rows per batch for Spark
 _BATCH_ROWS = 1 << 16
 #: a task in a row
-TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
+_TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
 #: the result of a task, or its error
 OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
 
@@ -206,19 +180,17 @@ _FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError, Per
 
 def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:
     """Call a pickled function over batches."""
-    return _function(pickled)(batch.rename_columns(columns) for batch in batches)
-
-
-@lru_cache(maxsize=4)
-def _function(pickled: bytes) -> Callable[[Batches], Batches]:
-    """The unpickled function; cached, so that a process opens a store once."""
-    function: Callable[[Batches], Batches] = unpickle(pickled)
-    return function
+    function: Callable[[Batches], Batches] = _unpickle_once(pickled)
+    return function(batch.rename_columns(columns) for batch in batches)
 
 
 def unpickle(data: bytes) -> Any:
     """An object of the driver in a task, or of a task in the driver."""
     return pickle.loads(data)  # noqa: S301  Spark itself runs what the driver pickled
+
+
+#: functions and their contexts, so that a process opens a store once
+_unpickle_once = lru_cache(maxsize=4)(unpickle)
 
 
 def _tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
@@ -232,16 +204,12 @@ def attempt(function: Callable[[], object]) -> bytes:
     try:
         return pickle.dumps(function())
     except _FINAL as error:
-        return pickle.dumps(_portable(error))
-
-
-def _portable(error: Exception) -> Exception:
-    """The error itself, or one of the same text that survives pickle."""
-    try:
-        unpickle(pickle.dumps(error))
-    except Exception:  # whatever an exception class may do when it is pickled
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        try:
+            pickled = pickle.dumps(error)
+            unpickle(pickled)
+        except Exception:  # whatever an exception class may do when it is pickled
+            pickled = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        return pickled
 
 
 # -- jobs ----------------------------------------------------------------------------------------------------
@@ -324,6 +292,24 @@ def _describe_failure(function: MapFunction, context: ScanContext, table: pa.Tab
     return f"Function {name} failed{where}{line}: {type(error).__name__}: {error}"
 
 
+def split_into_blocks(plan: ReadPlan, workers: int) -> list[tuple[ReadTask, ...]]:
+    """Blocks of consecutive partitions or groups of a read, about three for each worker."""
+    count = len(plan.partitions)
+    if not count or plan.groups == ():
+        return []
+    keys = plan.partitions.files[plan.context.table]
+    sample = keys.take(pa.array(np.arange(count)[:: max(1, count // tuning.SAMPLE)])).to_pylist()
+    share = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
+    size = mean_size(open_blobs(plan.context.store), sample) * share
+    if plan.groups is None:
+        cuts = split_by_weight(np.full(count, size), 3 * workers, tuning.BLOCK_BYTES)
+        return [(task,) for task in plan.block_tasks(cuts)]
+    groups = plan.tasks()
+    weights = np.array([size * len(task.labels) for task in groups])
+    cuts = split_by_weight(weights, 3 * workers, tuning.BLOCK_BYTES)
+    return [tuple(groups[start:stop]) for start, stop in pairwise(cuts.tolist())]
+
+
 def read_block(options: FrameOptions, tasks: Iterable[ReadTask]) -> Iterator[pa.Table]:
     """Rows of each of several tasks."""
     return (run_read(options.read, task) for task in tasks)
@@ -338,18 +324,18 @@ def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = N
     return write_stream(plan, name, stored, ordered=file_rows is not None)
 
 
-def merge_rows(context: MergeContext, rows: NamedBatches) -> MergedPartitions:
+def merge_rows(context: merge.MergeContext, rows: NamedBatches) -> merge.MergedPartitions:
     """Merge rows with the stored ones, one physical partition after the other."""
     types = context.spec.types
     tables = rechunk_by_partition(rows[1], context.keys)
-    return run_merge(context, (to_storage_types(table, types) for table in tables))
+    return merge.run_merge(context, (to_storage_types(table, types) for table in tables))
 
 
 # -- writes: a shuffle by partition, one Spark job, commit on the driver -------------------------------------
 
-SparkInput: TypeAlias = "DataFrame | Mapping[str, DataFrame | None]"
+SparkInput: TypeAlias = DataFrame | Mapping[str, DataFrame | None]
 """The frame of the seed, or frames by dataset id."""
-Frames: TypeAlias = "Mapping[str, DataFrame | None]"
+Frames: TypeAlias = Mapping[str, DataFrame | None]
 
 #: column with the number of tasks of a partition; no dataset can have it
 _SHARES = "__kartothek_cube_shares"
@@ -370,7 +356,11 @@ def _is_frame(obj: object) -> TypeGuard[DataFrame]:
 
 def frames_of(data: SparkInput | None, default: str, file_rows: int | None) -> Frames:
     """Input by dataset id; a single frame belongs to ``default``."""
-    _check_file_rows(file_rows)
+    given: object = file_rows
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool)):
+        raise TypeError(f"max_rows_per_file must be an integer but is {type(given).__name__}")
+    if file_rows is not None and file_rows <= 0:
+        raise ValueError(f"max_rows_per_file must be > 0 but is {file_rows}")
     if _is_frame(data):
         return {default: data}
     if not isinstance(data, Mapping):
@@ -389,17 +379,8 @@ def _not_a_frame(obj: object) -> str:
     )
 
 
-def _check_file_rows(file_rows: object) -> None:
-    if file_rows is None:
-        return
-    if not isinstance(file_rows, int) or isinstance(file_rows, bool):
-        raise TypeError(f"max_rows_per_file must be an integer but is {type(file_rows).__name__}")
-    if file_rows <= 0:
-        raise ValueError(f"max_rows_per_file must be > 0 but is {file_rows}")
-
-
-def _check_frame(df: DataFrame, dataset: str) -> None:
-    """Check names and types of the columns of a frame."""
+def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType]) -> pa.Table:
+    """Check names and types of the columns of a frame; a table without rows, in the types to be stored."""
     names = list(df.columns)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -413,10 +394,10 @@ def _check_frame(df: DataFrame, dataset: str) -> None:
                 "Rename them, or set spark.sql.caseSensitive to true"
             )
     check_types(df.schema, dataset)
+    return _empty_table(df, stored)
 
 
 def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
-    """A frame without rows, in the types that would be stored."""
     return to_storage_types(arrow_schema(df.schema).empty_table(), stored)
 
 
@@ -428,15 +409,14 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     """Write frames to a cube; after a failure the files are deleted and the cube is unchanged."""
     check_announced(plan, frames)
     inputs = {name: df for name, df in frames.items() if df is not None}
-    for name, df in inputs.items():
-        _check_frame(df, name)
-    check_schemas(plan, {name: _empty_table(df, plan.specs[name].types) for name, df in inputs.items()})
+    tables = {name: _check_frame(df, name, plan.specs[name].types) for name, df in inputs.items()}
+    check_schemas(plan, tables)
     plan = plan.with_write_id()
     rows = []
     for name, df in inputs.items():
-        cells = [c for c in plan.cube.dimension_columns if c in df.columns]
-        df = _derive_columns(df, plan.specs[name])
-        rows.append((name, _shuffle_by_partition(df, plan.specs[name].partition_on, cells, file_rows)))
+        spec, cells = plan.specs[name], [c for c in plan.cube.dimension_columns if c in df.columns]
+        df = _derive_columns(df, spec)
+        rows.append((name, _shuffle_by_partition(df, spec.partition_on, cells, file_rows)))
     job = write_job(plan, rows, partial(write_rows, file_rows=file_rows))
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
@@ -448,8 +428,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
 def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
     spec = plan.spec
-    _check_frame(df, spec.uuid)
-    nothing = check_dataset_input(spec, _empty_table(df, spec.types))
+    nothing = check_dataset_input(spec, _check_frame(df, spec.uuid, spec.types))
     plan = plan.with_write_id()
     cells = spec.sort_by or tuple(df.columns)
     rows = _shuffle_by_partition(df, spec.partition_on, cells, file_rows)
@@ -459,19 +438,16 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
 
 
 @spark_remedies()
-def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
+def merge_frame(context: merge.MergeContext, df: DataFrame) -> merge.MergeResult:
     """Merge a frame into a dataset; after a failure the files are deleted and the dataset is unchanged."""
     if not _is_frame(df):
         raise TypeError(_not_a_frame(df))
-    _check_frame(df, context.name)
-    types = context.spec.types
-    check_merge_input(context, _empty_table(df, types))
+    merge.check_merge_input(context, _check_frame(df, context.name, context.spec.types))
     context = attrs.evolve(context, plan=context.plan.with_write_id())
     rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
     # what executors have of a frame are batches
-    run: Callable[[MergeContext, Any], MergedPartitions] = merge_rows
-    job = merge_job(context, [(context.name, rows)], run)
-    return execute_on_frames(job)
+    run: Callable[[merge.MergeContext, Any], merge.MergedPartitions] = merge_rows
+    return execute_on_frames(merge.merge_job(context, [(context.name, rows)], run))
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------
@@ -484,12 +460,8 @@ def _derive_columns(df: DataFrame, spec: CubeWriteSpec) -> DataFrame:
         return df
     empty = _empty_table(df, spec.types)
     derived = pa.schema([(t.name, t.apply(empty.column(t.column)).type) for t in missing])
-    return _map_batches(
-        df,
-        partial(derive_batches, spec),
-        type(df.schema)([*df.schema.fields, *spark_schema(derived).fields]),
-        "derive",
-    )
+    schema = type(df.schema)([*df.schema.fields, *spark_schema(derived).fields])
+    return _map_batches(df, partial(derive_batches, spec), schema, "derive")
 
 
 def derive_batches(spec: CubeWriteSpec, batches: Batches) -> Batches:
@@ -518,22 +490,21 @@ def _shuffle_by_partition(
     """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
     names = [quote_column(key) for key in keys]
     if file_rows is not None:
-        return _split_large_partitions(df, names, [quote_column(cell) for cell in cells], file_rows)
+        f = session.column_functions(df)
+        shares = f.ceil(f.count(f.lit(1)) * _UNEVEN / file_rows).alias(_SHARES)
+        counts = df.groupBy(*names).agg(shares)
+        large = counts.where(f.col(_SHARES) > 1)
+        # partitions of more rows than a file may have are divided by hashes of their cells
+        marked = (
+            df.join(f.broadcast(large), list(keys), "left") if keys else df.crossJoin(f.broadcast(counts))
+        )
+        cell_names = [quote_column(cell) for cell in cells]
+        share: Column = f.pmod(f.xxhash64(*cell_names), f.coalesce(f.col(_SHARES), f.lit(1)))
+        sorted_rows = marked.repartition(*names, share).sortWithinPartitions(*names, *cell_names)
+        return sorted_rows.select(*map(quote_column, df.columns))
     if not keys:
         return df.repartition(1)
     return df.repartition(*names).sortWithinPartitions(*names)
-
-
-def _split_large_partitions(df: DataFrame, keys: list[str], cells: list[str], file_rows: int) -> DataFrame:
-    f = column_functions(df)
-    shares = f.ceil(f.count(f.lit(1)) * _UNEVEN / file_rows).alias(_SHARES)
-    counts = df.groupBy(*keys).agg(shares)
-    large = counts.where(f.col(_SHARES) > 1)
-    plain = [key[1:-1].replace("``", "`") for key in keys]
-    marked = df.join(f.broadcast(large), plain, "left") if keys else df.crossJoin(f.broadcast(counts))
-    share: Column = f.pmod(f.xxhash64(*cells), f.coalesce(f.col(_SHARES), f.lit(1)))
-    sorted_rows = marked.repartition(*keys, share).sortWithinPartitions(*keys, *cells)
-    return sorted_rows.select(*map(quote_column, df.columns))
 
 
 def quote_column(name: str) -> str:

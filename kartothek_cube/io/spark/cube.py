@@ -1,30 +1,16 @@
-"""Cubes with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver.
-
-Examples
---------
->>> import pyarrow as pa, tempfile
->>> from kartothek_cube.core.cube.cube import Cube
->>> from kartothek_cube.io.spark import local_session
->>> from kartothek_cube.io.spark.cube import query_cube_spark
->>> spark = local_session(2)
->>> store = f"hfs://{tempfile.mkdtemp()}"
->>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
->>> cities = pa.table({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "LATITUDE": [48.4, 51.4]})
->>> sorted(build_cube_from_spark(spark.createDataFrame(cities), cube, store))
-['seed']
->>> query_cube_spark(cube, store).orderBy("CITY").select("CITY", "LATITUDE").collect()
-[Row(CITY='Bath', LATITUDE=51.4), Row(CITY='Ulm', LATITUDE=48.4)]
-"""
+"""Cubes with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 import attrs
 import pandas as pd
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.arrow.types import Frame
@@ -33,18 +19,10 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.spark import _spark_executor as executor
+from kartothek_cube.io.spark._conversion import spark_schema
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
-from kartothek_cube.io.spark._spark_executor import (
-    MapFunction,
-    SparkInput,
-    frames_of,
-    map_group,
-    merge_frame,
-    results_as_spark_dataframe,
-    session_executor,
-    write_cube,
-)
-from kartothek_cube.io.spark._types import spark_schema
+from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
@@ -58,21 +36,10 @@ from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
-from kartothek_cube.io_components.write.cube_writes import (
-    AppendToCube,
-    BuildCube,
-    CubeWrite,
-    ExtendCube,
-    RemovePartitions,
-    UpdateCube,
-)
+from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, plan_merge
 from kartothek_cube.io_components.write.write_commit import find_committed_batch
 from kartothek_cube.serialization import DataFrameSerializer
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 __all__ = (
     "append_to_cube_from_spark",
@@ -171,8 +138,8 @@ def map_cube_spark(
     )
     plan = plan_query(query)
     spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
-    job = query_job(plan, split_into_tasks(plan, workers(session)), partial(map_group, func))
-    return results_as_spark_dataframe(
+    job = query_job(plan, split_into_tasks(plan, workers(session)), partial(executor.map_group, func))
+    return executor.results_as_spark_dataframe(
         session, attrs.evolve(job, name=f"map_{cube.uuid_prefix}: {plan.summary}"), spark_types
     )
 
@@ -203,8 +170,6 @@ def _with_known_types(schema: pa.Schema, result: Frame, query_schema: pa.Schema)
 
 
 def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
-    from pyspark.sql.types import StructType
-
     if isinstance(schema, pa.Schema):
         return spark_schema(schema)
     parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
@@ -223,12 +188,14 @@ _EXAMPLE = Example(("from kartothek_cube.io.spark import local_session", "_ = lo
 _TYPES = {"DataT": "SparkInput", "StoreT": "StoreInput"}
 
 
-def _write(name: str, write: Callable[P, CubeWrite[SparkInput]]) -> Callable[P, dict[str, DatasetMetadata]]:
+def _write(
+    name: str, write: Callable[P, cube_writes.CubeWrite[SparkInput]]
+) -> Callable[P, dict[str, DatasetMetadata]]:
     """The façade of a write: one shuffle by partition, then a commit."""
 
-    def run(write: CubeWrite[SparkInput]) -> dict[str, DatasetMetadata]:
+    def run(write: cube_writes.CubeWrite[SparkInput]) -> dict[str, DatasetMetadata]:
         max_rows: int | None = getattr(write, "max_rows_per_file", None)
-        frames = frames_of(write.data, write.cube.seed_dataset, max_rows)
+        frames = executor.frames_of(write.data, write.cube.seed_dataset, max_rows)
         plan = with_stores(write, picklable_store).plan(frames)
         batch: tuple[str, int] | None = getattr(write, "batch", None)
         if batch is not None:
@@ -236,7 +203,7 @@ def _write(name: str, write: Callable[P, CubeWrite[SparkInput]]) -> Callable[P, 
             committed = find_committed_batch(plan)
             if committed is not None:
                 return committed
-        return write_cube(plan, frames, max_rows)
+        return executor.write_cube(plan, frames, max_rows)
 
     note = (
         "``data`` is a Spark DataFrame (the seed) or a dict of dataset id to DataFrame; executors must "
@@ -255,19 +222,19 @@ def _spark(name: str, operation: Callable[P, Operation[Answer]], note: str) -> C
     """The façade that runs the tasks of a job on executors."""
 
     def run(operation: Operation[Answer]) -> Answer:
-        session = active_session(getattr(operation, "spark", None))
-        return session_executor(session)(plan_job(with_stores(operation, picklable_store), _BLOCK))
+        job = plan_job(with_stores(operation, picklable_store), _BLOCK)
+        return executor.execute_on_spark(job, getattr(operation, "spark", None))
 
     return facade(__name__, name, operation, run, note, _TYPES, example=_EXAMPLE)
 
 
 @attrs.frozen
-class _BuildCube(BuildCube[SparkInput, StoreInput]):
+class _BuildCube(cube_writes.BuildCube[SparkInput, StoreInput]):
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _ExtendCube(ExtendCube[SparkInput, StoreInput]):
+class _ExtendCube(cube_writes.ExtendCube[SparkInput, StoreInput]):
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
 
 
@@ -282,13 +249,13 @@ def _check_batch(_write: object, _field: object, batch: tuple[str, int] | None) 
 
 
 @attrs.frozen
-class _AppendToCube(AppendToCube[SparkInput, StoreInput]):
+class _AppendToCube(cube_writes.AppendToCube[SparkInput, StoreInput]):
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
     batch: tuple[str, int] | None = attrs.field(default=None, kw_only=True, validator=_check_batch)
 
 
 @attrs.frozen
-class _UpdateCube(UpdateCube[SparkInput, StoreInput]):
+class _UpdateCube(cube_writes.UpdateCube[SparkInput, StoreInput]):
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
     batch: tuple[str, int] | None = attrs.field(default=None, kw_only=True, validator=_check_batch)
 
@@ -338,7 +305,7 @@ class _QueryCube(QueryCube[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
-def _remove_partitions(operation: RemovePartitions[StoreInput]) -> dict[str, DatasetMetadata]:
+def _remove_partitions(operation: cube_writes.RemovePartitions[StoreInput]) -> dict[str, DatasetMetadata]:
     return execute(operation.job())
 
 
@@ -354,7 +321,7 @@ def query_as_frame(
     if types is not None:
         # numbers are narrower where the files that are read have no large ones
         schema = type(types)([types[name] for name in schema.names])
-    return results_as_spark_dataframe(session, job, schema)
+    return executor.results_as_spark_dataframe(session, job, schema)
 
 
 def _query(query: _QueryCube) -> DataFrame:
@@ -368,7 +335,7 @@ update_cube_from_spark = _write("update_cube_from_spark", _UpdateCube)
 remove_partitions_spark = facade(
     __name__,
     "remove_partitions_spark",
-    RemovePartitions[StoreInput],
+    cube_writes.RemovePartitions[StoreInput],
     _remove_partitions,
     "All of it is done on the driver.",
     _TYPES,
@@ -473,4 +440,4 @@ def merge_into_cube_from_spark(
     """
     cube = find_cube(cube, store)
     plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer)
-    return merge_frame(MergeContext(plan, delete_column), df)
+    return executor.merge_frame(MergeContext(plan, delete_column), df)

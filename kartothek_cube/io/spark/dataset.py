@@ -1,58 +1,32 @@
-"""Datasets with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver.
-
-Examples
---------
->>> import pyarrow as pa, tempfile
->>> from kartothek_cube.io.spark import local_session
->>> cities = pa.table({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
->>> frame = local_session(2).createDataFrame(cities)
->>> store = f"hfs://{tempfile.mkdtemp()}"
->>> len(store_dataset_from_spark(frame, store, "geodata", partition_on="COUNTRY_CODE").partitions)
-2
->>> read_dataset_as_spark("geodata", store, predicates=[[("COUNTRY_CODE", "==", "IT")]]).collect()
-[Row(COUNTRY_CODE='IT', CITY='Rom')]
-"""
+"""Datasets with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
-import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
-from kartothek_cube.core import tuning
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.spark import _spark_executor as executor
+from kartothek_cube.io.spark._conversion import spark_schema
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
-from kartothek_cube.io.spark._spark_executor import (
-    frames_of,
-    read_block,
-    results_as_spark_dataframe,
-    session_executor,
-    write_dataset,
-)
-from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
 from kartothek_cube.io_components.read.dataset_arguments import ReadGroups
-from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, read_dataset_job
-from kartothek_cube.io_components.runtime import mean_size, split_by_weight
+from kartothek_cube.io_components.read.dataset_read import FrameOptions, read_dataset_job
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.serialization import DataFrameSerializer
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = (
     "build_dataset_indices_spark",
@@ -94,13 +68,11 @@ class _CollectDatasetGarbage(CollectDatasetGarbage):
 
 
 def _build_indices(build: _BuildDatasetIndices) -> DatasetMetadata:
-    session = active_session(build.spark)
-    return session_executor(session)(_with_dataset(build).job(_PARTITIONS))
+    return executor.execute_on_spark(_with_dataset(build).job(_PARTITIONS), build.spark)
 
 
 def _collect_garbage(collect: _CollectDatasetGarbage) -> None:
-    session = active_session(collect.spark)
-    session_executor(session)(_with_dataset(collect).job(_BLOCK))
+    executor.execute_on_spark(_with_dataset(collect).job(_BLOCK), collect.spark)
 
 
 def _read(read: _ReadDataset) -> DataFrame:
@@ -110,27 +82,15 @@ def _read(read: _ReadDataset) -> DataFrame:
     schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
     if not schema.names:
         raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
-    job = read_dataset_job(FrameOptions(context), _pack(plan, workers(session)), read_block, "block")
-    return results_as_spark_dataframe(session, attrs.evolve(job, name=f"read_{context.uuid}"), schema)
-
-
-def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
-    """Blocks of consecutive partitions or groups, about three for each worker."""
-    count = len(plan.partitions)
-    if not count or plan.groups == ():
-        return []
-    keys = plan.partitions.files[plan.context.table]
-    sample = keys.take(pa.array(np.arange(count)[:: max(1, count // tuning.SAMPLE)])).to_pylist()
-    share = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
-    size = mean_size(open_blobs(plan.context.store), sample) * share
-    if plan.groups is None:
-        cuts = split_by_weight(np.full(count, size), 3 * at_once, tuning.BLOCK_BYTES)
-        return [(task,) for task in plan.block_tasks(cuts)]
-    groups = plan.tasks()
-    cuts = split_by_weight(
-        np.array([size * len(task.labels) for task in groups]), 3 * at_once, tuning.BLOCK_BYTES
+    job = read_dataset_job(
+        FrameOptions(context),
+        executor.split_into_blocks(plan, workers(session)),
+        executor.read_block,
+        "block",
     )
-    return [tuple(groups[start:stop]) for start, stop in itertools.pairwise(cuts.tolist())]
+    return executor.results_as_spark_dataframe(
+        session, attrs.evolve(job, name=f"read_{context.uuid}"), schema
+    )
 
 
 # -- façades -------------------------------------------------------------------------------------------------
@@ -191,19 +151,19 @@ class _UpdateDataset(UpdateDataset):
 
 
 def _store(store: _StoreDataset) -> DatasetMetadata:
-    frame = frames_of({"": store.df}, "", store.max_rows_per_file)[""]
+    frame = executor.frames_of({"": store.df}, "", store.max_rows_per_file)[""]
     plan = with_stores(store, picklable_store).plan()
     if frame is None:
         raise TypeError("Expected a Spark DataFrame, but got None")
-    return write_dataset(plan, frame, store.max_rows_per_file)
+    return executor.write_dataset(plan, frame, store.max_rows_per_file)
 
 
 def _update(update: _UpdateDataset) -> DatasetMetadata:
-    frame = frames_of({"": update.df}, "", update.max_rows_per_file)[""]
+    frame = executor.frames_of({"": update.df}, "", update.max_rows_per_file)[""]
     plan = _with_dataset(update).plan()
     if frame is None:
         return finish_dataset_write(plan, [])
-    return write_dataset(plan, frame, update.max_rows_per_file)
+    return executor.write_dataset(plan, frame, update.max_rows_per_file)
 
 
 _NOTE = (

@@ -3,60 +3,62 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date
-from decimal import Decimal
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
-import pandas as pd
+import attrs
 import pyarrow as pa
-import pyarrow.types as pat
 from pyspark.sql import datasource as ds
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from kartothek_cube.core.arrow.types import number_bits, with_number_bits
-from kartothek_cube.core.cube.conditions import C, Condition
+from kartothek_cube.core.cube.conditions import Condition
 from kartothek_cube.core.cube.consistency import get_dataset_columns
-from kartothek_cube.core.cube.discover import discover_cube
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.cube.implied_conditions import join_conditions
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import KartothekCubeError, unknown_names
-from kartothek_cube.core.expressions import bind
-from kartothek_cube.io.spark import _datasource_writer
+from kartothek_cube.core.errors import DatasetExistsError, UnknownOutcomeError
+from kartothek_cube.core.transforms import parse_transform
+from kartothek_cube.io.spark import _conversion
+from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._datasource_options import (
     FORMAT,
     ReadOptions,
-    StreamOptions,
+    WriteOptions,
+    check_dataset_name,
     concise_errors,
     keep_options,
     table_options,
 )
-from kartothek_cube.io.spark._datasource_stream import CubeStreamReader, FailedStreamReader
-from kartothek_cube.io.spark._session import picklable_store
-from kartothek_cube.io.spark._spark_executor import batches_of, hide_traceback, unpickle
-from kartothek_cube.io.spark._types import arrow_schema, spark_schema
+from kartothek_cube.io.spark._datasource_stream import CubeStreamReader
+from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
+from kartothek_cube.io_components.job import delete_on_failure
+from kartothek_cube.io_components.keys import rechunk_by_partition
 from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
+from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
+from kartothek_cube.io_components.write.write_commit import check_schemas, find_committed_batch, finish_write
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, merge_writes
+from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
 #: tasks per worker; each costs some 40 ms more than in `mapInArrow`
 _TASKS_PER_WORKER = 2
 #: Spark 4.1 to 4.3 hand what one scan of a table pushed to all others, in the same query and in later ones.
 #: They do so no longer since limits are pushed as well.
-_SCANS_ARE_SEPARATE = hasattr(DataSourceReader, "pushLimit")
+_SCANS_ARE_SEPARATE = hasattr(ds.DataSourceReader, "pushLimit")
+#: rows that a task collects before it writes, since they come in any order
+_ROWS = 1 << 20
 
 
-class CubePartition(InputPartition):
-    """A pickled task of a query."""
-
-    def __init__(self, task: bytes) -> None:
-        super().__init__(None)
-        self.task = task
+# -- reads ---------------------------------------------------------------------------------------------------
 
 
-class CubeReader(DataSourceReader):
+class CubeReader(ds.DataSourceReader):
     """Reads a query in tasks that run ``workers`` at a time."""
 
     def __init__(self, options: ReadOptions, schema: StructType, workers: int) -> None:
@@ -81,23 +83,25 @@ class CubeReader(DataSourceReader):
         """
         if not self.takes_filters:
             return filters
-        self._conditions, remaining_filters = to_conditions(
+        self._conditions, remaining_filters = _conversion.to_conditions(
             filters, _plan_query(self._options, schema=self._schema).context.output
         )
         return remaining_filters
 
     @concise_errors
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[ds.InputPartition]:
         """Cut the query into tasks."""
         tasks = split_into_tasks(self.plan_query(), self._workers, _TASKS_PER_WORKER)
-        return [CubePartition(pickle.dumps(task)) for task in tasks]
+        return [ds.InputPartition(pickle.dumps(task)) for task in tasks]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read, join and filter the files of a task."""
-        if isinstance(partition, CubePartition) and self._context is not None:
-            with hide_traceback():
-                for table in run_task(self._context, unpickle(partition.task)):
-                    yield from batches_of(table, arrow_schema(self._schema))
+        # Spark also asks for the rows of no tasks
+        if partition.value is None or self._context is None:
+            return
+        with executor.hide_traceback():
+            for table in run_task(self._context, executor.unpickle(partition.value)):
+                yield from executor.batches_of(table, _conversion.arrow_schema(self._schema))
 
     def plan_query(self) -> PhysicalPlan:
         """The query, planned once filters are known."""
@@ -112,7 +116,271 @@ class CubeReader(DataSourceReader):
         return {**self.__dict__, "_plan": None}
 
 
-class KartothekCubeDataSource(DataSource):
+def _columns(options: ReadOptions) -> pa.Schema:
+    """Columns of a table, with their types."""
+    columns = _plan_query(options).context.output
+    if options.dataset is None or options.columns is not None:
+        return columns
+    _, datasets = discover_cube(options.cube, picklable_store(options.store))
+    check_dataset_name(options.dataset, datasets)
+    own = get_dataset_columns(datasets[options.dataset])
+    return pa.schema([field for field in columns if field.name in own])
+
+
+def _plan_query(
+    options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
+) -> PhysicalPlan:
+    store = picklable_store(options.store)
+    cube, datasets = discover_cube(options.cube, store, options.datasets)
+    columns = options.columns if schema is None else schema.names
+    if schema is not None and options.as_of is None:
+        missing = set(schema.names).difference(*map(get_dataset_columns, datasets.values()))
+        if missing:
+            raise ValueError(
+                f"Format {FORMAT}: the cube has no column(s) {', '.join(sorted(missing))} of this table or "
+                "schema. A table does not follow changes of the cube: drop and create it"
+            )
+    query = QueryCube(
+        cube,
+        store,
+        conditions=join_conditions(options.conditions, conditions),
+        datasets=datasets if options.as_of is None else options.datasets,
+        dimension_columns=options.dimension_columns,
+        payload_columns=columns,
+        as_of=options.as_of,
+    )
+    plan = plan_query(query)
+    if schema is not None:
+        _check_types(schema, plan.context.output)
+    return plan
+
+
+def _check_types(expected: StructType, output: pa.Schema) -> None:
+    types = {field.name: field.dataType for field in _conversion.spark_schema(output)}
+    for field in expected:
+        # numbers are narrower in the files that are read than in all, or than they were
+        dtype = output.field(field.name).type
+        bits = [bits for bits in (8, 16, 32, 64) if bits > number_bits(dtype) > 0]
+        wider = pa.schema([(field.name, with_number_bits(dtype, width)) for width in bits])
+        known = [types[field.name], *(column.dataType for column in _conversion.spark_schema(wider))]
+        if field.dataType not in known:
+            raise ValueError(
+                f"Column {field.name!r} of the cube has type {types[field.name].simpleString()}, but the "
+                f"schema says {field.dataType.simpleString()}: leave the schema out, and cast the column"
+            )
+
+
+# -- writes -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TaskCommit(ds.WriterCommitMessage):
+    """Result or error of a task, with the id of its query."""
+
+    outcome: bytes
+    query: str | None = None
+
+
+Messages: TypeAlias = Sequence[ds.WriterCommitMessage | None]
+
+
+@attrs.frozen
+class WriteTarget:
+    """Options of a write, an opened store, and whether the dataset is replaced."""
+
+    options: WriteOptions
+    store: CachedStoreFactory
+    overwrite: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], overwrite: bool) -> WriteTarget:
+        """Read the options of a data source."""
+        parsed = WriteOptions.of(options)
+        return cls(parsed, picklable_store(parsed.store), overwrite)
+
+    def plan(self) -> CubeWritePlan | None:
+        """The write, planned from the current state of the store; None if there is nothing to do."""
+        existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
+        cube = self._cube(existing)
+        name = self.options.dataset or cube.seed_dataset
+        append = AppendToCube(None, cube, self.store, schema_mode=self.options.schema_mode)
+        if name in existing and not self.overwrite:
+            if self.options.if_exists == "ignore":
+                return None
+            if self.options.if_exists == "error":
+                remedy = "Use mode append, overwrite or ignore."
+                raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
+            return append.plan([name])
+        if self.options.overwrites_partitions and name in existing:
+            overwrite = append.plan_overwrite(name)
+            keys = overwrite.spec.partition_on
+            if self.options.partition_on not in (None, keys):
+                raise ValueError(
+                    f"Format {FORMAT}: dataset {name!r} is partitioned by {', '.join(keys) or 'no column'}; "
+                    "leave out the option 'partition_on' where only the written partitions are overwritten"
+                )
+            # as in Spark, a dataset without partition keys is replaced as a whole
+            if keys:
+                return overwrite
+        new = BuildCube if name == cube.seed_dataset else ExtendCube
+        partition_on = None if self.options.partition_on is None else {name: self.options.partition_on}
+        write = new(None, cube, self.store, overwrite=self.overwrite, partition_on=partition_on)
+        return write.plan([name])
+
+    def batch_plan(self) -> CubeWritePlan:
+        """The write of a batch; one that replaces all earlier ones keeps what is known of streams."""
+        if self.overwrite:
+            existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
+            cube = self._cube(existing)
+            name = self.options.dataset or cube.seed_dataset
+            if name in existing:
+                return UpdateCube(None, cube, self.store, "all", [name]).plan()
+        plan = self.plan()
+        # there is always something to write: streams have if_exists="append"
+        assert plan is not None
+        return plan
+
+    def _cube(self, existing: Collection[str]) -> Cube:
+        options, columns = self.options, ("dimension_columns", "partition_columns")
+        if not existing:
+            missing = [option for option in columns if getattr(options, option) is None]
+            if missing:
+                raise ValueError(
+                    f"Format {FORMAT}: there is no cube {options.cube!r} yet; to build it, name its columns "
+                    f"in the option(s) {', '.join(missing)}"
+                )
+            return Cube(
+                dimension_columns=options.dimension_columns or (),
+                partition_columns=[parse_transform(text) for text in options.partition_columns or ()],
+                uuid_prefix=options.cube,
+                seed_dataset=options.seed_dataset,
+                index_columns=options.index_columns or (),
+            )
+        cube, _ = discover_cube(options.cube, self.store)
+        for option in columns:
+            texts = getattr(options, option)
+            given = [getattr(parse_transform(text), "name", text) for text in texts or ()]
+            if texts is not None and given != list(getattr(cube, option)):
+                raise ValueError(
+                    f"Format {FORMAT}: option {option!r} is {', '.join(texts)}, but the cube "
+                    f"{options.cube!r} has {', '.join(getattr(cube, option))}"
+                )
+        return cube.copy(index_columns=set(cube.index_columns) | set(options.index_columns or ()))
+
+
+@_conversion.spark_remedies()
+def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
+    """Name of the dataset, if the schema fits it."""
+    (name,) = plan.specs
+    _conversion.check_types(schema, name)
+    empty = _conversion.to_storage_types(
+        _conversion.arrow_schema(schema).empty_table(), plan.specs[name].types
+    )
+    check_schemas(plan, {name: empty})
+    return name
+
+
+def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
+    """Write the rows of a task, which come in any order."""
+    spec = plan.specs[name]
+    batches = executor.derive_batches(spec, batches)
+    tables = rechunk_by_partition(batches, spec.partition_on, _ROWS, 4 * _ROWS)
+    rows = (_conversion.to_storage_types(table, spec.types) for table in tables)
+    return executor.attempt(partial(write_stream, plan, name, rows))
+
+
+def _outcomes(messages: Messages) -> list[bytes]:
+    return [message.outcome for message in messages if isinstance(message, TaskCommit)]
+
+
+def _discard(store: CachedStoreFactory, messages: Messages) -> None:
+    results = [executor.unpickle(outcome) for outcome in _outcomes(messages)]
+    written = [r for result in results if not isinstance(result, Exception) for r in result.values()]
+    delete_uncommitted(store, written)
+
+
+class CubeWriter(ds.DataSourceArrowWriter):
+    """Writes a frame to one dataset of a cube; without a plan, nothing."""
+
+    def __init__(self, plan: CubeWritePlan | None, name: str) -> None:
+        self.plan = plan
+        self.name = name
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Write the rows of a task."""
+        if self.plan is None:
+            return TaskCommit(pickle.dumps({}))
+        return TaskCommit(_write(self.plan, self.name, iterator))
+
+    @concise_errors
+    def commit(self, messages: Messages) -> None:
+        """Commit the files of all tasks."""
+        if self.plan is None:
+            return
+        with delete_on_failure(partial(delete_attempts, self.plan)):
+            results = merge_writes(executor.results_of(_outcomes(messages)))
+            check_duplicate_cells(self.plan, results)
+            finish_write(self.plan, [results])
+
+    def abort(self, messages: Messages) -> None:
+        """
+        Delete the files of all tasks, also those whose messages got lost.
+
+        Failed tasks have no message. If there are none of these, the commit has failed: it deletes files by
+        itself, since its own writes may still be under way.
+        """
+        if self.plan is not None and None in messages:
+            delete_attempts(self.plan)
+
+
+class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
+    """Writes the batches of a stream to one dataset of a cube, each exactly once."""
+
+    def __init__(self, sink: WriteTarget, plan: CubeWritePlan, name: str) -> None:
+        self.sink = sink
+        self.plan = plan
+        self.name = name
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Write the rows of a task."""
+        from pyspark import TaskContext  # clients of Spark Connect may lack it
+
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        return TaskCommit(_write(self.plan, self.name, iterator), query)
+
+    @concise_errors
+    def commit(self, messages: Messages, batchId: int) -> None:
+        """Commit a batch, unless a batch of this number is committed already."""
+        queries = {message.query for message in messages if isinstance(message, TaskCommit) and message.query}
+        if not queries:
+            return
+        (query,) = queries
+        if find_committed_batch(self.plan.evolve_specs(batch=(query, batchId))) is not None:
+            _discard(self.sink.store, messages)
+            return
+        try:
+            results = merge_writes(executor.results_of(_outcomes(messages)))
+            if not results[self.name].rows:
+                return
+            check_duplicate_cells(self.plan, results)
+            finish_write(self.sink.batch_plan().evolve_specs(batch=(query, batchId)), [results])
+        except UnknownOutcomeError:
+            raise
+        except Exception:
+            _discard(self.sink.store, messages)
+            raise
+
+    def abort(self, messages: Messages, batchId: int) -> None:
+        """Delete the files of all tasks."""
+        if None in messages:
+            _discard(self.sink.store, messages)
+
+
+# -- the source ----------------------------------------------------------------------------------------------
+
+
+class KartothekCubeDataSource(ds.DataSource):
     """Cubes as tables of Spark; see :func:`kartothek_cube.io.spark.register`."""
 
     #: number of tasks that a session runs at the same time
@@ -127,7 +395,7 @@ class KartothekCubeDataSource(DataSource):
     def schema(self) -> StructType:
         """Columns and types of a cube."""
         options = ReadOptions.of(table_options(self.options, StructType()))
-        return keep_options(self.options, spark_schema(_columns(options)))
+        return keep_options(self.options, _conversion.spark_schema(_columns(options)))
 
     @concise_errors
     def reader(self, schema: StructType) -> CubeReader:
@@ -138,255 +406,43 @@ class KartothekCubeDataSource(DataSource):
             reader.plan_query()
         return reader
 
-    def streamReader(self, schema: StructType) -> CubeStreamReader | FailedStreamReader:
+    def streamReader(self, schema: StructType) -> CubeStreamReader:
         """The reader of what is appended to a dataset."""
-        try:
-            return self._stream_reader(schema)
-        except (KartothekCubeError, ValueError, TypeError) as error:
-            return FailedStreamReader(error)
-
-    def _stream_reader(self, schema: StructType) -> CubeStreamReader:
-        options = StreamOptions.of(table_options(self.options, schema))
-        cube, datasets = discover_cube(options.read.cube, picklable_store(options.read.store))
-        name, names = options.read.dataset or cube.seed_dataset, ", ".join(sorted(datasets))
-        _check_name(name, datasets)
-        missing = set(schema.names) - get_dataset_columns(datasets[name])
-        if missing:
-            raise ValueError(
-                f"Format {FORMAT}: a stream reads one dataset, and {name!r} has no column(s) "
-                f"{', '.join(sorted(missing))}; name it in the option 'dataset': {names}"
-            )
-        return CubeStreamReader(options, cube.ktk_dataset_uuid(name), schema, self.workers)
+        return CubeStreamReader(table_options(self.options, schema), schema, self.workers)
 
     @concise_errors
-    def writer(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> CubeWriter:
         """The writer of a frame."""
         # not with the options of a table: columns that were read from it keep them, wherever they are written
-        return _datasource_writer.batch_writer(self.options, schema, overwrite)
+        target = WriteTarget.of(self.options, overwrite)
+        plan, batch = target.plan(), target.options.batch
+        if plan is not None and batch is not None:
+            plan = plan.evolve_specs(batch=batch)
+            if find_committed_batch(plan) is not None:
+                plan = None
+        if plan is None:
+            return CubeWriter(None, "")
+        return CubeWriter(plan.with_write_id(), _check_schema(plan, schema))
 
     @concise_errors
-    def streamWriter(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> CubeStreamWriter:
         """The writer of the batches of a stream; ``overwrite``: each batch replaces all earlier ones."""
-        return _datasource_writer.stream_writer(self.options, schema, overwrite)
+        target = WriteTarget.of(self.options, overwrite)
+        if target.options.if_exists != "append":
+            raise ValueError(f"Format {FORMAT}: a stream appends; leave out the option 'if_exists'")
+        if target.options.batch is not None:
+            raise ValueError(
+                f"Format {FORMAT}: a stream numbers its batches; leave out txnAppId and txnVersion"
+            )
+        if target.options.overwrites_partitions:
+            raise ValueError(
+                f"Format {FORMAT}: a stream does not overwrite single partitions; leave out the option "
+                "'partitionOverwriteMode', or write its batches by foreachBatch"
+            )
+        plan = target.batch_plan()
+        return CubeStreamWriter(target, plan, _check_schema(plan, schema))
 
 
 def data_source(workers: int) -> type[KartothekCubeDataSource]:
     """The data source for a session with this many workers, which it cannot determine by itself."""
     return type("KartothekCubeDataSource", (KartothekCubeDataSource,), {"workers": workers})
-
-
-def _columns(options: ReadOptions) -> pa.Schema:
-    """Columns of a table, with their types."""
-    columns = _plan_query(options).context.output
-    if options.dataset is None or options.columns is not None:
-        return columns
-    _, datasets = discover_cube(options.cube, picklable_store(options.store))
-    _check_name(options.dataset, datasets)
-    own = get_dataset_columns(datasets[options.dataset])
-    return pa.schema([field for field in columns if field.name in own])
-
-
-def _check_name(name: str, datasets: Mapping[str, DatasetMetadata]) -> None:
-    if name not in datasets:
-        raise ValueError(f"Format {FORMAT}: {unknown_names('dataset', [name], sorted(datasets))}")
-
-
-def _plan_query(
-    options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
-) -> PhysicalPlan:
-    store = picklable_store(options.store)
-    cube, datasets = discover_cube(options.cube, store, options.datasets)
-    columns = options.columns if schema is None else schema.names
-    if schema is not None and options.as_of is None:
-        _check_names(schema, datasets)
-    query = QueryCube(
-        cube,
-        store,
-        conditions=join_conditions(options.conditions, conditions),
-        datasets=datasets if options.as_of is None else options.datasets,
-        dimension_columns=options.dimension_columns,
-        payload_columns=columns,
-        as_of=options.as_of,
-    )
-    plan = plan_query(query)
-    if schema is not None:
-        _check_types(schema, plan)
-    return plan
-
-
-def _check_names(expected: StructType, datasets: Mapping[str, DatasetMetadata]) -> None:
-    missing = set(expected.names).difference(*map(get_dataset_columns, datasets.values()))
-    if missing:
-        raise ValueError(
-            f"Format {FORMAT}: the cube has no column(s) {', '.join(sorted(missing))} of this table or "
-            "schema. A table does not follow changes of the cube: drop and create it"
-        )
-
-
-def _check_types(expected: StructType, plan: PhysicalPlan) -> None:
-    output = plan.context.output
-    types = {field.name: field.dataType for field in spark_schema(output)}
-    for field in expected:
-        # numbers are narrower in the files that are read than in all, or than they were
-        if field.dataType not in _wider_types(output.field(field.name).type, field.name):
-            raise ValueError(
-                f"Column {field.name!r} of the cube has type {types[field.name].simpleString()}, but the "
-                f"schema says {field.dataType.simpleString()}: leave the schema out, and cast the column"
-            )
-
-
-def _wider_types(dtype: pa.DataType, column: str) -> list[DataType]:
-    """The types of Spark that hold a type of Arrow, and its numbers with more bits."""
-    bits = [bits for bits in (8, 16, 32, 64) if bits > number_bits(dtype) > 0]
-    types = [dtype, *(with_number_bits(dtype, width) for width in bits)]
-    return [field.dataType for field in spark_schema(pa.schema([(column, t) for t in types]))]
-
-
-# -- filters -------------------------------------------------------------------------------------------------
-
-#: Spark knows microseconds, the library nanoseconds; Spark sees times rounded down
-_MICROSECOND = pd.Timedelta(1, "us")
-#: Spark hands decimals over rounded to 28 digits: those that have as many may be others
-_MAX_DIGITS = 28
-#: and the days that the Gregorian calendar left out, 1582-10-05 to 1582-10-14, as the one that followed
-_FIRST_GREGORIAN_DAY = date(1582, 10, 15).toordinal()
-#: "not in" becomes one condition per value
-_MANY = 100
-
-_COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
-    ds.EqualTo: lambda c, v: c == v,
-    ds.EqualNullSafe: lambda c, v: c == v,
-    ds.GreaterThan: lambda c, v: c > v,
-    ds.GreaterThanOrEqual: lambda c, v: c >= v,
-    ds.LessThan: lambda c, v: c < v,
-    ds.LessThanOrEqual: lambda c, v: c <= v,
-}
-
-
-def to_conditions(filters: Sequence[ds.Filter], schema: pa.Schema) -> tuple[list[Condition], list[ds.Filter]]:
-    """
-    Conditions that follow from filters, and the filters that Spark still has to evaluate.
-
-    >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
-    >>> filters = [ds.IsNotNull(("DAY",)), ds.GreaterThan(("DAY",), 3), ds.StringEndsWith(("CITY",), "burg")]
-    >>> conditions, left = to_conditions(filters, schema)
-    >>> print(*conditions, left)
-    DAY > 3 [StringEndsWith(attribute=('CITY',), value='burg')]
-    """
-    conditions: list[Condition] = []
-    remaining_filters: list[ds.Filter] = []
-    not_null = []
-    for item in filters:
-        if isinstance(item, ds.IsNotNull):
-            not_null.append(item)
-            continue
-        translated, same = _translate(item, schema)
-        if not _bindable(translated, schema):
-            translated, same = [], False
-        conditions += translated
-        if not same:
-            remaining_filters.append(item)
-    # no condition matches a null
-    valid = {condition.column for condition in conditions}
-    remaining_filters += [item for item in not_null if _column(item) not in valid]
-    return conditions, remaining_filters
-
-
-def _column(item: ds.Filter) -> str:
-    path: tuple[str, ...] = getattr(item, "attribute", ())
-    return path[0] if len(path) == 1 else ""
-
-
-def _bindable(conditions: Sequence[Condition], schema: pa.Schema) -> bool:
-    try:
-        for condition in conditions:
-            bind([condition.predicate_part], schema)
-    except (TypeError, ValueError, NotImplementedError):
-        return False
-    return True
-
-
-def _translate(item: ds.Filter, schema: pa.Schema) -> tuple[list[Condition], bool]:
-    """Conditions that follow from a filter, and whether they are equivalent to it."""
-    inner = item.child if isinstance(item, ds.Not) else item
-    column = _column(inner)
-    if column not in schema.names:
-        return [], False
-    dtype = schema.field(column).type
-    try:
-        return (_translate_plain if inner is item else _translate_negated)(inner, column, dtype)
-    except (TypeError, ValueError, OverflowError):
-        return [], False
-
-
-def _translate_plain(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
-    if isinstance(item, ds.StringStartsWith) and pat.is_string(dtype):
-        return _prefix(column, item.value), False
-    if isinstance(item, ds.In):
-        return _one_of(column, [_value(v, dtype) for v in item.value if v is not None], dtype)
-    compare, operand = _COMPARISONS.get(type(item)), getattr(item, "value", None)
-    if compare is None or operand is None:
-        return [], False
-    value = _value(operand, dtype)
-    if pat.is_timestamp(dtype):
-        return _instant(type(item), column, value), True
-    return [compare(C(column), value)], True
-
-
-def _translate_negated(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
-    if pat.is_timestamp(dtype) or not isinstance(item, ds.EqualTo | ds.In):
-        return [], False
-    values = [item.value] if isinstance(item, ds.EqualTo) else list(item.value)
-    if len(values) > _MANY or any(value is None for value in values):
-        return [], False
-    return [C(column) != _value(value, dtype) for value in values], True
-
-
-def _value(value: Any, dtype: pa.DataType) -> Any:
-    """A value of Spark in the type of the column; ValueError where it cannot be compared like that."""
-    if isinstance(value, Decimal) and len(value.as_tuple().digits) >= _MAX_DIGITS:
-        raise ValueError(value)
-    if isinstance(value, date) and value.toordinal() <= _FIRST_GREGORIAN_DAY:
-        raise ValueError(value)
-    if pat.is_integer(dtype) and isinstance(value, Decimal):
-        if value != value.to_integral_value():
-            raise ValueError(value)
-        return int(value)
-    if pat.is_timestamp(dtype):
-        stamp = pd.Timestamp(value)
-        return stamp if dtype.tz is None else stamp.tz_convert(dtype.tz)
-    if isinstance(value, float) and value != value:
-        raise ValueError("NaN is equal to nothing here, and to itself in Spark")
-    return value
-
-
-def _instant(kind: type, column: str, value: pd.Timestamp) -> list[Condition]:
-    """A comparison of times that Spark sees rounded down to microseconds."""
-    c, after = C(column), value + _MICROSECOND
-    if kind is ds.GreaterThanOrEqual:
-        return [c >= value]
-    if kind is ds.LessThan:
-        return [c < value]
-    if kind is ds.GreaterThan:
-        return [c >= after]
-    if kind is ds.LessThanOrEqual:
-        return [c < after]
-    return [c >= value, c < after]
-
-
-def _one_of(column: str, values: list[Any], dtype: pa.DataType) -> tuple[list[Condition], bool]:
-    if not values:
-        return [], False
-    if pat.is_timestamp(dtype):
-        return [C(column) >= min(values), C(column) < max(values) + _MICROSECOND], False
-    return [C(column).isin(values)], True
-
-
-def _prefix(column: str, prefix: str) -> list[Condition]:
-    """A range that contains all texts with a prefix; Spark evaluates the rest."""
-    if not prefix:
-        return []
-    after = ord(prefix[-1]) + 1
-    if 0xD800 <= after <= 0xDFFF or after > 0x10FFFF:  # no character
-        return [C(column) >= prefix]
-    return [C(column) >= prefix, C(column) < prefix[:-1] + chr(after)]

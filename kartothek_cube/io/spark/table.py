@@ -9,18 +9,21 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
 
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.spark._conversion import spark_schema, to_conditions
 from kartothek_cube.io.spark._datasource_options import concise_errors
 from kartothek_cube.io.spark._session import (
     active_session,
@@ -29,20 +32,14 @@ from kartothek_cube.io.spark._session import (
     picklable_store,
 )
 from kartothek_cube.io.spark._spark_executor import quote_column, unpickle
-from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark.cube import query_as_frame
-from kartothek_cube.io.spark.datasource import to_conditions
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.planner import plan_query
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
 __all__ = ("CubeTable", "spark_table")
 
-Step: TypeAlias = "Callable[[DataFrame], DataFrame]"
+Step: TypeAlias = Callable[[DataFrame], DataFrame]
 
 _OPTIMIZED = re.compile(r"== Optimized Logical Plan ==\n(.*?)\n\n== Physical Plan", re.DOTALL)
 #: conditions in the text of a plan that :class:`_FilterReader` made fail
@@ -129,8 +126,7 @@ class CubeTable:
 
     def count(self) -> int:
         """Number of rows; reads none of the columns that are not needed to tell."""
-        rows = self.agg(column_functions(self._opaque).expr("count(*)")).collect()
-        return int(rows[0][0])
+        return int(self.selectExpr("count(*)").collect()[0][0])
 
     def groupBy(self, *columns: Any) -> Any:
         """Group the rows; as in :class:`pyspark.sql.DataFrame`."""
@@ -168,16 +164,13 @@ class CubeTable:
         """Columns that Spark's optimizer leaves of the cube's."""
         if not self._steps:
             return self._cells.names
-        before = self._spark.conf.get(_MANY_FIELDS)
+        before = str(self._spark.conf.get(_MANY_FIELDS))
         self._spark.conf.set(_MANY_FIELDS, "1000000")
         try:
             # columns of the result under new names, so that the plan mentions all of them
             text = _explain(self._opaque.toDF(*(f"c{number}" for number in range(len(self._opaque.columns)))))
         finally:
-            if before is None:
-                self._spark.conf.unset(_MANY_FIELDS)
-            else:
-                self._spark.conf.set(_MANY_FIELDS, before)
+            self._spark.conf.set(_MANY_FIELDS, before)
         match = _OPTIMIZED.search(text)
         lines = match.group(1).splitlines() if match else []
         leaves = [line for line in lines if "MapInArrow " in line]

@@ -33,7 +33,7 @@ from pyspark.sql.datasource import (
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.arrow_cube import query_cube_table
 from kartothek_cube.io.eager_cube import build_cube
-from kartothek_cube.io.spark.datasource import to_conditions
+from kartothek_cube.io.spark._conversion import to_conditions
 
 SCHEMA = pa.schema(
     {

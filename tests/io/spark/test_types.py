@@ -15,7 +15,13 @@ from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.io.arrow_cube import query_cube_table
 from kartothek_cube.io.eager_cube import build_cube
 from kartothek_cube.io.spark import create_frame
-from kartothek_cube.io.spark._types import arrow_schema, check_types, spark_schema, to_spark, to_storage_types
+from kartothek_cube.io.spark._conversion import (
+    arrow_schema,
+    check_types,
+    spark_schema,
+    to_spark,
+    to_storage_types,
+)
 from kartothek_cube.io.spark.cube import append_to_cube_from_spark, merge_into_cube_from_spark
 
 TOKYO = pa.timestamp("us", "Asia/Tokyo")

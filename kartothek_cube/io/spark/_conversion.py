@@ -1,4 +1,4 @@
-"""Conversion of types and tables between Arrow and Spark.
+"""Conversion of types, tables and filters between Arrow and Spark.
 
 ========================  =====================  ==============================================
 Arrow                     Spark                  remarks
@@ -19,15 +19,22 @@ map                       struct, map
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
+from pyspark.sql import datasource as ds
 from pyspark.sql import types as st
 
 from kartothek_cube.core.arrow.arrays import replace_columns
+from kartothek_cube.core.cube.conditions import C, Condition
+from kartothek_cube.core.expressions import bind
 from kartothek_cube.core.schema.wrapper import find_remedy
 
 #: digits that a decimal of Spark can have
@@ -43,36 +50,35 @@ _REMEDIES: dict[str, str] = {
     "UserDefinedType": "select the fields that it consists of",
 }
 
-_EXACT: tuple[tuple[pa.DataType, st.DataType], ...] = (
-    (pa.bool_(), st.BooleanType()),
-    (pa.int8(), st.ByteType()),
-    (pa.int16(), st.ShortType()),
-    (pa.int32(), st.IntegerType()),
-    (pa.int64(), st.LongType()),
-    (pa.float32(), st.FloatType()),
-    (pa.float64(), st.DoubleType()),
-    (pa.string(), st.StringType()),
-    (pa.binary(), st.BinaryType()),
-    (pa.date32(), st.DateType()),
-    (pa.timestamp("us"), st.TimestampNTZType()),
-    (pa.timestamp("us", "UTC"), st.TimestampType()),
-)
-_TO_SPARK: dict[pa.DataType, st.DataType] = dict(_EXACT)
-_TO_SPARK.update(
-    {
-        pa.uint8(): st.ShortType(),
-        pa.uint16(): st.IntegerType(),
-        pa.uint32(): st.LongType(),
-        pa.uint64(): st.DecimalType(20, 0),
-        pa.float16(): st.FloatType(),
-        pa.null(): st.StringType(),
-        pa.large_string(): st.StringType(),
-        pa.string_view(): st.StringType(),
-        pa.large_binary(): st.BinaryType(),
-        pa.binary_view(): st.BinaryType(),
-        pa.date64(): st.DateType(),
-    }
-)
+_TO_SPARK: dict[pa.DataType, st.DataType] = {
+    pa.bool_(): st.BooleanType(),
+    pa.int8(): st.ByteType(),
+    pa.int16(): st.ShortType(),
+    pa.int32(): st.IntegerType(),
+    pa.int64(): st.LongType(),
+    pa.float32(): st.FloatType(),
+    pa.float64(): st.DoubleType(),
+    pa.string(): st.StringType(),
+    pa.binary(): st.BinaryType(),
+    pa.date32(): st.DateType(),
+    pa.timestamp("us"): st.TimestampNTZType(),
+    pa.timestamp("us", "UTC"): st.TimestampType(),
+}
+_TO_ARROW = {spark_type: arrow_type for arrow_type, spark_type in _TO_SPARK.items()}
+# what arrives in Spark as another type
+_TO_SPARK |= {
+    pa.uint8(): st.ShortType(),
+    pa.uint16(): st.IntegerType(),
+    pa.uint32(): st.LongType(),
+    pa.uint64(): st.DecimalType(20, 0),
+    pa.float16(): st.FloatType(),
+    pa.null(): st.StringType(),
+    pa.large_string(): st.StringType(),
+    pa.string_view(): st.StringType(),
+    pa.large_binary(): st.BinaryType(),
+    pa.binary_view(): st.BinaryType(),
+    pa.date64(): st.DateType(),
+}
 
 
 # -- schemas -------------------------------------------------------------------------------------------------
@@ -102,10 +108,6 @@ def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
         return st.DecimalType(dtype.precision, dtype.scale)
     if pat.is_fixed_size_binary(dtype):
         return st.BinaryType()
-    return _spark_nested(dtype, column)
-
-
-def _spark_nested(dtype: pa.DataType, column: str) -> st.DataType:
     if pat.is_map(dtype):
         return st.MapType(_spark_type(dtype.key_type, column), _spark_type(dtype.item_type, column))
     if pat.is_struct(dtype):
@@ -117,14 +119,6 @@ def _spark_nested(dtype: pa.DataType, column: str) -> st.DataType:
     raise TypeError(
         f"Column {column!r} of type {dtype} cannot be given to Spark; leave it out of the columns."
     )
-
-
-class _UnsupportedTypeError(TypeError):
-    """A type that Arrow does not have; the text is what to do about it."""
-
-    def __init__(self, dtype: st.DataType) -> None:
-        bases = {base.__name__ for base in type(dtype).__mro__}
-        super().__init__(next((text for kind, text in _REMEDIES.items() if kind in bases), "cast or drop it"))
 
 
 def arrow_schema(schema: st.StructType) -> pa.Schema:
@@ -153,10 +147,10 @@ def _arrow_type(dtype: st.DataType) -> pa.DataType:
         return pa.map_(pa.field("key", _arrow_type(dtype.keyType), nullable=False), value)
     if isinstance(dtype, st.StructType):
         return pa.struct([pa.field(f.name, _arrow_type(f.dataType), f.nullable) for f in dtype])
-    for arrow_type, spark_type in _EXACT:
-        if spark_type == dtype:
-            return arrow_type
-    raise _UnsupportedTypeError(dtype)
+    if dtype in _TO_ARROW:
+        return _TO_ARROW[dtype]
+    kinds = [base.__name__ for base in type(dtype).__mro__]
+    raise TypeError(next((_REMEDIES[kind] for kind in kinds if kind in _REMEDIES), "cast or drop it"))
 
 
 def check_types(schema: st.StructType, dataset: str) -> None:
@@ -171,7 +165,7 @@ def check_types(schema: st.StructType, dataset: str) -> None:
     for field in schema:
         try:
             _arrow_type(field.dataType)
-        except _UnsupportedTypeError as error:
+        except TypeError as error:
             raise TypeError(
                 f"Column {field.name!r} of dataset {dataset!r} has type {field.dataType.simpleString()}, "
                 f"which cannot be stored: {error}."
@@ -226,29 +220,19 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray
     if source.equals(target):
         return column
     try:
-        if pat.is_timestamp(source) and source.unit == "ns" and pat.is_timestamp(target):
-            return _whole_microseconds(column).cast(target)
         result = column.cast(target)
         # Arrow rounds without an error
         if pat.is_float32(target) and pat.is_float64(source) and not result.cast(source).equals(column):
             raise pa.ArrowInvalid("numbers have more digits")
-        return result
     except pa.ArrowException as error:
-        raise ValueError(
-            f"Column {field.name!r} of type {source} cannot be given to Spark as {target}: {error}"
-        ) from error
-
-
-def _whole_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Instants rounded down, also before 1970: filters rely on it."""
-    target = pa.timestamp("us", column.type.tz)
-    try:
-        return column.cast(target)
-    except pa.ArrowInvalid:
-        numbers = column.cast(pa.int64())
-        remainder = pc.subtract(numbers, pc.multiply(pc.divide(numbers, 1000), 1000))
-        down = pc.if_else(pc.less(remainder, 0), pc.add(remainder, 1000), remainder)
-        return pc.subtract(numbers, down).cast(column.type).cast(target)
+        if not (pat.is_timestamp(source) and source.unit == "ns" and pat.is_timestamp(target)):
+            raise ValueError(
+                f"Column {field.name!r} of type {source} cannot be given to Spark as {target}: {error}"
+            ) from error
+        # rounded down, also before 1970: filters rely on it; in UTC, as Arrow fails near the limits elsewhere
+        whole = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
+        result = whole.cast(pa.timestamp("us", source.tz)).cast(target)
+    return result
 
 
 def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.Table:
@@ -285,7 +269,15 @@ def _storage_target(dtype: pa.DataType, stored: pa.DataType | None) -> pa.DataTy
         return pa.timestamp(dtype.unit, zone)
     if pat.is_nested(dtype):
         return _nested_in_utc(dtype)
-    return stored if stored is not None and _is_converted(dtype, stored) else dtype
+    if stored is None:
+        return dtype
+    if pat.is_unsigned_integer(stored):
+        is_converted = pat.is_integer(dtype) or (pat.is_decimal(dtype) and dtype.scale == 0)
+    else:
+        is_converted = (pat.is_decimal(stored) and pat.is_decimal(dtype)) or (
+            pat.is_date(stored) and pat.is_timestamp(dtype)
+        )
+    return stored if is_converted else dtype
 
 
 def _nested_in_utc(dtype: pa.DataType) -> pa.DataType:
@@ -302,10 +294,151 @@ def _nested_in_utc(dtype: pa.DataType) -> pa.DataType:
     return dtype
 
 
-def _is_converted(dtype: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether rows of a type become those of a stored one."""
-    if pat.is_unsigned_integer(stored):
-        return bool(pat.is_integer(dtype) or (pat.is_decimal(dtype) and dtype.scale == 0))
-    if pat.is_decimal(stored):
-        return bool(pat.is_decimal(dtype))
-    return bool(pat.is_date(stored) and pat.is_timestamp(dtype))
+# -- filters -------------------------------------------------------------------------------------------------
+
+#: Spark knows microseconds, the library nanoseconds; Spark sees times rounded down
+_MICROSECOND = pd.Timedelta(1, "us")
+#: Spark hands decimals over rounded to 28 digits: those that have as many may be others
+_MAX_DIGITS = 28
+#: and the days that the Gregorian calendar left out, 1582-10-05 to 1582-10-14, as the one that followed
+_FIRST_GREGORIAN_DAY = date(1582, 10, 15).toordinal()
+#: "not in" becomes one condition per value
+_MANY = 100
+
+_COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
+    ds.EqualTo: lambda c, v: c == v,
+    ds.EqualNullSafe: lambda c, v: c == v,
+    ds.GreaterThan: lambda c, v: c > v,
+    ds.GreaterThanOrEqual: lambda c, v: c >= v,
+    ds.LessThan: lambda c, v: c < v,
+    ds.LessThanOrEqual: lambda c, v: c <= v,
+}
+
+
+def to_conditions(filters: Sequence[ds.Filter], schema: pa.Schema) -> tuple[list[Condition], list[ds.Filter]]:
+    """
+    Conditions that follow from filters, and the filters that Spark still has to evaluate.
+
+    >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
+    >>> filters = [ds.IsNotNull(("DAY",)), ds.GreaterThan(("DAY",), 3), ds.StringEndsWith(("CITY",), "burg")]
+    >>> conditions, left = to_conditions(filters, schema)
+    >>> print(*conditions, left)
+    DAY > 3 [StringEndsWith(attribute=('CITY',), value='burg')]
+    """
+    conditions: list[Condition] = []
+    remaining_filters: list[ds.Filter] = []
+    not_null = []
+    for item in filters:
+        if isinstance(item, ds.IsNotNull):
+            not_null.append(item)
+            continue
+        translated, same = _translate(item, schema)
+        if not _bindable(translated, schema):
+            translated, same = [], False
+        conditions += translated
+        if not same:
+            remaining_filters.append(item)
+    # no condition matches a null
+    valid = {condition.column for condition in conditions}
+    remaining_filters += [item for item in not_null if _column(item) not in valid]
+    return conditions, remaining_filters
+
+
+def _column(item: ds.Filter) -> str:
+    path: tuple[str, ...] = getattr(item, "attribute", ())
+    return path[0] if len(path) == 1 else ""
+
+
+def _bindable(conditions: Sequence[Condition], schema: pa.Schema) -> bool:
+    try:
+        for condition in conditions:
+            bind([condition.predicate_part], schema)
+    except (TypeError, ValueError, NotImplementedError):
+        return False
+    return True
+
+
+def _translate(item: ds.Filter, schema: pa.Schema) -> tuple[list[Condition], bool]:
+    """Conditions that follow from a filter, and whether they are equivalent to it."""
+    inner = item.child if isinstance(item, ds.Not) else item
+    column = _column(inner)
+    if column not in schema.names:
+        return [], False
+    dtype = schema.field(column).type
+    try:
+        return (_translate_plain if inner is item else _translate_negated)(inner, column, dtype)
+    except (TypeError, ValueError, OverflowError):
+        return [], False
+
+
+def _translate_plain(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
+    if isinstance(item, ds.StringStartsWith) and pat.is_string(dtype):
+        return _prefix(column, item.value), False
+    if isinstance(item, ds.In):
+        return _one_of(column, [_value(v, dtype) for v in item.value if v is not None], dtype)
+    compare, operand = _COMPARISONS.get(type(item)), getattr(item, "value", None)
+    if compare is None or operand is None:
+        return [], False
+    value = _value(operand, dtype)
+    if pat.is_timestamp(dtype):
+        return _instant(type(item), column, value), True
+    return [compare(C(column), value)], True
+
+
+def _translate_negated(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
+    if pat.is_timestamp(dtype) or not isinstance(item, ds.EqualTo | ds.In):
+        return [], False
+    values = [item.value] if isinstance(item, ds.EqualTo) else list(item.value)
+    if len(values) > _MANY or any(value is None for value in values):
+        return [], False
+    return [C(column) != _value(value, dtype) for value in values], True
+
+
+def _value(value: Any, dtype: pa.DataType) -> Any:
+    """A value of Spark in the type of the column; ValueError where it cannot be compared like that."""
+    if isinstance(value, Decimal) and len(value.as_tuple().digits) >= _MAX_DIGITS:
+        raise ValueError(value)
+    if isinstance(value, date) and value.toordinal() <= _FIRST_GREGORIAN_DAY:
+        raise ValueError(value)
+    if pat.is_integer(dtype) and isinstance(value, Decimal):
+        if value != value.to_integral_value():
+            raise ValueError(value)
+        return int(value)
+    if pat.is_timestamp(dtype):
+        stamp = pd.Timestamp(value)
+        return stamp if dtype.tz is None else stamp.tz_convert(dtype.tz)
+    if isinstance(value, float) and value != value:
+        raise ValueError("NaN is equal to nothing here, and to itself in Spark")
+    return value
+
+
+def _instant(kind: type, column: str, value: pd.Timestamp) -> list[Condition]:
+    """A comparison of times that Spark sees rounded down to microseconds."""
+    c, after = C(column), value + _MICROSECOND
+    if kind is ds.GreaterThanOrEqual:
+        return [c >= value]
+    if kind is ds.LessThan:
+        return [c < value]
+    if kind is ds.GreaterThan:
+        return [c >= after]
+    if kind is ds.LessThanOrEqual:
+        return [c < after]
+    return [c >= value, c < after]
+
+
+def _one_of(column: str, values: list[Any], dtype: pa.DataType) -> tuple[list[Condition], bool]:
+    if not values:
+        return [], False
+    if pat.is_timestamp(dtype):
+        return [C(column) >= min(values), C(column) < max(values) + _MICROSECOND], False
+    return [C(column).isin(values)], True
+
+
+def _prefix(column: str, prefix: str) -> list[Condition]:
+    """A range that contains all texts with a prefix; Spark evaluates the rest."""
+    if not prefix:
+        return []
+    after = ord(prefix[-1]) + 1
+    if 0xD800 <= after <= 0xDFFF or after > 0x10FFFF:  # no character
+        return [C(column) >= prefix]
+    return [C(column) >= prefix, C(column) < prefix[:-1] + chr(after)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from uuid import uuid4
 
@@ -154,19 +153,6 @@ def test_map_whose_result_is_unknown_is_refused(built):
         map_cube_spark(lambda part: None, CUBE, built)
     with pytest.raises(TypeError, match=r"schema must be .* but is int"):
         map_cube_spark(lambda part: part, CUBE, built, 1)
-
-
-def test_query_transform_extend_is_one_line(built):
-    def doubled(part: pa.Table) -> pa.Table:
-        return part.select(["x", "y", "p"]).append_column("v9", pc.multiply(part["v1"], 2))
-
-    extend_cube_from_spark({"doubled": map_cube_spark(doubled, CUBE, built)}, CUBE, built)
-    assert [row["v9"] for row in rows(query_cube_spark(CUBE, built, payload_columns=["v9"]))] == [
-        float(i) for i in range(12)
-    ]
-
-
-# writes -----------------------------------------------------------------------------------------------------
 
 
 def test_files_are_as_eager_ones(frame, built, tmp_path):
@@ -358,35 +344,3 @@ def test_unsigned_keys_of_a_cube_take_signed_ones(spark, url):
     negative = create_frame(pa.table({"x": [-1], "y": [0], "p": [0], "v1": [0.5], "i1": ["a"]}))
     with pytest.raises(ValueError, match="'x' of type int64 does not fit the stored uint64"):
         append_to_cube_from_spark(negative, CUBE, url)
-
-
-def test_times_do_not_depend_on_the_zone_of_the_session(spark, url):
-    cube = Cube(["t"], ["p"], "times")
-    stamps = pa.array([datetime(2020, 3, 29, 2, 30), datetime(1969, 12, 31, 23, 59)])
-    data = pa.table({"t": stamps, "p": stamps, "z": stamps.cast(pa.timestamp("us", "Europe/Berlin"))})
-    build_cube_from_spark(create_frame(data), cube, url)
-    stored = query_cube_arrow(cube, url)[0].sort_by("t")
-    assert stored["t"].to_pylist() == sorted(stamps.to_pylist()) == stored["p"].to_pylist()
-    assert stored.schema.field("z").type.tz == "UTC"
-    for zone in ("America/New_York", "UTC"):
-        spark.conf.set("spark.sql.session.timeZone", zone)
-        df = query_cube_spark(cube, url).orderBy("t")
-        assert [row["t"] for row in df.collect()] == stored["t"].to_pylist()
-        assert df.selectExpr("cast(unix_micros(z) as long)").toArrow()[0].to_pylist() == [
-            -60_000_000,
-            1585449000_000_000,
-        ]
-
-
-def test_plans_and_tasks_are_light(frame, built):
-    from kartothek_cube.io_components.query.cube_query import QueryCube
-    from kartothek_cube.io_components.query.physical_plan import split_into_tasks
-    from kartothek_cube.io_components.query.planner import plan_query
-    from kartothek_cube.io_components.write.cube_writes import UpdateCube
-    from kartothek_cube.io_components.write.write_commit import write_job
-    from kartothek_cube.io_components.write.write_tasks import write_parts
-
-    plan = plan_query(QueryCube(CUBE, built))
-    assert max(len(pickle.dumps(task)) for task in split_into_tasks(plan, 8)) < 1024
-    writing = write_job(UpdateCube(None, CUBE, built, C("p") >= 0, ["seed"]).plan(), [], write_parts)
-    assert len(pickle.dumps(writing.context)) < 4096

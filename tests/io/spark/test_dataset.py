@@ -64,12 +64,6 @@ def test_partitions_are_files(stored):
     assert dataset.metadata["k"] == 1 and list(dataset.secondary_indices) == ["s"]
 
 
-def test_a_dataset_is_read_as_it_was_written(spark, frame, stored):
-    df = read_dataset_as_spark("uuid", stored)
-    assert dict(df.dtypes) == dict(frame.dtypes)
-    assert values(df.select(frame.columns)) == values(frame)
-
-
 @pytest.mark.parametrize(
     "arguments, expected",
     [

@@ -49,16 +49,6 @@ def test_queries_in_map_partitions(jvm, built):
     assert sorted(found) == [(p, name, expected[p]) for p in range(3) for name in ("eager", "iter")]
 
 
-def test_queries_in_map_in_pandas(spark, built):
-    def read(frames):
-        for df in frames:
-            yield from (partition(built, p)[["x", "v1"]] for p in df["p"])
-
-    with no_pandas_warnings():  # Spark's own, about pandas 3; everything works with it
-        df = spark.range(3).toDF("p").mapInPandas(read, "x bigint, v1 double")
-    assert sorted(map(tuple, df.collect())) == list(zip(DATA["x"], DATA["v1"], strict=True))
-
-
 def test_queries_in_map_in_arrow(spark, built):
     def read(batches):
         for batch in batches:
@@ -69,22 +59,6 @@ def test_queries_in_map_in_arrow(spark, built):
     with no_pandas_warnings():
         df = spark.range(3).mapInArrow(read, "x bigint, v1 double")
     assert sorted(map(tuple, df.collect())) == list(zip(DATA["x"], DATA["v1"], strict=True))
-
-
-def test_queries_in_functions_of_columns(spark, built):
-    from pyspark.sql.functions import col, pandas_udf, udf
-
-    def total(p):
-        return float(partition(built, p)["v1"].sum())
-
-    def maximum(ps: pd.Series) -> pd.Series:
-        return ps.map(lambda p: float(partition(built, p)["v1"].max()))
-
-    with no_pandas_warnings():
-        sums, maxima = udf(total, "double"), pandas_udf(maximum, "double")
-        rows = spark.range(3).select("id", sums(col("id")), maxima(col("id"))).collect()
-    groups = DATA.groupby("p")["v1"]
-    assert sorted(map(tuple, rows)) == list(zip(range(3), groups.sum(), groups.max(), strict=True))
 
 
 def test_writes_in_tasks_are_all_kept(jvm, built):

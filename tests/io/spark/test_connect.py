@@ -22,7 +22,7 @@ HOME = Path(pyspark.__file__).parent
 #: tests of this folder that a client runs after it has sent the library
 TESTS = {
     "test_cube.py": (
-        "test_query_transform_extend_is_one_line",
+        "test_map_takes_columns_of_the_query_for_what_they_are",
         "test_large_partitions_become_several_files[3]",
         "test_cells_that_occur_twice_are_an_error_of_the_library[None]",
         "test_nothing_is_left_when_the_job_fails",
@@ -31,7 +31,7 @@ TESTS = {
     "test_cube_maintain.py": ("test_compact", "test_retention"),
     "test_merge.py": ("test_a_merge_is_that_of_the_eager_function",),
     "test_dataset.py": (
-        "test_a_dataset_is_read_as_it_was_written",
+        "test_reads_are_planned[arguments0-expected0]",
         "test_an_update_adds_and_removes",
         "test_garbage_is_collected_by_executors",
     ),

@@ -16,12 +16,13 @@ import pyarrow.dataset as pads
 from pyarrow import acero, fs
 
 from kartothek_cube.core.arrow.casting import cast_column
+from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.implied_conditions import (
     ImpliedCondition,
     decode_expression,
     fields_of,
-    implied_expression,
     imply_condition,
+    imply_polars,
 )
 
 if TYPE_CHECKING:
@@ -123,15 +124,17 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         columns: Columns = None,
         filter: pc.Expression | None = None,
         batch_size: int = _BATCH_SIZE,
+        *,
+        condition: ImpliedCondition | None = None,
         **options: object,
     ) -> LazyScanner:
-        """Plan a scan; further options of pyarrow change nothing."""
+        """Plan a scan of the rows that match a condition as well; options of pyarrow change nothing."""
         # pyarrow's methods to read rows (`to_table`, `to_batches`, `head`, `take`) call this one
         if isinstance(columns, str):
             raise TypeError("columns is a list of names, got a single one")
         schema: pa.Schema = self.schema
         filters = [*self._filters, *(() if filter is None else (filter,))]
-        condition = reduce(and_, filters) if filters else None
+        combined = reduce(and_, filters) if filters else None
         projected = list(columns.values()) if isinstance(columns, Mapping) else []
         computed = [*projected, *filters]
         names = [] if isinstance(columns, Mapping) else list(schema.names if columns is None else columns)
@@ -140,12 +143,13 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
             raise ValueError(f"no column {', '.join(sorted(unknown))} in {self._source}")
         needed = {*names, *_columns_of(computed, schema)}
         read = [name for name in schema.names if name in needed] or schema.names[:1]
-        implied = None if condition is None else imply_condition(condition, schema)
+        of_filters = None if combined is None else imply_condition(combined, schema)
+        implied = [each for each in (condition, of_filters) if each is not None]
         return LazyScanner(
-            scan=self._context.copy().run(self._source.plan, read, implied),
+            scan=self._context.copy().run(self._source.plan, read, Conjunction(implied) if implied else None),
             read_schema=pa.schema([schema.field(name) for name in read]),
             columns=dict(columns) if isinstance(columns, Mapping) else names,
-            filter=condition,
+            filter=combined,
             batch_size=batch_size,
             dataset_schema=schema,
             context=self._context,
@@ -325,7 +329,7 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
         is_filter = predicate is not None and n_rows is None
         scanner = dataset.scanner(
             columns=list(dict.fromkeys(needed)) or schema.names[:1],
-            filter=implied_expression(predicate, schema) if predicate is not None and is_filter else None,
+            condition=imply_polars(predicate, schema) if predicate is not None and is_filter else None,
             **({} if batch_size is None else {"batch_size": max(1, batch_size)}),
         )
         yield empty.select(selected)

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime, time
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import attrs
 import numpy as np
@@ -92,15 +92,21 @@ def to_value_tuple(values: object) -> tuple[Any, ...]:
     return tuple(map(to_python_scalar_keep_int, elements)) if is_scalar else elements
 
 
-def check_values(column: str, values: tuple[Any, ...]) -> None:
-    """Raise for anything but values to compare a column with."""
+class _OnColumn(Protocol):
+    @property
+    def column(self) -> str: ...
+
+
+def check_values(condition: _OnColumn, attribute: object, values: tuple[Any, ...]) -> None:
+    """Raise for anything but values to compare a column with; a validator of attrs."""
     if not _NEVER_NULL.issuperset(map(type, values)):
         for value in values:
-            check_value(column, value)
+            check_value(condition, attribute, value)
 
 
-def check_value(column: str, value: Any) -> None:
-    """Raise for anything but a single value to compare a column with."""
+def check_value(condition: _OnColumn, attribute: object, value: Any) -> None:
+    """Raise for anything but a single value to compare a column with; a validator of attrs."""
+    column = condition.column
     if isinstance(value, Incomparable):
         raise TypeError(f"Column {column!r} cannot be compared with {value._noun}")
     if pd.api.types.is_list_like(value):

@@ -81,22 +81,42 @@ class _Operand(Incomparable):
         _check_operands(self, other)
         return Disjunction([self, other])
 
+    def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
+        """Select the rows that match; null matches no condition but :class:`IsNullCondition`.
+
+        Parameters
+        ----------
+        df
+            The frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The rows with their index; the frame itself if no condition is active.
+
+        Raises
+        ------
+        TypeError
+            A value does not fit the type of its column.
+        ValueError
+            The frame lacks a column.
+
+        Examples
+        --------
+        >>> df = pd.DataFrame({"CITY": ["Köln", "Bonn", None], "DAY": [1, 2, 3]})
+        >>> InequalityCondition("CITY", "Köln").filter_df(df)
+           CITY  DAY
+        1  Bonn    2
+        """
+        conjunction = Conjunction(self)
+        return filter_rows(df, conjunction.columns, conjunction.to_tree) if conjunction.active else df
+
     def _repr_html_(self) -> str:
         return code(abbreviate_text(str(self)))
 
 
 T = TypeVar("T")
-
-
-def _check_value(condition: Condition, attribute: object, value: Any) -> None:
-    check_value(condition.column, value)
-
-
-def _check_values(condition: Condition, attribute: object, values: tuple[Any, ...]) -> None:
-    check_values(condition.column, values)
-
-
-_check_limit = attrs.validators.optional(_check_value)
+_check_limit = attrs.validators.optional(check_value)
 
 
 @attrs.frozen
@@ -157,35 +177,6 @@ class Condition(_Operand, ABC):
         """
         return _TextReader(all_types).make(parse_text(s))
 
-    def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
-        """Select the rows that match the condition.
-
-        Parameters
-        ----------
-        df
-            The frame.
-
-        Returns
-        -------
-        pandas.DataFrame
-            The rows with their index; the frame itself if the condition is not active.
-
-        Raises
-        ------
-        TypeError
-            The value does not fit the type of the column.
-        ValueError
-            The frame lacks the column.
-
-        Examples
-        --------
-        >>> df = pd.DataFrame({"CITY": ["Köln", "Bonn", None], "DAY": [1, 2, 3]})
-        >>> InequalityCondition("CITY", "Köln").filter_df(df)
-           CITY  DAY
-        1  Bonn    2
-        """
-        return Conjunction(self).filter_df(df)
-
     def literals(self, dtype: pa.DataType) -> list[LiteralType]:
         """Literals that all have to hold, with values in the type of the column where that is exact."""
         return [exact_literal(dtype, literal) for literal in self.predicate_part]
@@ -195,9 +186,9 @@ class Condition(_Operand, ABC):
         literals = self.literals(types[self.column])
         return literals[0] if len(literals) == 1 else AllOf(tuple(literals))
 
-    @abstractmethod
     def __invert__(self) -> Condition | Disjunction:
-        """The opposite condition, which null does not match either."""
+        opposites = [_BY_OPERATOR[_OPPOSITES[op]](column, value) for column, op, value in self.predicate_part]
+        return _one_of(opposites) if opposites else IsInCondition(self.column, ())
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -220,7 +211,7 @@ class SimpleCondition(Condition):
         The value, neither null nor a collection.
     """
 
-    value: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_value)
+    value: Any = attrs.field(converter=to_python_scalar_keep_int, validator=check_value)
 
     active = True
 
@@ -233,9 +224,6 @@ class SimpleCondition(Condition):
     def predicate_part(self) -> list[LiteralType]:
         """One literal."""
         return [(self.column, self.OP, self.value)]
-
-    def __invert__(self) -> Condition | Disjunction:
-        return _OPPOSITES[type(self)](self.column, self.value)
 
     def __str__(self) -> str:
         return f"{self.column} {self.OP} {self.value}"
@@ -295,7 +283,7 @@ class IsInCondition(SimpleCondition):
         The values, or a single one; their order is kept.
     """
 
-    value: tuple[Any, ...] = attrs.field(converter=to_value_tuple, validator=_check_values)
+    value: tuple[Any, ...] = attrs.field(converter=to_value_tuple, validator=check_values)
 
     OP = "in"
 
@@ -346,14 +334,6 @@ class InIntervalCondition(Condition):
         limits = ((">=", self.start), ("<", self.stop))
         return [(self.column, operator, limit) for operator, limit in limits if limit is not None]
 
-    def __invert__(self) -> Condition | Disjunction:
-        outside: list[Condition] = []
-        if self.start is not None:
-            outside.append(LessThanCondition(self.column, self.start))
-        if self.stop is not None:
-            outside.append(GreaterEqualCondition(self.column, self.stop))
-        return _one_of(outside) if outside else IsInCondition(self.column, ())
-
     def __str__(self) -> str:
         return f"{self.column}.in_interval({self.start}, {self.stop})"
 
@@ -370,8 +350,8 @@ class BetweenCondition(Condition):
         The values.
     """
 
-    first: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_value)
-    last: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_value)
+    first: Any = attrs.field(converter=to_python_scalar_keep_int, validator=check_value)
+    last: Any = attrs.field(converter=to_python_scalar_keep_int, validator=check_value)
 
     active = True
 
@@ -379,11 +359,6 @@ class BetweenCondition(Condition):
     def predicate_part(self) -> list[LiteralType]:
         """Two literals."""
         return [(self.column, ">=", self.first), (self.column, "<=", self.last)]
-
-    def __invert__(self) -> Disjunction:
-        return Disjunction(
-            [LessThanCondition(self.column, self.first), GreaterThanCondition(self.column, self.last)]
-        )
 
     def __str__(self) -> str:
         return f"{self.column} between {self.first} and {self.last}"
@@ -407,7 +382,7 @@ class StartsWithCondition(Condition):
 
     @prefix.validator
     def _check(self, attribute: object, value: Any) -> None:
-        check_value(self.column, value)
+        check_value(self, attribute, value)
         if not isinstance(value, str):
             raise TypeError(f"Column {self.column!r} cannot start with {describe(value)}: a prefix is text")
 
@@ -428,13 +403,6 @@ class StartsWithCondition(Condition):
                 f"{describe(self.prefix)}."
             )
         return self.predicate_part
-
-    def __invert__(self) -> Condition | Disjunction:
-        if not self.prefix:
-            return IsInCondition(self.column, ())
-        after = next_prefix(self.prefix)
-        outside: list[Condition] = [LessThanCondition(self.column, self.prefix)]
-        return _one_of(outside if after is None else [*outside, GreaterEqualCondition(self.column, after)])
 
     def __str__(self) -> str:
         return f"{self.column} startswith {self.prefix}"
@@ -705,35 +673,6 @@ class Conjunction(_Operand):
         """The conditions on columns of these types."""
         return AllOf(tuple(condition.to_tree(types) for condition in self.conditions if condition.active))
 
-    def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
-        """Select the rows that match all conditions; null matches none.
-
-        Parameters
-        ----------
-        df
-            The frame.
-
-        Returns
-        -------
-        pandas.DataFrame
-            The rows with their index; the frame itself if no condition is active.
-
-        Raises
-        ------
-        TypeError
-            A value does not fit the type of its column.
-        ValueError
-            The frame lacks a column.
-
-        Examples
-        --------
-        >>> df = pd.DataFrame({"CITY": ["Köln", "Bonn", None], "DAY": [1, 2, 3]})
-        >>> (InequalityCondition("CITY", "Bonn") & LessThanCondition("DAY", 3)).filter_df(df)
-           CITY  DAY
-        0  Köln    1
-        """
-        return filter_rows(df, self.columns, self.to_tree) if self.active else df
-
     def __invert__(self) -> Condition | Conjunction | Disjunction:
         if not self.conditions:
             raise ValueError("A conjunction without conditions has no opposite")
@@ -810,10 +749,6 @@ class Disjunction(_Operand):
         """The conditions on columns of these types."""
         return AnyOf(tuple(condition.to_tree(types) for condition in self.conditions))
 
-    def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
-        """Select the rows that match one of the conditions; see :meth:`Conjunction.filter_df`."""
-        return Conjunction(self).filter_df(df)
-
     def __invert__(self) -> Conjunction:
         return functools.reduce(Conjunction.from_two, (~c for c in self.conditions), Conjunction(None))
 
@@ -838,28 +773,32 @@ COMPARISONS: dict[str, type[SimpleCondition]] = {
     ">": GreaterThanCondition,
     ">=": GreaterEqualCondition,
 }
-_ALL: tuple[type[Condition], ...] = (
-    *COMPARISONS.values(),
-    IsInCondition,
-    NotInCondition,
+_BY_OPERATOR: dict[str, type[SimpleCondition]] = {
+    **COMPARISONS,
+    "in": IsInCondition,
+    "not in": NotInCondition,
+}
+_OPPOSITES = {
+    "==": "!=",
+    "!=": "==",
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+    "in": "not in",
+    "not in": "in",
+}
+_ALL: tuple[type, ...] = (
+    *_BY_OPERATOR.values(),
     InIntervalCondition,
     BetweenCondition,
     StartsWithCondition,
     IsNullCondition,
     NotNullCondition,
+    Disjunction,
 )
-_BY_NAME: dict[str, type] = {c.__name__: c for c in (*_ALL, Disjunction)}
+_BY_NAME: dict[str, type] = {cls.__name__: cls for cls in _ALL}
 _INNER: dict[str, type] = {**_BY_NAME, Conjunction.__name__: Conjunction}
-_PAIRS: tuple[tuple[type[SimpleCondition], type[SimpleCondition]], ...] = (
-    (EqualityCondition, InequalityCondition),
-    (LessThanCondition, GreaterEqualCondition),
-    (LessEqualCondition, GreaterThanCondition),
-    (IsInCondition, NotInCondition),
-)
-_OPPOSITES: dict[type, type[SimpleCondition]] = {
-    **dict(_PAIRS),
-    **{right: left for left, right in _PAIRS},
-}
 
 
 @attrs.frozen(eq=False)
@@ -1110,7 +1049,11 @@ class _TextReader:
         values = [self._value(parsed, text) for text in parsed.values]
         if operator == "in":
             return IsInCondition(column, tuple(values))
-        return _BY_OPERATOR[operator](column, *values)
+        if operator == "is null":
+            return IsNullCondition(column)
+        if operator == "between":
+            return BetweenCondition(column, *values)
+        return COMPARISONS[operator](column, *values)
 
     def _value(self, parsed: ConditionText, text: str) -> Any:
         dtype = self.types[parsed.column]
@@ -1124,13 +1067,6 @@ class _TextReader:
             return parse_value(parsed.text, parsed.column, text, dtype)
         unquoted = parse_value(parsed.text, parsed.column, text, pa.string())
         return convert_value(parsed.text, parsed.column, unquoted, dtype, parser)
-
-
-_BY_OPERATOR: dict[str, type[Condition]] = {
-    **COMPARISONS,
-    "between": BetweenCondition,
-    "is null": IsNullCondition,
-}
 
 
 def _like(column: str, pattern: str) -> Condition:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
-from functools import partial, reduce
+from functools import partial
 from itertools import permutations
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -67,7 +68,7 @@ def imply_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCond
     """
     decoded = decode_expression(expression)
     types = dict(zip(schema.names, schema.types, strict=True))
-    return None if decoded is None or not types else _Translator(types).implied(decoded, True)
+    return None if decoded is None or not types else _Translator(types, "Arrow").implied(decoded, True)
 
 
 # -- conditions in any form ----------------------------------------------------------------------------------
@@ -103,17 +104,10 @@ def _convert(condition: object, types: Mapping[str, pa.DataType]) -> object:
     if isinstance(condition, pc.Expression):
         return _exact_condition(decode_expression(condition), types, "Arrow", condition)
     if type(condition).__module__.startswith("polars.expr"):
-        return _from_polars(condition, types)  # type: ignore[arg-type]
+        return _exact_condition(_decode_polars(condition), types, "Polars", condition)  # type: ignore[arg-type]
     if type(condition).__module__ in _SPARK_MODULES:
-        return _exact_condition(_decode_column(condition), types, "Spark", condition, unknown_is_in=True)
+        return _exact_condition(_decode_column(condition), types, "Spark", condition)
     return _from_predicates(condition) if _is_predicates(condition) else condition
-
-
-def _from_polars(expr: polars.Expr, types: Mapping[str, pa.DataType]) -> ImpliedCondition:
-    check_columns(expr.meta.root_names(), types, "Conditions")
-    expression = _translate(expr, pa.schema(list(types.items())), nan_is_null=True)
-    decoded = None if expression is None else decode_expression(expression)
-    return _exact_condition(decoded, types, "Polars", expr, unknown_is_in=True)
 
 
 #: what conditions have of other libraries, and what users of these call instead
@@ -125,17 +119,12 @@ _REMEDIES = {
 
 
 def _exact_condition(
-    decoded: Expression | None,
-    types: Mapping[str, pa.DataType],
-    library: str,
-    given: object,
-    *,
-    unknown_is_in: bool = False,
+    decoded: Expression | None, types: Mapping[str, pa.DataType], library: str, given: object
 ) -> ImpliedCondition:
     """The condition that is equivalent to an expression; raises TypeError if there is none."""
     if decoded is not None:
         check_columns(fields_of(decoded), types, "Conditions")
-        condition = _Translator(types, is_exact=True, unknown_is_in=unknown_is_in).implied(decoded, True)
+        condition = _Translator(types, library, is_exact=True).implied(decoded, True)
         if condition is not None:
             return condition
     raise TypeError(
@@ -174,24 +163,25 @@ def _from_literal(literal: LiteralType) -> ImpliedCondition:
     return COMPARISONS[op](column, value)
 
 
-# -- Arrow ---------------------------------------------------------------------------------------------------
+# -- expressions ---------------------------------------------------------------------------------------------
 
 
 class _Translator:
-    """Translates the parts of an expression on columns of a schema.
+    """Translates the parts of an expression of Arrow, Polars or Spark on columns of a schema.
 
-    An exact translation is a condition that is equivalent, as far as NaN counts as null, or None. With
-    ``unknown_is_in``, ``is_in`` is unknown for null, as in SQL, and not false as in Arrow.
+    An exact translation is a condition that is equivalent, as far as NaN counts as null, or None.
     """
 
     # Logic has three values. An expression selects rows for which it is true, and NOT those for which it is
     # false: rows for which it is null are in neither. So a negation is no separate case, but the question
     # what a *false* part implies.
 
-    def __init__(
-        self, types: Mapping[str, pa.DataType], *, is_exact: bool = False, unknown_is_in: bool = False
-    ) -> None:
-        self.types, self.is_exact, self.unknown_is_in = types, is_exact, unknown_is_in
+    def __init__(self, types: Mapping[str, pa.DataType], library: str, *, is_exact: bool = False) -> None:
+        self.types, self.is_exact = types, is_exact
+        # whether null is in a list is unknown, as in SQL; for Arrow, it is not
+        self.unknown_is_in = library != "Arrow"
+        # for Arrow, NaN is unequal to and not less than all values, for Polars it is the greatest one
+        self.met_by_nan = ("!=", ">", ">=") if library == "Polars" else ("!=",)
 
     def implied(self, part: Expression, outcome: bool, depth: int = 0) -> ImpliedCondition | None:
         """What the outcome of a part implies."""
@@ -202,7 +192,8 @@ class _Translator:
             dtype = self._type(part)
             return C(part.path[0]) == outcome if dtype is not None and pat.is_boolean(dtype) else None
         if not isinstance(part, Call):
-            return None if part.as_py() is outcome else self._never()
+            is_logical = pat.is_boolean(part.type) or pat.is_null(part.type)
+            return None if not is_logical or part.as_py() is outcome else self._never()
         arguments = part.arguments
         if part.function in ("and_kleene", "and", "or_kleene", "or"):
             parts = [imply(argument, outcome) for argument in arguments]
@@ -252,10 +243,12 @@ class _Translator:
         dtype = self._type(left)
         if dtype is None or not isinstance(left, Field) or not isinstance(right, pa.Scalar):
             return None
+        if pat.is_nested(dtype):
+            return None
         if not right.is_valid:
             return self._never()
-        # for Arrow, NaN is unequal to and not less than all values; conditions match it in no case
-        matches_nan = pat.is_floating(dtype) and (op == "!=") == outcome
+        # conditions match NaN in no case
+        matches_nan = pat.is_floating(dtype) and (op in self.met_by_nan) == outcome
         if not self.is_exact and (matches_nan or not _is_comparable(dtype, right.type)):
             return None
         value = _value(right)
@@ -338,6 +331,8 @@ def _is_comparable(column: pa.DataType, value: pa.DataType) -> bool:
         return (column.tz is None) == (value.tz is None)
     return any(is_kind(column) and is_kind(value) for is_kind in _KINDS)
 
+
+# -- Arrow ---------------------------------------------------------------------------------------------------
 
 # pyarrow offers no access to the parts of an expression. Its text does not quote names, and Substrait knows
 # neither nanoseconds nor lists of values. What is pickled holds all of it, with exact types: an IPC file of
@@ -471,131 +466,75 @@ def fields_of(expression: Expression) -> set[str]:
 # -- Polars --------------------------------------------------------------------------------------------------
 
 
-def implied_expression(predicate: polars.Expr, schema: pa.Schema) -> pc.Expression | None:
-    """Expression of Arrow that is true wherever a predicate of polars is; None if nothing is known.
+def imply_polars(predicate: polars.Expr, schema: pa.Schema) -> ImpliedCondition | None:
+    """Condition that holds for all rows for which a predicate of Polars is true; None if nothing is known.
 
     >>> import polars as pl
     >>> predicate = (pl.col("CITY") == "Rom") & (pl.col("DAY") % 7 == 0)
-    >>> print(implied_expression(predicate, pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])))
-    (CITY == "Rom")
+    >>> print(imply_polars(predicate, pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])))
+    CITY == Rom
     """
+    types = dict(zip(schema.names, schema.types, strict=True))
     try:
-        operands = _operands(predicate, and_)
-        implied = [implied_expression(operand, schema) for operand in operands or ()]
-        if operands is not None:
-            parts = [expression for expression in implied if expression is not None]
-            return reduce(and_, parts) if parts else None
-        return _translate(predicate, schema)
+        return _Translator(types, "Polars").implied(_decode_polars(predicate), True)
     # polars documents no way to inspect an expression: without a translation, all rows are read
     except Exception:
         return None
 
 
-_COMPARISONS: tuple[Callable[[Any, Any], Any], ...] = (eq, ne, lt, le, gt, ge)
-#: comparisons of floats that NaN meets for neither polars nor Arrow
-_WITHOUT_NAN = (eq, lt, le)
+#: functions of Polars, with the names that those of Spark have
+_POLARS_FUNCTIONS: tuple[tuple[str, Callable[..., Any]], ...] = (
+    ("and", and_),
+    ("or", or_),
+    ("not", lambda operand: ~operand),
+    ("isnull", lambda operand: operand.is_null()),
+    ("isnotnull", lambda operand: operand.is_not_null()),
+    ("==", eq),
+    ("!=", ne),
+    ("<", lt),
+    ("<=", le),
+    (">", gt),
+    (">=", ge),
+    ("in", lambda operand, listed: operand.is_in(listed)),
+    ("startswith", lambda operand, prefix: operand.str.starts_with(prefix)),
+)
+#: operators of the limits of ``is_between``
+_CLOSED = {"both": (">=", "<="), "left": (">=", "<"), "right": (">", "<="), "none": (">", "<")}
 
 
-def _operands(expr: polars.Expr, function: Callable[..., Any], **options: Any) -> list[polars.Expr] | None:
+def _decode_polars(expr: polars.Expr) -> Expression:
+    """The parts of an expression of Polars, as those of one of Arrow; others are calls of no function."""
+    if expr.meta.is_column():
+        return Field((expr.meta.output_name(),))
+    if expr.meta.is_literal():
+        import polars
+
+        return polars.select(expr).to_series().to_arrow()[0]
+    for name, function in _POLARS_FUNCTIONS:
+        if (operands := _operands(expr, function)) is not None:
+            # a list with a null, for example, is in no condition
+            with suppress(ValueError):
+                return _decode_call(name, list(map(_decode_polars, operands)))
+    for closed, operators in _CLOSED.items():
+        operands = _operands(expr, lambda e, low, high, closed=closed: e.is_between(low, high, closed=closed))
+        if operands is not None:
+            column, *limits = map(_decode_polars, operands)
+            pairs = zip(operators, limits, strict=True)
+            return _decode_call("and", [_decode_call(operator, [column, limit]) for operator, limit in pairs])
+    return Call("", tuple(Field((name,)) for name in expr.meta.root_names()), {})
+
+
+def _operands(expr: polars.Expr, function: Callable[..., Any]) -> list[polars.Expr] | None:
     """Operands of an expression if it calls the function."""
     # public methods only: an expression equals what the function makes of its operands, or it does not
     operands: list[polars.Expr] = expr.meta.pop()
     for order in permutations(operands) if 1 <= len(operands) <= 3 else ():
         try:
-            if function(*order, **options).meta.eq(expr):
+            if function(*order).meta.eq(expr):
                 return list(order)
         except TypeError:  # another number of operands
             return None
     return None
-
-
-def _translate(expr: polars.Expr, schema: pa.Schema, *, nan_is_null: bool = False) -> pc.Expression | None:
-    """The same expression of Arrow; None if there is none with the same result.
-
-    With ``nan_is_null``, it is read as a condition: a comparison matches neither null nor NaN.
-    """
-    if expr.meta.is_column():
-        field = schema.field(expr.meta.output_name())
-        return pc.field(field.name) if pat.is_boolean(field.type) else None
-    if expr.meta.is_literal():
-        value = _scalar(expr)
-        return pc.scalar(value) if pat.is_boolean(value.type) else None
-    for combine in (and_, or_):
-        if (operands := _operands(expr, combine)) is not None:
-            left, right = (_translate(operand, schema, nan_is_null=nan_is_null) for operand in operands)
-            return None if left is None or right is None else combine(left, right)
-    if (operands := _operands(expr, lambda operand: ~operand)) is not None:
-        operand = _translate(operands[0], schema, nan_is_null=nan_is_null)
-        return None if operand is None else ~operand
-    for test in ("is_null", "is_not_null"):
-        if (operands := _operands(expr, lambda e, test=test: getattr(e, test)())) is not None:
-            column = _column(operands[0], schema)
-            arrow = None if column is None else pc.field(column.name)
-            return None if arrow is None else arrow.is_null() if test == "is_null" else arrow.is_valid()
-    for compare in _COMPARISONS:
-        if (operands := _operands(expr, compare)) is not None:
-            return _comparison(operands, compare, schema, nan_is_null=nan_is_null)
-    return _function(expr, schema, nan_is_null=nan_is_null)
-
-
-def _comparison(
-    operands: list[polars.Expr], compare: Callable[[Any, Any], Any], schema: pa.Schema, *, nan_is_null: bool
-) -> pc.Expression | None:
-    left, right = operands
-    column = _column(left, schema)
-    if column is None or not right.meta.is_literal():
-        return None
-    if pat.is_floating(column.type) and compare not in _WITHOUT_NAN and not nan_is_null:
-        return None
-    value = _scalar(right)
-    # NaN equals NaN for polars, and nothing for Arrow, which does not compare lists at all
-    if pat.is_nested(column.type) or (pat.is_floating(value.type) and value.as_py() != value.as_py()):
-        return None
-    if pat.is_decimal(column.type) and not nan_is_null:
-        if pat.is_floating(value.type):  # a cast would round
-            return None
-        # polars has all literals with 38 digits, too many for a common type of Arrow with other decimals
-        value = value.cast(column.type)
-    expression: pc.Expression = compare(pc.field(column.name), pc.scalar(value))
-    return expression
-
-
-def _function(expr: polars.Expr, schema: pa.Schema, *, nan_is_null: bool) -> pc.Expression | None:
-    """Translate ``is_in``, ``is_between`` and ``starts_with``."""
-    if (operands := _operands(expr, lambda e, listed: e.is_in(listed))) is not None:
-        column, listed = _column(operands[0], schema), operands[1]
-        if column is None or not listed.meta.is_literal():
-            return None
-        # lists of Arrow tell 0.0 from -0.0
-        if (pat.is_floating(column.type) and not nan_is_null) or pat.is_nested(column.type):
-            return None
-        values = _scalar(listed).values
-        values = values.cast(column.type) if pat.is_decimal(column.type) and not nan_is_null else values
-        return None if values.null_count else pc.field(column.name).isin(values)
-    for closed in ("both", "left", "right", "none"):
-        operands = _operands(expr, lambda e, low, high, c=closed: e.is_between(low, high, closed=c))
-        if operands is not None:
-            subject, low, high = operands
-            comparison = partial(_comparison, schema=schema, nan_is_null=nan_is_null)
-            lower = comparison([subject, low], ge if closed in ("both", "left") else gt)
-            upper = comparison([subject, high], le if closed in ("both", "right") else lt)
-            return None if lower is None or upper is None else lower & upper
-    if (operands := _operands(expr, lambda e, prefix: e.str.starts_with(prefix))) is not None:
-        column = _column(operands[0], schema)
-        if column is not None and operands[1].meta.is_literal():
-            return pc.starts_with(pc.field(column.name), _scalar(operands[1]).as_py())
-    return None
-
-
-def _column(expr: polars.Expr, schema: pa.Schema) -> pa.Field | None:
-    return schema.field(expr.meta.output_name()) if expr.meta.is_column() else None
-
-
-def _scalar(expr: polars.Expr) -> pa.Scalar:
-    """Value of a literal."""
-    import polars
-
-    return polars.select(expr).to_series().to_arrow()[0]
 
 
 # -- Spark ---------------------------------------------------------------------------------------------------
@@ -692,8 +631,9 @@ def _decode_call(name: str, arguments: list[Expression]) -> Expression:
         return Call(function, tuple(part for parts in nested for part in parts), {})
     if function in ("is_in", "starts_with"):
         column, *scalars = arguments
-        values = [scalar.as_py() if isinstance(scalar, pa.Scalar) else None for scalar in scalars]
-        if not values or None in values:
+        items = [item for scalar in scalars for item in (scalar if _is_list(scalar) else [scalar])]
+        values = [item.as_py() if isinstance(item, pa.Scalar) else None for item in items]
+        if not scalars or None in values:
             raise ValueError(values)
         arguments = [column]
         if function == "is_in":
@@ -701,3 +641,7 @@ def _decode_call(name: str, arguments: list[Expression]) -> Expression:
         else:
             options = {"pattern": scalars[0], "ignore_case": pa.scalar(False)}
     return Call(function, tuple(arguments), options)
+
+
+def _is_list(part: Expression) -> TypeGuard[pa.ListScalar]:
+    return isinstance(part, pa.ListScalar | pa.LargeListScalar)

@@ -84,6 +84,7 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
             "normalize_args sort_values_categorical"
         },
     ),
+    "utils": ("Helpers of kartothek.", {}),
     "utils.converters": (
         "Converters of arguments.",
         {
@@ -91,6 +92,29 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
             "converter_str_tupleset converter_tuple get_str_to_python_converter"
         },
     ),
+    "utils.ktk_adapters": (
+        "Adapters between datasets and cubes.",
+        {
+            "core.cube.consistency": "get_dataset_columns",
+            "kartothek_helpers": "get_dataset_keys get_partition_dataframe get_physical_partition_stats "
+            "metadata_factory_from_dataset",
+        },
+    ),
+    "utils.pandas": (
+        "Functions on frames of sorted rows.",
+        {
+            "kartothek_helpers": "aggregate_to_lists concat_dataframes drop_sorted_duplicates_keep_last "
+            "is_dataframe_sorted mask_sorted_duplicates_keep_last merge_dataframes_robust sort_dataframe"
+        },
+    ),
+    "utils.predicate_converter": (
+        "Conversion of predicates of datasets to conditions of cubes.",
+        {
+            "core.cube.implied_conditions": "convert_predicates_to_cube_conditions "
+            "write_predicate_as_cube_condition"
+        },
+    ),
+    "utils.store": ("Copies of blobs between stores.", {"kartothek_helpers": "copy_keys copy_rename_keys"}),
 }
 
 

@@ -46,8 +46,8 @@ def test_the_package_follows_the_rules():
 GOOD = {
     "downwards": {
         "core/a.py": "",
-        "io/b.py": "from pkg.core import a\nfrom pkg.utils import c",
-        "utils/c.py": "",
+        "io/b.py": "from pkg.core import a\nfrom pkg.kartothek_helpers import c",
+        "kartothek_helpers.py": "from pkg.core import a\nc = a",
     },
     "relative": {"core/a.py": "X = 1", "core/b.py": "from .a import X\nfrom ..core.a import X as Y"},
     "type checking": {
@@ -107,9 +107,9 @@ BAD = {
         r"core.a imports pkg, a higher layer",
     ),
     "io from api": ({"io/a.py": "from pkg.api import b", "api/b.py": ""}, r"io.a imports api.b"),
-    "utils": (
-        {"utils/a.py": "from pkg.io import b", "io/b.py": ""},
-        r"utils.a imports io.b; utils may import core and serialization only",
+    "helpers": (
+        {"kartothek_helpers.py": "from pkg.io import b", "io/b.py": ""},
+        r"kartothek_helpers imports io.b, a higher layer",
     ),
     "unknown package": (
         {"helpers/a.py": "from pkg.core import b", "core/b.py": ""},

@@ -3,8 +3,8 @@
 The script parses the source. Imports in functions and dynamic imports (``importlib.import_module``,
 ``__import__``) count as imports; imports under ``if TYPE_CHECKING:`` do not.
 
-* Imports point down: cli -> api -> io -> io_components -> serialization -> core -> display. All layers may
-  import utils, which imports core and serialization only.
+* Imports point down: cli -> api -> io -> io_components -> kartothek_helpers -> serialization -> core
+  -> display.
 * Neither modules nor packages import each other in a cycle.
 * dask, pyspark and other optional packages are imported in certain packages only.
 * Only tests import ``testing``, which needs pytest.
@@ -20,7 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 #: layers, lowest first; a layer may import itself and lower layers
-LAYERS = ("kartothek_paths", "display", "core", "serialization", "io_components", "io", "api", "cli")
+LAYERS = (
+    "kartothek_paths",
+    "display",
+    "core",
+    "serialization",
+    "kartothek_helpers",
+    "io_components",
+    "io",
+    "api",
+    "cli",
+)
 
 #: the root package's ``__init__`` may import everything except the command line
 ROOT_LAYER = LAYERS.index("api")
@@ -220,14 +230,6 @@ def _describe_violation(source: str, target: str, root: str) -> str | None:
     for facade, allowed in FACADES.items():
         if within(target, facade) and not any(within(source, package) for package in allowed):
             return f"{source or root} imports {target}; only {', '.join(allowed)} may"
-    if within(target, "utils"):
-        return None
-    if within(source, "utils"):
-        return (
-            None
-            if within(target, "core") or within(target, "serialization")
-            else f"{source} imports {target or root}; utils may import core and serialization only"
-        )
     source_layer, target_layer = _layer(source), _layer(target)
     if source_layer is None or target_layer is None:
         unknown = source if source_layer is None else target
@@ -268,14 +270,14 @@ def missing_docstrings(modules: dict[str, Module], root: str) -> Iterator[str]:
 
 
 def package_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Yield cycles of packages. Parents and their subpackages, and utils, are only checked by module."""
+    """Yield cycles of packages. Parents and their subpackages are only checked by module."""
     graph: dict[str, set[str]] = {}
     for module in modules.values():
         edges = graph.setdefault(module.package, set())
         for target, _ in internal_imports(module, modules, root):
             package = modules[target].package
             related = within(module.package, package) or within(package, module.package)
-            if not related and not within(package, "utils"):
+            if not related:
                 edges.add(package)
     for cycle in _find_cycles(graph):
         yield f"{root}: packages import each other: {' <-> '.join(cycle)}"

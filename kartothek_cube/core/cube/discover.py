@@ -44,12 +44,10 @@ from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
-    "CubeSnapshot",
     "discover_cube",
     "discover_datasets",
     "discover_datasets_unchecked",
     "discover_ktk_cube_dataset_ids",
-    "load_snapshot",
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -324,39 +322,9 @@ class _Checked(NamedTuple):
 def load_snapshot(
     cube: Cube, blobs: BlobStore, requested: frozenset[str] | None, map_uuids: MapUuids = map
 ) -> CubeSnapshot:
-    """Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
+    """Datasets of a cube, checked as in `discover_datasets`, but shared: not to be changed.
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    blobs
-        The open store.
-    requested
-        Ids of the datasets; None for all.
-    map_uuids
-        In place of :func:`map`, may read several headers at once.
-
-    Returns
-    -------
-    CubeSnapshot
-        It may be that of an earlier call, if nothing has changed since.
-
-    Raises
-    ------
-    ValueError
-        As :func:`discover_datasets`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import pandas as pd
-    >>> from kartothek_cube import Cube, build_cube
-    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> _ = build_cube(cities, cube, store)
-    >>> list(load_snapshot(cube, open_blobs(store), None).datasets)
-    ['seed']
+    In place of :func:`map`, ``map_uuids`` may read several headers at once.
     """
     ensure_cube(cube)
     blobs = open_existing(cube.uuid_prefix, blobs)

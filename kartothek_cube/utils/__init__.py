@@ -1,1 +1,0 @@
-"""Helpers of kartothek's public ``utils`` modules."""

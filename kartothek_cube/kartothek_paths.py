@@ -125,7 +125,8 @@ class _Finder(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         root, _, name = fullname.partition(".")
-        if root != _ROOT or name not in _MODULES:
+        # ``core`` has a file, which has the docstring
+        if root != _ROOT or not _MODULES.get(name, ("", {}))[0]:
             return None
         is_package = any(other.startswith(f"{name}.") for other in _MODULES)
         return ModuleSpec(fullname, self, is_package=is_package)
@@ -152,4 +153,5 @@ def load_name(module: str, name: str) -> Any:
 
 def install_finder() -> None:
     """Make the modules of the table importable."""
-    sys.meta_path.append(_Finder())
+    # first, as directories that former versions have left are packages for Python
+    sys.meta_path.insert(0, _Finder())

@@ -590,17 +590,8 @@ def check_predicates(predicates: PredicatesType) -> None:
       ...
     ValueError: Empty predicates match nothing; use None to read without a filter.
     """
-    for where, (column, op, value) in check_form(predicates):
-        if op not in ("==", "!=") and is_null_value(value):
-            problem = f"{where} ({column!r}): a null can be compared by ==, != and in only, not by {op}."
-            raise ValueError(problem)
-
-
-def check_form(predicates: PredicatesType) -> list[tuple[str, LiteralType]]:
-    """Check the form of predicates; position (for messages) and literal of each."""
-    literals: list[tuple[str, LiteralType]] = []
     if predicates is None:
-        return literals
+        return
     if len(predicates) == 0:
         raise ValueError("Empty predicates match nothing; use None to read without a filter.")
     for number, conjunction in enumerate(predicates):
@@ -612,10 +603,7 @@ def check_form(predicates: PredicatesType) -> list[tuple[str, LiteralType]]:
         if not conjunction:
             raise ValueError(f"Conjunction {number} is empty.")
         for position, literal in enumerate(conjunction):
-            where = f"Literal {position} in conjunction {number}"
-            _check_literal(literal, where)
-            literals.append((where, literal))
-    return literals
+            _check_literal(literal, f"Literal {position} in conjunction {number}")
 
 
 def _check_literal(literal: Any, where: str) -> None:
@@ -624,7 +612,10 @@ def _check_literal(literal: Any, where: str) -> None:
             f"{where} should be a tuple (column, operator, value), got {abbreviate_text(repr(literal))}."
         )
     column, op, value = literal
-    if op in ("in", "not in") and not is_null_value(value):
+    if op not in ("==", "!=") and is_null_value(value):
+        problem = f"{where} ({column!r}): a null can be compared by ==, != and in only, not by {op}."
+        raise ValueError(problem)
+    if op in ("in", "not in"):
         # an iterator would be empty after the first of several files
         if isinstance(value, (str, bytes, Iterator)) or not isinstance(value, Iterable):
             problem = f"{where} ({column!r}): {op!r} needs a list of values, got {type(value).__name__}."

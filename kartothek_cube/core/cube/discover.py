@@ -87,8 +87,7 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStor
     >>> import pandas as pd
     >>> from kartothek_cube import Cube, build_cube
     >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> _ = build_cube(cities, cube, store)
+    >>> _ = build_cube(pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]}), cube, store)
     >>> discover_ktk_cube_dataset_ids("geodata", store)
     {'seed'}
     """
@@ -148,8 +147,7 @@ def discover_datasets_unchecked(
     >>> import pandas as pd
     >>> from kartothek_cube import Cube, build_cube
     >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> _ = build_cube(cities, cube, store)
+    >>> _ = build_cube(pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]}), cube, store)
     >>> list(discover_datasets_unchecked("geodata", store))
     ['seed']
     """
@@ -259,8 +257,7 @@ def discover_datasets(
     >>> import pandas as pd
     >>> from kartothek_cube import Cube, build_cube
     >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> _ = build_cube(cities, cube, store)
+    >>> _ = build_cube(pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]}), cube, store)
     >>> discover_datasets(cube, store)["seed"].partition_keys
     ['COUNTRY_CODE']
     """
@@ -389,8 +386,7 @@ def discover_cube(
     >>> import pandas as pd
     >>> from kartothek_cube import Cube, build_cube
     >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> _ = build_cube(cities, cube, store)
+    >>> _ = build_cube(pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]}), cube, store)
     >>> specification, datasets = discover_cube("geodata", store)
     >>> specification.dimension_columns, list(datasets)
     (('CITY',), ['seed'])

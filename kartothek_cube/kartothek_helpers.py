@@ -18,7 +18,7 @@ from kartothek_cube.core.commit.header_store import render
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.dataset.metadata import file_keys
+from kartothek_cube.core.dataset_files import file_keys
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import is_header_key, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import Partition

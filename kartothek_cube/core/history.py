@@ -15,7 +15,7 @@ import attrs
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
+from kartothek_cube.core.dataset_files import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.header import packb, parse_header, parse_record, unpackb
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid

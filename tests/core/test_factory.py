@@ -9,11 +9,11 @@ import pytest
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.file import store_schema_metadata
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs

@@ -326,6 +326,6 @@ def shown_keys(store) -> set[str]:
 
 def data_keys(store) -> set[str]:
     from kartothek_cube.core.dataset import DatasetMetadata
-    from kartothek_cube.core.dataset.metadata import data_keys
+    from kartothek_cube.core.dataset_files import data_keys
 
     return set(data_keys(DatasetMetadata.load_from_store("u", store)))

@@ -18,7 +18,7 @@ import pytest
 from kartothek_cube.core import caching
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset.builder import DatasetMetadataBuilder
+from kartothek_cube.core.dataset import DatasetMetadataBuilder
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable

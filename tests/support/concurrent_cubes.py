@@ -40,7 +40,7 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import read_table
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
-from kartothek_cube.core.dataset.metadata import file_keys, schema_keys
+from kartothek_cube.core.dataset_files import file_keys, schema_keys
 from kartothek_cube.core.errors import PublicationWarning, UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import PUBLISH, header_keys

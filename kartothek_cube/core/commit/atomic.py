@@ -27,8 +27,7 @@ from kartothek_cube.core.commit.header_store import (
 from kartothek_cube.core.commit.operation import Decision, OperationAborted, Role, settle_participation
 from kartothek_cube.core.commit.optimistic import Result, commit, commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import read_header
-from kartothek_cube.core.dataset.metadata import file_keys
+from kartothek_cube.core.dataset_files import file_keys, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Mask, common_type, has_far_times
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import copy_json
-from kartothek_cube.core.dataset.pruning import select_partitions
+from kartothek_cube.core.dataset_files import copy_json
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -28,6 +27,7 @@ from kartothek_cube.core.history import KEEP_HISTORY, OperationInfo, snapshot_re
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import PUBLISH, SINGLE_TABLE, TABLE_FORMATS
 from kartothek_cube.core.partition import PartitionTable, partition_folders
+from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.evolution import (
     EVOLUTION,
     SchemaUpdate,

@@ -10,7 +10,7 @@ import attrs
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.dataset.loading import HeaderBlob, parse_header_shared, read_header
+from kartothek_cube.core.dataset_files import HeaderBlob, parse_header_shared, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

@@ -18,7 +18,7 @@ from kartothek_cube.core import clock
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.header_store import BaseState, attempts, edit_header
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import HeaderBlob, parse_header_shared, read_header
+from kartothek_cube.core.dataset_files import HeaderBlob, parse_header_shared, read_header
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.header import (
     COMMIT_RECORD,

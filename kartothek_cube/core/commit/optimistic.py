@@ -50,8 +50,7 @@ from kartothek_cube.core.commit.tombstones import (
     tombstone_name,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import copy_json
-from kartothek_cube.core.dataset.metadata import file_keys, index_keys
+from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

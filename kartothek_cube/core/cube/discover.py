@@ -28,8 +28,7 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_UUID_SEPARATOR,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.metadata import DatasetsById
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

@@ -17,9 +17,9 @@ from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, group_positions
+from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.facade import StoreT, cube_or_name

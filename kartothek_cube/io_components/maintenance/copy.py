@@ -19,8 +19,7 @@ from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
-from kartothek_cube.core.dataset.loading import read_header
-from kartothek_cube.core.dataset.metadata import file_keys
+from kartothek_cube.core.dataset_files import file_keys, read_header
 from kartothek_cube.core.header import (
     COMMIT_RECORD,
     Participation,

@@ -22,8 +22,7 @@ from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import read_header
-from kartothek_cube.core.dataset.metadata import file_keys, schema_keys, table_names
+from kartothek_cube.core.dataset_files import file_keys, read_header, schema_keys, table_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import CommitRecord
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs

@@ -24,7 +24,7 @@ from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.metadata import data_keys, file_keys
+from kartothek_cube.core.dataset_files import data_keys, file_keys
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable

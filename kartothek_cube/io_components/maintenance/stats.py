@@ -11,7 +11,7 @@ import attrs
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.metadata import data_keys
+from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.display import card, table

@@ -29,7 +29,7 @@ from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube import constants
 from kartothek_cube.core.cube.consistency import read_specification
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.metadata import data_keys
+from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, PublicationWarning, format_count
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.naming import (

@@ -9,10 +9,10 @@ import attrs
 import numpy as np
 
 from kartothek_cube.core.cube.conditions import Condition, Disjunction
-from kartothek_cube.core.dataset.pruning import imply_partition_keys, select_partitions
 from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions import Node, all_of, columns_of, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.pruning import imply_partition_keys, select_partitions
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, plain_text_table, table

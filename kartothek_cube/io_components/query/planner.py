@@ -21,9 +21,9 @@ from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions import all_of, columns_of, imply, tree_mask
 from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.evolution import WIDTHS_KEY, Widths, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput

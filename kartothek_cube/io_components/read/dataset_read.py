@@ -17,7 +17,6 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import index_rows, select_partitions
 from kartothek_cube.core.expressions import (
     LiteralType,
     Node,
@@ -33,6 +32,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, derived_keys
+from kartothek_cube.core.pruning import index_rows, select_partitions
 from kartothek_cube.core.schema.evolution import ColumnMapping, narrow_type
 from kartothek_cube.core.schema.file import read_schema_metadata
 from kartothek_cube.core.store import BlobStore, open_blobs

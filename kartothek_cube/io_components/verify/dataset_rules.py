@@ -19,7 +19,7 @@ from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.metadata import data_keys, file_keys
+from kartothek_cube.core.dataset_files import data_keys, file_keys
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot

@@ -22,9 +22,9 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, format_count, unknown_names
 from kartothek_cube.core.expressions import AllOf, Node
+from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import read_transforms

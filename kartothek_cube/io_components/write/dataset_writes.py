@@ -13,7 +13,6 @@ from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
@@ -25,6 +24,7 @@ from kartothek_cube.core.naming import (
     check_table_name,
     metadata_key_from_uuid,
 )
+from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs

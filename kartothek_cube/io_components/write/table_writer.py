@@ -20,7 +20,7 @@ from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, is_nested, is_text, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.metadata import data_keys
+from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count, unknown_names
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import (

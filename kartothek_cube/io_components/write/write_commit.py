@@ -20,8 +20,7 @@ from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, load_states
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.metadata import DatasetsById
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     DatasetNotFoundError,

@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset import (
     create_partition_key,
     to_ordinary_dict,
 )
-from kartothek_cube.core.dataset.loading import read_header
+from kartothek_cube.core.dataset_files import read_header
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.header import unpackb
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex

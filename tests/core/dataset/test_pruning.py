@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions import to_tree, tree_mask
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import open_blobs
 
 SCHEMA = pa.schema([("p", pa.int64()), ("d", pa.date32()), ("v", pa.int64()), ("w", pa.string())])

@@ -29,7 +29,7 @@ from kartothek_cube.core.index_columns import PARTITION, IndexColumns
 from kartothek_cube.core.transforms import read_transforms, refine
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
+    from kartothek_cube.core.dataset import DatasetMetadataBase
 
 
 def select_partitions(dataset: DatasetMetadataBase, node: Node | None) -> Ints:

@@ -1,4 +1,4 @@
-"""Stored form of datasets: loading of header, schema, indices and unlisted partitions."""
+"""Files of datasets: header, schema, unlisted partitions; the keys of all files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.arrays import abbreviate
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
-from kartothek_cube.core.header import HEADER_KEYS, check_header, parse_header, parse_record, split_header
+from kartothek_cube.core.header import check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.naming import (
     INDICES_DIRECTORY,
@@ -29,6 +29,9 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import read_schema_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.dataset import DatasetMetadataBase
 
 
 class HeaderBlob(NamedTuple):
@@ -63,11 +66,6 @@ def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> Hea
             continue
         return HeaderBlob(key, content, kind, token)
     raise DatasetNotFoundError(uuid, blobs.missing_directory)
-
-
-def extra_fields(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a header that this version does not know."""
-    return {part: value for part, value in header.items() if part not in HEADER_KEYS}
 
 
 def header_indices(
@@ -257,3 +255,31 @@ def tables_with_schema(uuid: str, blobs: BlobStore) -> list[str]:
     """Names of the directories of a dataset that have a schema file."""
     names = [key.removeprefix(f"{uuid}/")[:-1] for key in blobs.list_dir(f"{uuid}/") if key.endswith("/")]
     return [name for name in names if name != INDICES_DIRECTORY and blobs.exists(schema_key(uuid, name))]
+
+
+# -- keys of files -------------------------------------------------------------------------------------------
+
+
+def table_names(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
+    """Names of the tables; without partitions, the directories with a schema file."""
+    return dataset.tables or tables_with_schema(dataset.uuid, blobs) or [dataset.table_name]
+
+
+def schema_keys(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
+    """Keys of the schema files of all tables."""
+    return [schema_key(dataset.uuid, table) for table in table_names(dataset, blobs)]
+
+
+def index_keys(dataset: DatasetMetadataBase) -> list[str]:
+    """Keys of the files of secondary indices."""
+    return sorted(i.index_storage_key for i in dataset.secondary_indices.values() if i.index_storage_key)
+
+
+def data_keys(dataset: DatasetMetadataBase) -> list[str]:
+    """Keys of the data files of all tables, in header order."""
+    return [key for keys in dataset.partition_table.files.values() for key in keys.to_pylist()]
+
+
+def file_keys(dataset: DatasetMetadataBase) -> list[str]:
+    """Keys of all files to which the header refers: data files and secondary indices."""
+    return [*data_keys(dataset), *index_keys(dataset)]

@@ -1,36 +1,30 @@
-"""DatasetMetadata, the parsed header of a dataset, what it shares with builders, and keys of its files."""
+"""Datasets: ``DatasetMetadata``, the parsed header, its builder, and the rendering of both."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, dataset_files
 from kartothek_cube.core.copying import CopyMixin
-from kartothek_cube.core.dataset.loading import (
-    HeaderBlob,
-    TableSchema,
-    embedded_schemas,
-    extra_fields,
-    header_indices,
-    list_partitions,
-    parse_header_cached,
-    parse_header_shared,
-    partition_keys_of,
-    read_header,
-    read_schemas,
-    tables_with_schema,
-)
-from kartothek_cube.core.dataset.pruning import indices_as_dataframe
+from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions import PredicatesType
-from kartothek_cube.core.header import check_header, packb, parse_header, parse_record, render_header
+from kartothek_cube.core.header import (
+    HEADER_KEYS,
+    check_header,
+    packb,
+    parse_header,
+    parse_record,
+    render_header,
+)
 from kartothek_cube.core.index import (
     ExplicitSecondaryIndex,
     IndexBase,
@@ -46,19 +40,28 @@ from kartothek_cube.core.naming import (
     check_metadata_version,
     check_uuid,
     header_keys,
+    legacy_index_key,
     metadata_key_from_uuid,
+    quote_indices,
     schema_key,
+    validate_uuid,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.schema.evolution import ColumnMapping, Widths, column_mapping, parse_widths
+from kartothek_cube.core.pruning import indices_as_dataframe
+from kartothek_cube.core.schema.evolution import (
+    WIDTHS_KEY,
+    ColumnMapping,
+    Widths,
+    column_mapping,
+    parse_widths,
+)
 from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
 
-if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.builder import DatasetMetadataBuilder
+__all__ = ("DatasetMetadata", "DatasetMetadataBase")
 
 
 class DatasetMetadataBase(CopyMixin):
@@ -142,17 +145,7 @@ class DatasetMetadataBase(CopyMixin):
         self.table_schemas: dict[str, SchemaWrapper] = dict(table_schemas or {})
 
     def copy(self, **kwargs: Any) -> Self:
-        """Rebuild the object through its constructor, with some arguments changed.
-
-        Parameters
-        ----------
-        **kwargs
-            Arguments of the constructor.
-
-        Returns
-        -------
-        DatasetMetadataBase
-        """
+        """Rebuild the object through its constructor, with some of its arguments changed."""
         kwargs.setdefault("partitions", self.partition_table)
         return super().copy(**kwargs)
 
@@ -236,18 +229,7 @@ class DatasetMetadataBase(CopyMixin):
 
     @staticmethod
     def exists(uuid: str, store: StoreInput | BlobStore) -> bool:
-        """Whether there is a dataset of that uuid.
-
-        Parameters
-        ----------
-        uuid
-            Uuid of the dataset.
-        store
-            Store, factory or URL.
-
-        Returns
-        -------
-        bool
+        """Whether there is a dataset of that uuid in a store, factory or URL.
 
         Examples
         --------
@@ -259,75 +241,31 @@ class DatasetMetadataBase(CopyMixin):
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreInput | BlobStore) -> list[str]:
-        """All keys in the store that belong to a dataset of that uuid.
-
-        Parameters
-        ----------
-        uuid
-            Uuid of the dataset.
-        store
-            Store, factory or URL.
-
-        Returns
-        -------
-        list of str
-            Sorted.
-        """
+        """All keys in a store, factory or URL that belong to a dataset of that uuid, sorted."""
         check_uuid(uuid)
         blobs = open_blobs(store)
         return sorted(blob.key for prefix in (f"{uuid}.", f"{uuid}/") for blob in blobs.list(prefix))
 
-    def _document(self) -> HeaderDocument:
-        has_partitions = self.explicit_partitions or len(self.partition_table) > 0
-        return HeaderDocument(self, self.partition_table if has_partitions else None)
+    def _listed_partitions(self) -> PartitionTable | None:
+        """The partitions that the header lists; None if it lists none."""
+        return self.partition_table if self.explicit_partitions or len(self.partition_table) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of the header.
-
-        Returns
-        -------
-        dict
-            Loaded indices are inline, others are storage keys.
-        """
-        return self._document().to_dict()
+        """The content of the header: loaded indices are inline, others are storage keys."""
+        return _render_dict(self, IndexBase.to_dict)
 
     def to_json(self) -> bytes:
-        """The header as JSON.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        NotImplementedError
-            The version of the format is not 4.
-        """
-        return self._document().to_json()
+        """The header as JSON; raises NotImplementedError unless the version of the format is 4."""
+        return _render_json(self)
 
     def to_msgpack(self) -> bytes:
-        """The header as compressed msgpack.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        NotImplementedError
-            The version of the format is not 4.
-        """
-        return self._document().to_msgpack()
+        """The header as compressed msgpack; raises NotImplementedError as :meth:`to_json`."""
+        return _render_msgpack(self)
 
     # indices
 
     def load_partition_indices(self) -> Self:
         """Build an index for each partition key from the labels, without store access.
-
-        Returns
-        -------
-        DatasetMetadataBase
-            ``self`` if they are loaded, or there are no partition keys.
 
         Raises
         ------
@@ -347,19 +285,7 @@ class DatasetMetadataBase(CopyMixin):
         return self.copy(indices={**self.indices, **partition_indices})
 
     def load_index(self, column: str, store: StoreInput | BlobStore) -> Self:
-        """Load the index of one column.
-
-        Parameters
-        ----------
-        column
-            The indexed column.
-        store
-            Store, factory or URL.
-
-        Returns
-        -------
-        DatasetMetadataBase
-            ``self`` if the index is loaded already.
+        """Load the index of one column from a store, factory or URL; ``self`` if it is loaded already.
 
         Raises
         ------
@@ -377,16 +303,7 @@ class DatasetMetadataBase(CopyMixin):
         return self._load_indices([column], store)
 
     def load_all_indices(self, store: StoreInput | BlobStore) -> Self:
-        """Load all indices, those of the partition keys included.
-
-        Parameters
-        ----------
-        store
-            Store, factory or URL.
-
-        Returns
-        -------
-        DatasetMetadataBase
+        """Load all indices, those of the partition keys included, from a store, factory or URL.
 
         Raises
         ------
@@ -410,9 +327,8 @@ class DatasetMetadataBase(CopyMixin):
         if not explicit:
             return self
         blobs = open_blobs(store)
-        # not `copy`: its checks and conversions of the constructor take longer than reading an index
-        dataset = object.__new__(type(self))
-        dataset.__dict__.update(self.__dict__)
+        # not the method `copy`: the checks of the constructor take longer than reading an index
+        dataset = copy.copy(self)
         dataset.indices = {**self.indices, **{c: self._load(index, blobs) for c, index in explicit.items()}}
         return dataset
 
@@ -486,62 +402,6 @@ class DatasetMetadataBase(CopyMixin):
         return indices_as_dataframe(dataset, names, date_as_object, predicates)
 
 
-@dataclass(frozen=True)
-class HeaderDocument:
-    """Header of a dataset; None for `partitions` that it does not list."""
-
-    dataset: DatasetMetadataBase | DatasetMetadataBuilder
-    partitions: PartitionTable | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The header as Python objects; loaded indices with their typed values."""
-        return self._with_partitions(IndexBase.to_dict)
-
-    def to_json(self) -> bytes:
-        """The header as JSON; raises NotImplementedError unless its version is 4."""
-        check_metadata_version(self.dataset.metadata_version)
-        partitions = None if self.partitions is None else self.partitions.to_json()
-        return render_header(self._fields(_inline), partitions).encode("ascii")
-
-    def to_msgpack(self) -> bytes:
-        """The header as compressed msgpack; raises NotImplementedError unless its version is 4."""
-        check_metadata_version(self.dataset.metadata_version)
-        return packb(self._with_partitions(_inline))
-
-    def _with_partitions(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
-        parts = self._fields(inline)
-        if self.partitions is not None:
-            parts["partitions"] = self.partitions.to_header()
-        return parts
-
-    def _fields(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
-        """All fields in order; ``partitions`` is a placeholder."""
-        dataset = self.dataset
-        parts: dict[str, Any] = {METADATA_VERSION_KEY: dataset.metadata_version, UUID_KEY: dataset.uuid}
-        if dataset.indices:
-            parts["indices"] = {c: _render_index(index, inline) for c, index in dataset.indices.items()}
-        if dataset.metadata:
-            parts["metadata"] = dict(dataset.metadata)
-        if self.partitions is not None:
-            parts["partitions"] = {}
-        if dataset.partition_keys is not None:
-            parts["partition_keys"] = list(dataset.partition_keys)
-        return {**parts, **dataset.extra}  # unknown fields, written last
-
-
-def _render_index(
-    index: IndexBase | str, inline: Callable[[IndexBase], dict[Any, list[str]]]
-) -> str | dict[Any, list[str]]:
-    if isinstance(index, str):
-        return index
-    key: str | None = getattr(index, "index_storage_key", None)
-    return key if key is not None and not index.loaded else inline(index)
-
-
-def _inline(index: IndexBase) -> dict[Any, list[str]]:
-    return {} if index.columns_data is None else inline_dict(index.columns_data)
-
-
 #: key of the header in messages, if it is unknown
 _UNKNOWN_KEY = "header"
 
@@ -595,19 +455,7 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @staticmethod
     def from_dict(dct: Mapping[str, Any], explicit_partitions: bool = True) -> DatasetMetadata:
-        """Read a dataset from the content of its header, without a store.
-
-        Parameters
-        ----------
-        dct
-            The decoded header.
-        explicit_partitions
-            Whether the partitions are those that the header lists.
-
-        Returns
-        -------
-        DatasetMetadata
-            Without schema.
+        """Read a dataset from the decoded content of its header, without a store and without schema.
 
         Raises
         ------
@@ -631,57 +479,14 @@ class DatasetMetadata(DatasetMetadataBase):
     def from_buffer(
         buf: bytes | str, format: str = "json", explicit_partitions: bool = True
     ) -> DatasetMetadata:
-        """Read a dataset from the bytes of its header, without a store.
-
-        Parameters
-        ----------
-        buf
-            The header.
-        format
-            ``"json"`` or ``"msgpack"``.
-        explicit_partitions
-            Whether the partitions are those that the header lists.
-
-        Returns
-        -------
-        DatasetMetadata
-            Without schema.
-
-        Raises
-        ------
-        CorruptDatasetError
-            The header is truncated, or a part is missing or has another type.
-        NotImplementedError
-            The dataset has another version of the format than 4.
-        """
+        """Read a dataset from the bytes of its header, ``"json"`` or ``"msgpack"``, as :meth:`from_dict`."""
         return DatasetMetadata.from_dict(_decode_header(buf, format), explicit_partitions)
 
     @staticmethod
     def load_from_buffer(
         buf: bytes | str, store: StoreInput | BlobStore, format: str = "json"
     ) -> DatasetMetadata:
-        """Read a dataset from the bytes of its header; the schema comes from the store.
-
-        Parameters
-        ----------
-        buf
-            The header.
-        store
-            Store, factory or URL.
-        format
-            ``"json"`` or ``"msgpack"``.
-
-        Returns
-        -------
-        DatasetMetadata
-
-        Raises
-        ------
-        CorruptDatasetError
-            The header is truncated, a part is missing or has another type, or refers to foreign files.
-        KeyError
-            The schema is missing.
-        """
+        """Read a dataset from the bytes of its header, as :meth:`load_from_dict`."""
         return DatasetMetadata.load_from_dict(_decode_header(buf, format), store)
 
     @staticmethod
@@ -693,22 +498,9 @@ class DatasetMetadata(DatasetMetadataBase):
         schema: SchemaWrapper | None = None,
         table_name: str = SINGLE_TABLE,
     ) -> DatasetMetadata:
-        """Read a dataset from the content of its header; the schema comes from the store.
+        """Read a dataset from the decoded content of its header; the schema comes from the store.
 
-        Parameters
-        ----------
-        dct
-            The decoded header.
-        store
-            Store, factory or URL.
-        load_schema
-            Read the schema.
-        schema, table_name
-            A schema that is known already, and its table.
-
-        Returns
-        -------
-        DatasetMetadata
+        A schema that is known already may be given, and its table.
 
         Raises
         ------
@@ -767,19 +559,19 @@ class DatasetMetadata(DatasetMetadataBase):
             There is no such table.
         """
         blobs = open_blobs(store)
-        dataset = _load_dataset(read_header(uuid, blobs), uuid, blobs, load_schema, table_name)
+        dataset = _load_dataset(dataset_files.read_header(uuid, blobs), uuid, blobs, load_schema, table_name)
         return dataset.load_all_indices(blobs) if load_all_indices else dataset
 
     @staticmethod
     def load_shared(uuid: str, blobs: BlobStore) -> DatasetMetadata:
         """Load a dataset as `load_from_store`: one object for all callers, which must not change it."""
-        return DatasetMetadata.shared_from_header(read_header(uuid, blobs), uuid, blobs)
+        return DatasetMetadata.shared_from_header(dataset_files.read_header(uuid, blobs), uuid, blobs)
 
     @staticmethod
     def shared_from_header(stored: HeaderBlob, uuid: str, blobs: BlobStore) -> DatasetMetadata:
         """The same, from a header that was read already."""
         # Header and schema are read each time. While their bytes stay as they are, so does the object.
-        parsed = parse_header_shared(stored, uuid)
+        parsed = dataset_files.parse_header_shared(stored, uuid)
         tables = () if parsed.partitions is None else tuple(parsed.partitions.files)
         if len(tables) == 1:
             key = schema_key(uuid, tables[0])
@@ -794,7 +586,10 @@ class DatasetMetadata(DatasetMetadataBase):
                     schemas = TableSchema(tables[0], file.of(version))
                     if parsed.partitions is not None and not file.has(version):
                         # as in `_load`
-                        schemas = embedded_schemas(parsed.header, parsed.partitions, tables[0]) or schemas
+                        schemas = (
+                            dataset_files.embedded_schemas(parsed.header, parsed.partitions, tables[0])
+                            or schemas
+                        )
                     parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
                 dataset: DatasetMetadata = shared[1]
                 return dataset
@@ -805,7 +600,7 @@ class DatasetMetadata(DatasetMetadataBase):
         stored: HeaderBlob, uuid: str, blobs: BlobStore, *, load_schema: bool = False
     ) -> DatasetMetadata:
         """Load a dataset from a header that was read already."""
-        return _load(*parse_header_cached(stored, uuid), blobs, load_schema, None)
+        return _load(*dataset_files.parse_header_cached(stored, uuid), blobs, load_schema, None)
 
 
 def _load_dataset(
@@ -817,7 +612,7 @@ def _load_dataset(
     schemas: TableSchema | None = None,
 ) -> DatasetMetadata:
     """Dataset of a stored header; raises DatasetNotFoundError if that is reserved."""
-    header, partitions = parse_header_cached(stored, uuid)
+    header, partitions = dataset_files.parse_header_cached(stored, uuid)
     record = parse_record(header)
     # it only keeps aborted operations from committing
     if record is not None and record.reserved:
@@ -842,19 +637,19 @@ def _load(
     uuid, partition_keys = header[UUID_KEY], header.get("partition_keys")
     explicit = partitions is not None
     if partitions is None:
-        partitions, partition_keys = list_partitions(uuid, blobs, partition_keys)
+        partitions, partition_keys = dataset_files.list_partitions(uuid, blobs, partition_keys)
     elif partition_keys is None:
-        partition_keys = partition_keys_of(partitions.labels)
+        partition_keys = dataset_files.partition_keys_of(partitions.labels)
     if schemas is None and load_schema:
         version = schema_version_of(header.get("metadata"))
         try:
-            schemas = read_schemas(uuid, blobs, partitions, table_name, version, exact=True)
+            schemas = dataset_files.read_schemas(uuid, blobs, partitions, table_name, version, exact=True)
         except KeyError:
             # The key is fixed: a late deletion of an earlier dataset of that name may have removed the file,
             # or several other commits have replaced it since the header was read.
-            schemas = embedded_schemas(header, partitions, table_name)
+            schemas = dataset_files.embedded_schemas(header, partitions, table_name)
             if schemas is None:
-                schemas = read_schemas(uuid, blobs, partitions, table_name, version)
+                schemas = dataset_files.read_schemas(uuid, blobs, partitions, table_name, version)
     schemas = schemas or TableSchema(table_name or SINGLE_TABLE)
     return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
 
@@ -872,40 +667,15 @@ def _build(
         uuid=header[UUID_KEY],
         partitions=partitions,
         metadata=header.get("metadata"),
-        indices=header_indices(header, schemas.key_schema, owned=owned),
+        indices=dataset_files.header_indices(header, schemas.key_schema, owned=owned),
         metadata_version=header[METADATA_VERSION_KEY],
         explicit_partitions=explicit_partitions,
         partition_keys=partition_keys,
         schema=schemas.schema,
         table_name=schemas.table_name,
-        extra=extra_fields(header),
+        extra={part: value for part, value in header.items() if part not in HEADER_KEYS},
         table_schemas=schemas.table_schemas,
     )
-
-
-def table_names(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
-    """Names of the tables; without partitions, the directories with a schema file."""
-    return dataset.tables or tables_with_schema(dataset.uuid, blobs) or [dataset.table_name]
-
-
-def schema_keys(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
-    """Keys of the schema files of all tables."""
-    return [schema_key(dataset.uuid, table) for table in table_names(dataset, blobs)]
-
-
-def index_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of the files of secondary indices."""
-    return sorted(i.index_storage_key for i in dataset.secondary_indices.values() if i.index_storage_key)
-
-
-def data_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of the data files of all tables, in header order."""
-    return [key for keys in dataset.partition_table.files.values() for key in keys.to_pylist()]
-
-
-def file_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of all files to which the header refers: data files and secondary indices."""
-    return [*data_keys(dataset), *index_keys(dataset)]
 
 
 class DatasetsById(dict[str, DatasetMetadata]):
@@ -924,3 +694,255 @@ class DatasetsById(dict[str, DatasetMetadata]):
         ]
         header = ["dataset", "uuid", "files", "partition keys", "columns"]
         return card("", table("", header, rows)) if rows else card("No datasets")
+
+
+class DatasetMetadataBuilder(CopyMixin):
+    """A header under construction.
+
+    Parameters
+    ----------
+    uuid
+        Name of the dataset.
+    metadata_version
+        Version of the format.
+    explicit_partitions
+        Whether the header lists the partitions.
+    partition_keys
+        Columns whose values are in the labels, in order.
+    schema
+        Schema of the table.
+
+    Attributes
+    ----------
+    uuid : str
+    metadata : dict
+    indices : dict
+        Column to index, or to the storage key of one.
+    metadata_version : int
+    partitions : dict of str to Partition
+    partition_keys : list of str or None
+    schema : SchemaWrapper or None
+    explicit_partitions : bool
+
+    Raises
+    ------
+    ValueError
+        The uuid is illegal.
+    NotImplementedError
+        The version is not 4.
+
+    Examples
+    --------
+    >>> builder = DatasetMetadataBuilder("geodata", partition_keys=["COUNTRY_CODE"])
+    >>> builder.add_metadata("source", "weather service")
+    >>> builder.add_external_index("CITY")
+    'geodata.CITY.by-dataset-index.parquet'
+    >>> builder.to_json()[0]
+    'geodata.by-dataset-metadata.json'
+    """
+
+    def __init__(
+        self,
+        uuid: str,
+        metadata_version: int = DEFAULT_METADATA_VERSION,
+        explicit_partitions: bool = True,
+        partition_keys: Iterable[str] | None = None,
+        schema: SchemaWrapper | None = None,
+    ) -> None:
+        check_metadata_version(metadata_version)
+        check_uuid(uuid)
+        self.uuid = uuid
+        self.metadata: dict[str, Any] = {"creation_time": clock.datetime_utcnow().isoformat()}
+        self.indices: dict[str, IndexBase | str] = {}
+        self.metadata_version = metadata_version
+        self.partition_keys = None if partition_keys is None else list(partition_keys)
+        self.schema = schema
+        self.explicit_partitions = explicit_partitions
+        self.extra: dict[str, Any] = {}
+        self._table: PartitionTable | None = None
+        self._partitions: dict[str, Partition] = {}
+
+    @property
+    def partitions(self) -> dict[str, Partition]:
+        """Label to partition, in the order of commit; may be changed."""
+        # files may be added of which the record knows nothing
+        self.extra.pop(WIDTHS_KEY, None)
+        if self._table is not None:
+            self._partitions = copy.deepcopy(self._table.to_partitions())
+            self._table = None
+        return self._partitions
+
+    def _partition_table(self) -> PartitionTable:
+        return PartitionTable.from_partitions(self._partitions) if self._table is None else self._table
+
+    @staticmethod
+    def from_dataset(dataset: DatasetMetadataBase) -> DatasetMetadataBuilder:
+        """Make a builder from a dataset, which is not changed."""
+        builder = DatasetMetadataBuilder(
+            dataset.uuid,
+            dataset.metadata_version,
+            dataset.explicit_partitions,
+            dataset.partition_keys,
+            dataset.schema,
+        )
+        builder.metadata = copy.deepcopy(dataset.metadata)
+        builder.indices = dict(dataset.indices)
+        builder.extra = copy.deepcopy(dataset.extra)
+        builder._table = dataset.partition_table
+        return builder
+
+    def add_partition(self, name: str, partition: Partition) -> None:
+        """Add a partition, or replace the one of that label."""
+        self.partitions[name] = partition
+
+    def add_metadata(self, key: str, value: Any) -> None:
+        """Set a metadata entry to a value that JSON can represent."""
+        self.metadata[key] = value
+
+    def add_embedded_index(self, column: str, index: IndexBase) -> None:
+        """Add an index whose data is part of the header; RuntimeError if it is on another column."""
+        if column != index.column:
+            raise RuntimeError(f"Cannot add an index on {index.column!r} as that of column {column!r}")
+        self.indices[column] = index
+
+    def add_external_index(self, column: str, filename: str | None = None) -> str:
+        """Add an index that has a file of its own; returns its storage key.
+
+        By default this is the key of early versions of the format.
+        """
+        key = legacy_index_key(self.uuid, column) if filename is None else filename
+        self.indices[column] = key
+        return key
+
+    def modify_uuid(self, target_uuid: str) -> Self:
+        """Rename the dataset, with the storage keys that its copy has; returns this object."""
+        check_uuid(target_uuid)
+        table = self._partition_table()
+        files = {name: _rename_keys(keys, self.uuid, target_uuid) for name, keys in table.files.items()}
+        self._table = PartitionTable(table.labels, files)
+        self.indices = {c: _rename_index(index, self.uuid, target_uuid) for c, index in self.indices.items()}
+        self.uuid = target_uuid
+        return self
+
+    def to_dataset(self) -> DatasetMetadata:
+        """The dataset as it would be loaded."""
+        indices = {
+            c: ExplicitSecondaryIndex(c, index_storage_key=index) if isinstance(index, str) else index
+            for c, index in self.indices.items()
+        }
+        return DatasetMetadata(
+            uuid=self.uuid,
+            partitions=self._partition_table(),
+            metadata=self.metadata,
+            indices=indices,
+            metadata_version=self.metadata_version,
+            explicit_partitions=self.explicit_partitions,
+            partition_keys=self.partition_keys,
+            schema=self.schema,
+            extra=self.extra,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of the header."""
+        return _render_dict(self, IndexBase.to_dict)
+
+    def to_json(self) -> tuple[str, bytes]:
+        """The storage key of the header, and its content as JSON."""
+        return metadata_key_from_uuid(self.uuid, "json"), _render_json(self)
+
+    def to_msgpack(self) -> tuple[str, bytes]:
+        """The storage key of the header, and its content as compressed msgpack."""
+        return metadata_key_from_uuid(self.uuid, "msgpack"), _render_msgpack(self)
+
+    def _listed_partitions(self) -> PartitionTable | None:
+        """The partitions that the header lists; None if it lists none."""
+        return self._partition_table() if self.explicit_partitions else None
+
+
+def _rename_keys(keys: pa.StringArray, old: str, new: str) -> pa.StringArray:
+    """Replace the uuid in storage keys; other keys stay."""
+    renamed = pc.binary_join_element_wise(new, pc.utf8_slice_codeunits(keys, start=len(old)), "")
+    return pc.if_else(pc.starts_with(keys, f"{old}/"), renamed, keys)
+
+
+def _rename_index(index: IndexBase | str, old: str, new: str) -> IndexBase | str:
+    if isinstance(index, str):
+        return index.replace(old, new, 1)
+    key = getattr(index, "index_storage_key", None)
+    return index if key is None else index.copy(index_storage_key=key.replace(old, new, 1))
+
+
+# -- rendering ----------------------------------------------------------------------------------------------
+
+_Source: TypeAlias = "DatasetMetadataBase | DatasetMetadataBuilder"
+_Inline: TypeAlias = Callable[[IndexBase], dict[Any, list[str]]]
+
+
+def _render_dict(dataset: _Source, inline: _Inline) -> dict[str, Any]:
+    table = dataset._listed_partitions()
+    return _render_fields(dataset, inline, None if table is None else table.to_header())
+
+
+def _render_msgpack(dataset: _Source) -> bytes:
+    check_metadata_version(dataset.metadata_version)
+    return packb(_render_dict(dataset, _inline))
+
+
+def _render_json(dataset: _Source) -> bytes:
+    check_metadata_version(dataset.metadata_version)
+    table = dataset._listed_partitions()
+    fields = _render_fields(dataset, _inline, None if table is None else {})
+    return render_header(fields, None if table is None else table.to_json()).encode("ascii")
+
+
+def _render_fields(dataset: _Source, inline: _Inline, partitions: Mapping[str, Any] | None) -> dict[str, Any]:
+    """All fields in order; loaded indices are inline, others are storage keys."""
+    parts: dict[str, Any] = {METADATA_VERSION_KEY: dataset.metadata_version, UUID_KEY: dataset.uuid}
+    if dataset.indices:
+        parts["indices"] = {column: _render_index(index, inline) for column, index in dataset.indices.items()}
+    if dataset.metadata:
+        parts["metadata"] = dict(dataset.metadata)
+    if partitions is not None:
+        parts["partitions"] = partitions
+    if dataset.partition_keys is not None:
+        parts["partition_keys"] = list(dataset.partition_keys)
+    return {**parts, **dataset.extra}  # unknown fields, written last
+
+
+def _render_index(index: IndexBase | str, inline: _Inline) -> str | dict[Any, list[str]]:
+    if isinstance(index, str):
+        return index
+    key: str | None = getattr(index, "index_storage_key", None)
+    return key if key is not None and not index.loaded else inline(index)
+
+
+def _inline(index: IndexBase) -> dict[Any, list[str]]:
+    return {} if index.columns_data is None else inline_dict(index.columns_data)
+
+
+# -- helpers of kartothek -----------------------------------------------------------------------------------
+
+_validate_uuid = validate_uuid  # kartothek's name
+
+
+def create_partition_key(
+    dataset_uuid: str, table: str, index_values: Iterable[tuple[str, Any]], filename: str = "data"
+) -> str:
+    """Build the storage key of a data file from the values of its partition keys.
+
+    >>> create_partition_key("sales", "table", [("CITY", "Bad Homburg"), ("DAY", "2020-01-01")], "a1.parquet")
+    'sales/table/CITY=Bad%20Homburg/DAY=2020-01-01/a1.parquet'
+    """
+    return "/".join([dataset_uuid, table, *quote_indices(index_values), filename])
+
+
+def to_ordinary_dict(dct: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Turn nested mappings of any kind into plain dicts.
+
+    >>> from collections import OrderedDict
+    >>> to_ordinary_dict(OrderedDict(metadata=OrderedDict(source="weather service")))
+    {'metadata': {'source': 'weather service'}}
+    """
+    return {
+        key: to_ordinary_dict(value) if isinstance(value, Mapping) else value for key, value in dct.items()
+    }

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import clock, dataset_files
 from kartothek_cube.core.copying import CopyMixin
-from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema
+from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema, embedded_schemas
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.header import (
@@ -67,6 +67,8 @@ __all__ = ("DatasetMetadata", "DatasetMetadataBase")
 class DatasetMetadataBase(CopyMixin):
     """The state of a dataset; immutable.
 
+    The attributes have the names of the parameters; ``partition_table`` has the partitions as columns.
+
     Parameters
     ----------
     uuid
@@ -91,18 +93,6 @@ class DatasetMetadataBase(CopyMixin):
         Unknown fields of the header, written back unchanged.
     table_schemas
         Schemas by table where there is no ``schema``, as in a dataset with several tables.
-
-    Attributes
-    ----------
-    uuid : str
-    partition_table : PartitionTable
-    metadata : dict
-    indices : dict of str to IndexBase
-    metadata_version : int
-    explicit_partitions : bool
-    partition_keys : list of str
-    schema : SchemaWrapper or None
-    table_name : str
 
     Raises
     ------
@@ -572,28 +562,24 @@ class DatasetMetadata(DatasetMetadataBase):
         """The same, from a header that was read already."""
         # Header and schema are read each time. While their bytes stay as they are, so does the object.
         parsed = dataset_files.parse_header_shared(stored, uuid)
-        tables = () if parsed.partitions is None else tuple(parsed.partitions.files)
-        if len(tables) == 1:
-            key = schema_key(uuid, tables[0])
-            try:
-                file = schema_file_from_bytes(blobs.get(key), key)
-            except KeyError:
-                pass  # read_schemas knows what to do
-            else:
-                shared = parsed.shared
-                if shared is None or shared[0] is not file:
-                    version = schema_version_of(parsed.header.get("metadata"))
-                    schemas = TableSchema(tables[0], file.of(version))
-                    if parsed.partitions is not None and not file.has(version):
-                        # as in `_load`
-                        schemas = (
-                            dataset_files.embedded_schemas(parsed.header, parsed.partitions, tables[0])
-                            or schemas
-                        )
-                    parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
-                dataset: DatasetMetadata = shared[1]
-                return dataset
-        return _load_dataset(stored, uuid, blobs)
+        partitions = parsed.partitions
+        if partitions is None or len(partitions.files) != 1:
+            return _load_dataset(stored, uuid, blobs)
+        (name,) = partitions.files
+        key = schema_key(uuid, name)
+        try:
+            file = schema_file_from_bytes(blobs.get(key), key)
+        except KeyError:
+            # read_schemas knows what to do
+            return _load_dataset(stored, uuid, blobs)
+        shared = parsed.shared
+        if shared is None or shared[0] is not file:
+            version = schema_version_of(parsed.header.get("metadata"))
+            schemas = None if file.has(version) else embedded_schemas(parsed.header, partitions, name)
+            schemas = schemas or TableSchema(name, file.of(version))
+            parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
+        dataset: DatasetMetadata = shared[1]
+        return dataset
 
     @staticmethod
     def load_from_header(
@@ -647,7 +633,7 @@ def _load(
         except KeyError:
             # The key is fixed: a late deletion of an earlier dataset of that name may have removed the file,
             # or several other commits have replaced it since the header was read.
-            schemas = dataset_files.embedded_schemas(header, partitions, table_name)
+            schemas = embedded_schemas(header, partitions, table_name)
             if schemas is None:
                 schemas = dataset_files.read_schemas(uuid, blobs, partitions, table_name, version)
     schemas = schemas or TableSchema(table_name or SINGLE_TABLE)
@@ -699,6 +685,9 @@ class DatasetsById(dict[str, DatasetMetadata]):
 class DatasetMetadataBuilder(CopyMixin):
     """A header under construction.
 
+    The attributes have the names of the parameters; ``metadata``, ``partitions`` and ``indices`` (column to
+    index, or to the storage key of one) may be changed.
+
     Parameters
     ----------
     uuid
@@ -711,18 +700,6 @@ class DatasetMetadataBuilder(CopyMixin):
         Columns whose values are in the labels, in order.
     schema
         Schema of the table.
-
-    Attributes
-    ----------
-    uuid : str
-    metadata : dict
-    indices : dict
-        Column to index, or to the storage key of one.
-    metadata_version : int
-    partitions : dict of str to Partition
-    partition_keys : list of str or None
-    schema : SchemaWrapper or None
-    explicit_partitions : bool
 
     Raises
     ------

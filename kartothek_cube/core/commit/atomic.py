@@ -11,19 +11,9 @@ from typing import Any
 import attrs
 import numpy as np
 
-from kartothek_cube.core.commit import operation
+from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
-from kartothek_cube.core.commit.header_store import (
-    BaseState,
-    CommitReceipt,
-    attempts,
-    compare_and_swap_header,
-    edit_header,
-    read_base,
-    render,
-    restore_if_ours,
-    retry_request,
-)
+from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.operation import Decision, OperationAborted, Role, settle_participation
 from kartothek_cube.core.commit.optimistic import Result, commit, commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -67,7 +57,7 @@ def commit_operation(
     # all participants, in the receipts.
     if len(steps) < 2 and not (creates and _are_listed(blobs, coordinator, steps)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
-    for _ in attempts():
+    for _ in header_store.attempts():
         try:
             return _commit_once(blobs, coordinator, steps, info, final_lineage)
         except OperationAborted:
@@ -159,7 +149,9 @@ def _put_final_headers(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> N
     with suppress(Exception):
         for receipt in receipts:
             uuid, key = receipt.base.uuid, receipt.base.header_key
-            compare_and_swap_header(blobs, uuid, key, receipt.final, receipt.header, receipt.token)
+            header_store.compare_and_swap_header(
+                blobs, uuid, key, receipt.final, receipt.header, receipt.token
+            )
 
 
 def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: list[CommitReceipt]) -> bool:
@@ -172,9 +164,11 @@ def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: li
             continue
         settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settle())
         uuid, key = receipt.base.uuid, receipt.base.header_key
-        header = render(operation.with_record(receipt.state, settled), key)
+        header = header_store.render(operation.with_record(receipt.state, settled), key)
         try:
-            token = compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
+            token = header_store.compare_and_swap_header(
+                blobs, uuid, key, header, receipt.header, receipt.token
+            )
             receipts[number] = attrs.evolve(receipt, header=header, token=token)
         except PreconditionFailed:
             if not _is_committed(blobs, coordinator, operation_id, uuid):
@@ -204,13 +198,13 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
         return operation.with_record(state, CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True))
 
     with suppress(DatasetNotFoundError):
-        for _ in attempts():
+        for _ in header_store.attempts():
             stored = read_header(uuid, blobs, with_token=True)
             record = operation.parse_stored_record(stored, uuid)
             if record is not None:
                 return record.lineage, stored.token, record.reserved
             # other software wrote it, and readers could not tell what is committed
-            edit_header(blobs, uuid, add_record)
+            header_store.edit_header(blobs, uuid, add_record)
         raise ConcurrentWriteError(uuid)
     return new_lineage, None, True
 
@@ -222,17 +216,17 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     """Undo a commit; later commits of other writers stay. Its files become garbage."""
     if receipt.header == receipt.base.header:
         return None
-    base = receipt.base
+    base, restore = receipt.base, partial(header_store.restore_if_ours, blobs)
     # A header of an aborted operation is not put back: nothing tells any more that it was aborted, and what
     # the state before was. Else False if the header is no longer that of the commit.
-    if base.aborted is None and retry_request(
-        lambda: restore_if_ours(blobs, base.header_key, receipt.header, base.header, delete=True)
+    if base.aborted is None and header_store.retry_request(
+        lambda: restore(base.header_key, receipt.header, base.header, delete=True)
     ):
-        retry_request(lambda: restore_if_ours(blobs, base.schema_key, receipt.schema, base.schema))
+        header_store.retry_request(lambda: restore(base.schema_key, receipt.schema, base.schema))
         return None
-    for _ in attempts():
+    for _ in header_store.attempts():
         try:
-            return retry_request(lambda: _invert_newest(blobs, receipt))
+            return header_store.retry_request(lambda: _invert_newest(blobs, receipt))
         except PreconditionFailed:
             # another commit came in between
             continue
@@ -242,7 +236,7 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
 def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     old = receipt.base.state
     try:
-        base = read_base(blobs, receipt.base.uuid, receipt.state.table_name)
+        base = header_store.read_base(blobs, receipt.base.uuid, receipt.state.table_name)
     except DatasetNotFoundError:
         return
     state: Any = base.state
@@ -269,10 +263,10 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
 
     def read() -> BaseState:
         table = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False).table_name
-        return read_base(blobs, uuid, table)
+        return header_store.read_base(blobs, uuid, table)
 
     # A slow writer whose operation is aborted here by mistake begins again.
-    for _ in attempts():
+    for _ in header_store.attempts():
         try:
             base = operation.settle(blobs, read)
         except DatasetNotFoundError:

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core import history
+from kartothek_cube.core.commit import header_store, operation, tombstones
 from kartothek_cube.core.commit.change import (
     ChangeSet,
     IndexUpdate,
@@ -25,30 +27,9 @@ from kartothek_cube.core.commit.change import (
     check_settings,
     last_batch,
 )
-from kartothek_cube.core.commit.header_store import (
-    BaseState,
-    CommitReceipt,
-    attempts,
-    check_one_header,
-    compare_and_swap_header,
-    delete_blob,
-    other_header_key,
-    read_optional_base,
-    read_replaced_base,
-    read_versioned,
-    render,
-    restore_if_ours,
-)
-from kartothek_cube.core.commit.operation import Decision, Role, delete_before, forget_aborted, settle
-from kartothek_cube.core.commit.tombstones import (
-    check_files,
-    confirm_first_commit,
-    inherit_tombstones,
-    list_tombstone_files,
-    list_tombstoned_files,
-    tombstone_entries,
-    tombstone_name,
-)
+from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt, compare_and_swap_header
+from kartothek_cube.core.commit.operation import Decision, Role
+from kartothek_cube.core.commit.tombstones import check_files
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys
 from kartothek_cube.core.errors import (
@@ -60,17 +41,7 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.expressions import columns_of
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
-from kartothek_cube.core.history import (
-    KEEP_HISTORY,
-    OperationInfo,
-    archive_before,
-    archive_snapshot,
-    describe_operation,
-    expire_snapshots,
-    is_before_key,
-    make_version,
-    snapshot_retention,
-)
+from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid
 from kartothek_cube.core.schema.file import (
@@ -98,7 +69,7 @@ def commit(
 ) -> Result:
     """Commit a change to the newest state; return the new state, as loading it gives, and a receipt."""
     check_settings(change.metadata)
-    for number in attempts():
+    for number in header_store.attempts():
         try:
             return _attempt(blobs, change, role)
         except PreconditionFailed:
@@ -158,11 +129,15 @@ def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
     """The newest settled state with the indices that a change touches."""
     key = metadata_key_from_uuid(change.uuid, change.storage_format)
     creates = change.mode in (WriteMode.REPLACE, WriteMode.CREATE)
-    read = read_replaced_base if change.mode is WriteMode.REPLACE else read_optional_base
-    base = settle(blobs, lambda: read(blobs, change.uuid, change.table, key), replaces=creates)
+    read = (
+        header_store.read_replaced_base
+        if change.mode is WriteMode.REPLACE
+        else header_store.read_optional_base
+    )
+    base = operation.settle(blobs, lambda: read(blobs, change.uuid, change.table, key), replaces=creates)
     if base.state is None or creates:
         return base
-    check_one_header(blobs, change.uuid, base.header_key)
+    header_store.check_one_header(blobs, change.uuid, base.header_key)
     return attrs.evolve(base, state=_load_indices(blobs, base.state, change))
 
 
@@ -279,35 +254,37 @@ def commit_state(
             snapshot = _archive(blobs, base, new, role)
         record = _next_record(base, new, role, snapshot)
         if not is_repair:
-            version = make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
+            version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version, hidden=hides)
         # copies: users get this state, and that of the base is shared
         new = new.copy(
-            metadata=copy_json(inherit_tombstones(new.metadata, collections)),
+            metadata=copy_json(tombstones.inherit_tombstones(new.metadata, collections)),
             extra=copy_json({**new.extra, COMMIT_RECORD: record.to_field()}),
         )
-        header = render(new, base.header_key)
+        header = header_store.render(new, base.header_key)
         receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot=snapshot)
     except (PreconditionFailed, ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(Exception):
-            if snapshot is not None and not (is_before_key(snapshot) or blobs.exists(base.header_key)):
+            if snapshot is not None and not (
+                history.is_before_key(snapshot) or blobs.exists(base.header_key)
+            ):
                 # the dataset was deleted: the deletion may have listed its files before the snapshot was
                 # there, and a new dataset of that name would take it for its own
                 blobs.delete([snapshot])
-            delete_before(blobs, snapshot)
+            operation.delete_before(blobs, snapshot)
             blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
     receipt = _complete(blobs, receipt, role, snapshot)
     if _may_expire_snapshots(base.state, new):
-        expire_snapshots(base.uuid, blobs)
+        history.expire_snapshots(base.uuid, blobs)
     return new, receipt
 
 
 def _complete(blobs: BlobStore, receipt: CommitReceipt, role: Role, snapshot: str | None) -> CommitReceipt:
     """Forget the aborted operation below a commit; the receipt with the part that the commit takes."""
     if receipt.base.aborted is not None:
-        forget_aborted(blobs, receipt.base.aborted)
+        operation.forget_aborted(blobs, receipt.base.aborted)
     if isinstance(role, Participation):
         return attrs.evolve(receipt, before=snapshot or "", operation=role.operation)
     return receipt
@@ -319,11 +296,11 @@ def _archive(blobs: BlobStore, base: BaseState, new: DatasetMetadata, role: Role
     if state is None or stored is None:
         return None
     if base.aborted is not None:
-        stored = stored._replace(content=render(_unload_indices(state), stored.key))
-    if snapshot_retention(new.metadata) != 0:
-        return archive_snapshot(blobs, state, stored)
+        stored = stored._replace(content=header_store.render(_unload_indices(state), stored.key))
+    if history.snapshot_retention(new.metadata) != 0:
+        return history.archive_snapshot(blobs, state, stored)
     if isinstance(role, Participation) and base.state is not None:
-        return archive_before(blobs, state, stored, role.operation)
+        return history.archive_before(blobs, state, stored, role.operation)
     return None
 
 
@@ -371,28 +348,28 @@ def commit_copy(
     collections = _read_tombstones(blobs, base)
     before = None
     final = b"" if base.state is not None or collections else header
-    if collections != tombstone_entries(new.metadata) or base.old is not None or role is not None:
+    if collections != tombstones.tombstone_entries(new.metadata) or base.old is not None or role is not None:
         # tombstones and operations of the source mean nothing here
         before = _archive(blobs, base, new, role)
         record = _next_record(base, new, role, before)
         if _replaced_state(base) is not None:
-            info = describe_operation("copy")
-            version = make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
+            info = history.describe_operation("copy")
+            version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version)
         extra = {**new.extra, COMMIT_RECORD: record.to_field()}
-        new = new.copy(metadata=inherit_tombstones(new.metadata, collections), extra=extra)
-        header = render(new, base.header_key)
+        new = new.copy(metadata=tombstones.inherit_tombstones(new.metadata, collections), extra=extra)
+        header = header_store.render(new, base.header_key)
     try:
         receipt = _put_state(
             blobs, base, new, header, files, collections, WriteMode.REPLACE, schema, snapshot=before
         )
     except (PreconditionFailed, ConcurrentWriteError):
-        delete_before(blobs, before)
+        operation.delete_before(blobs, before)
         raise
     if schema is not None and base.state is not None:
         # while a dataset was replaced, the file held the schemas of both; nothing depends on this step
         with suppress(Exception):
-            content, token = read_versioned(blobs, base.schema_key)
+            content, token = header_store.read_versioned(blobs, base.schema_key)
             if content != schema and content in (receipt.schema, base.schema):
                 blobs.put_if(base.schema_key, schema, token)
                 receipt = attrs.evolve(receipt, schema=schema)
@@ -401,13 +378,13 @@ def commit_copy(
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
     """The tombstones that a commit inherits and must not violate."""
-    entries = {} if base.stored is None else tombstone_entries(base.stored.metadata)
+    entries = {} if base.stored is None else tombstones.tombstone_entries(base.stored.metadata)
     if base.old is None or base.is_confirmed:
         return entries
     # Tombstone files count until another commit is on top of the first header (`confirm_first_commit`). They
     # are listed before the commit looks for its files: what a collection has deleted that finished in between
     # is missing then.
-    return {**list_tombstone_files(blobs, base.uuid), **entries}
+    return {**tombstones.list_tombstone_files(blobs, base.uuid), **entries}
 
 
 def _put_state(
@@ -433,8 +410,8 @@ def _put_state(
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
         schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
-        names = list_tombstoned_files({TOMBSTONES_KEY: collections})
-        names -= {tombstone_name(base.schema_key)} if base.old is None else set()
+        names = tombstones.list_tombstoned_files({TOMBSTONES_KEY: collections})
+        names -= {tombstones.tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files if snapshot is None else [*files, snapshot])
         check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
@@ -448,7 +425,7 @@ def _put_state(
     except (PreconditionFailed, ConcurrentWriteError):
         # the next commit puts the right schema as well, so that a failure here costs nothing
         with suppress(Exception):
-            restore_if_ours(blobs, base.schema_key, put, base.schema)
+            header_store.restore_if_ours(blobs, base.schema_key, put, base.schema)
         raise
     except UnknownOutcomeError:
         # our header may be there, and needs the schema
@@ -464,17 +441,17 @@ def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Seq
     """Check the files and the schema file of a first commit against collections that met no header."""
     record = parse_record(new.extra)
     commit_id = "" if record is None else record.unconfirmed or record.commit
-    tombstones = confirm_first_commit(blobs, base.uuid, base.header_key, files, commit_id)
-    put_tombstoned_schema_again(blobs, base, new, tombstones)
+    names = tombstones.confirm_first_commit(blobs, base.uuid, base.header_key, files, commit_id)
+    put_tombstoned_schema_again(blobs, base, new, names)
 
 
 def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
     """Delete the header in the other format, which would shadow or outlive the new one."""
-    other = other_header_key(base.uuid, base.header_key)
+    other = header_store.other_header_key(base.uuid, base.header_key)
     # JSON wins over msgpack: a new JSON header is the state at once, and a leftover does no harm to readers
     if base.old is None or base.old.key != other or base.header_key.endswith(".json"):
         try:
-            delete_blob(blobs, other)
+            header_store.delete_blob(blobs, other)
         except Exception as error:
             _LOGGER.warning("An outdated header of dataset %s is left: %s", base.uuid, error)
         return
@@ -499,11 +476,11 @@ def _replaced_state(base: BaseState) -> DatasetMetadata | None:
 
 def _may_expire_snapshots(old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
     """Whether a commit may have left more archived snapshots than the dataset keeps."""
-    retention = snapshot_retention(new.metadata)
+    retention = history.snapshot_retention(new.metadata)
     if retention != 0:
         return retention is not None
     # of a dataset that kept none before, there are none
-    return old is not None and old.metadata.get(KEEP_HISTORY) != 0
+    return old is not None and old.metadata.get(history.KEEP_HISTORY) != 0
 
 
 # -- indices and schema -------------------------------------------------------------------------------------
@@ -545,7 +522,7 @@ def put_schema(
 
 def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None:
     """Put the schema of the stored header first again, after a header could not be written."""
-    content, token = read_versioned(blobs, base.schema_key)
+    content, token = header_store.read_versioned(blobs, base.schema_key)
     if put is None or content != put or base.state is None or base.state.schema is None:
         return
     ours = schema_file_from_bytes(put, base.schema_key)
@@ -558,16 +535,17 @@ def restore_schema(blobs: BlobStore, base: BaseState, put: bytes | None) -> None
 
 
 def put_tombstoned_schema_again(
-    blobs: BlobStore, base: BaseState, new: DatasetMetadata, tombstones: Set[str]
+    blobs: BlobStore, base: BaseState, new: DatasetMetadata, tombstoned: Set[str]
 ) -> None:
     """Write the schema file of a first commit again if a collection is deleting it, or has deleted it."""
     if new.schema is None:
         return
+    name = tombstones.tombstone_name(base.schema_key)
     try:
-        for attempt in attempts():
-            content, token = read_versioned(blobs, base.schema_key)
+        for attempt in header_store.attempts():
+            content, token = header_store.read_versioned(blobs, base.schema_key)
             # after a refused put: the collection deleted the file, or another commit put a newer one
-            if content is not None and (attempt or tombstone_name(base.schema_key) not in tombstones):
+            if content is not None and (attempt or name not in tombstoned):
                 return
             # another version than the collection has read, so that its deletion by condition fails
             file = schema_to_bytes(next_version(new.schema, schema_version_of(new.metadata), None, None))

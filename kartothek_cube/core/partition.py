@@ -262,11 +262,6 @@ class Partition:
     metadata
         Ignored; metadata per partition of old versions.
 
-    Attributes
-    ----------
-    label : str
-    files : dict of str to str
-
     Examples
     --------
     >>> Partition("COUNTRY_CODE=DE/a1", {"table": "sales/table/COUNTRY_CODE=DE/a1.parquet"}).to_dict()
@@ -293,18 +288,7 @@ class Partition:
 
     @staticmethod
     def from_dict(label: str, dct: Mapping[str, Any]) -> Partition:
-        """Read a partition from its form in the header.
-
-        Parameters
-        ----------
-        label
-            Name of the partition.
-        dct
-            ``{"files": {<table>: <storage key>}}``.
-
-        Returns
-        -------
-        Partition
+        """Read a partition from its form in the header: ``{"files": {<table>: <storage key>}}``.
 
         Raises
         ------
@@ -320,17 +304,7 @@ class Partition:
         return Partition(label, {table: keys[0].as_py() for table, keys in files.items()})
 
     def to_dict(self, version: int | None = None) -> PartitionDictType:
-        """The form of the partition in the header.
-
-        Parameters
-        ----------
-        version
-            Not used; there is one version.
-
-        Returns
-        -------
-        dict
-        """
+        """The form of the partition in the header; there is one version."""
         return {"files": dict(self.files)}
 
 

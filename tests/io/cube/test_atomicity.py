@@ -12,7 +12,7 @@ from plateau.io import eager as plateau
 
 from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
 from kartothek_cube.core import caching, clock
-from kartothek_cube.core.commit import atomic, operation
+from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted, StateNotFoundError
@@ -59,7 +59,7 @@ def values(store, **arguments) -> list[int]:
 
 def test_other_software_that_drops_each_record_is_a_concurrent_writer(store, monkeypatch):
     edit_header(lambda: store, "cube++seed", lambda header: header.pop("kartothek_cube"))
-    monkeypatch.setattr(atomic, "edit_header", lambda *arguments: None)
+    monkeypatch.setattr(header_store, "edit_header", lambda *arguments: None)
     pauses = []
     monkeypatch.setattr(clock, "sleep", pauses.append)
     with pytest.raises(ConcurrentWriteError, match="cube\\+\\+seed"):

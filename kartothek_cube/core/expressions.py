@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import boolean_array
 from kartothek_cube.core.arrow.casting import convert_plain, describe
-from kartothek_cube.core.arrow.types import widen
+from kartothek_cube.core.arrow.types import boolean_array, widen
 from kartothek_cube.core.errors import abbreviate_text, unknown_names
 
 LiteralType: TypeAlias = tuple[str, str, Any]

@@ -17,15 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.arrow.arrays import label_array, to_numpy
 from kartothek_cube.core.arrow.casting import convert_plain, normalize_value
 from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
 from kartothek_cube.core.arrow.types import (
     Mask,
     common_type,
     is_nested,
+    label_array,
     memory_type,
     same_type,
+    to_numpy,
     widen,
     with_far_times,
 )

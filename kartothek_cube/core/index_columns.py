@@ -14,15 +14,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import (
+from kartothek_cube.core.arrow.casting import cast_times
+from kartothek_cube.core.arrow.types import (
+    Ints,
+    Mask,
     compact_buffers,
     copy_to_arrow_memory,
+    is_long,
+    is_nested,
     label_array,
     lookup,
+    storage_type,
     to_numpy,
+    widen,
 )
-from kartothek_cube.core.arrow.casting import cast_times
-from kartothek_cube.core.arrow.types import Ints, Mask, is_long, is_nested, storage_type, widen
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.partition import PartitionTable
 

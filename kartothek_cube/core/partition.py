@@ -15,9 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_array, lookup, to_numpy
 from kartothek_cube.core.arrow.casting import first_failure, parse_texts
-from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.arrow.types import (
+    Ints,
+    Mask,
+    abbreviate,
+    compact_buffers,
+    label_array,
+    lookup,
+    to_numpy,
+)
 from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
 from kartothek_cube.core.header import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid, quote, unquote

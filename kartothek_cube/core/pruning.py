@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask, to_numpy
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions import (
     LiteralType,

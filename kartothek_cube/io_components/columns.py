@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import replace_columns
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow.types import Ints, replace_columns
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 

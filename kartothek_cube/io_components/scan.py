@@ -19,9 +19,8 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.arrays import concat_promoted, zero_column_table
 from kartothek_cube.core.arrow.pandas_conversion import from_file, from_pandas
-from kartothek_cube.core.arrow.types import Ints, widen
+from kartothek_cube.core.arrow.types import Ints, concat_promoted, widen, zero_column_table
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions import (

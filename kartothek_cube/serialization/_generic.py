@@ -10,8 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import to_numpy
-from kartothek_cube.core.arrow.types import Mask
+from kartothek_cube.core.arrow.types import Mask, to_numpy
 from kartothek_cube.core.expressions import (
     ConjunctionType,
     LiteralType,

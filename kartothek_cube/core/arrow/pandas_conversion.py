@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pandas.api.types import is_object_dtype
 
-from kartothek_cube.core.arrow.arrays import convert_layouts, replace_columns
 from kartothek_cube.core.arrow.casting import cast_times
 from kartothek_cube.core.arrow.types import (
     contains_type,
+    convert_layouts,
     has_far_times,
     is_nested,
     memory_type,
+    replace_columns,
     same_type,
     storage_type,
     with_far_times,

@@ -1,15 +1,16 @@
-"""Arrow types: widened, storage and memory types; aliases of the types of tables and arrays."""
+"""Arrow types, arrays and tables: widened, storage and memory types; lookup, layouts, replaced columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -237,3 +238,269 @@ Frame: TypeAlias = pd.DataFrame | pa.Table | pa.RecordBatch | ArrowStream
 Ints: TypeAlias = npt.NDArray[np.int64]
 #: selection: one bool per row, value or partition
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+_LARGE_TEXTS = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
+def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.StringArray:
+    """Partition labels as one Arrow string array; raises TypeError for anything but text.
+
+    >>> label_array(["COUNTRY_CODE=DE/a1"]).to_pylist()
+    ['COUNTRY_CODE=DE/a1']
+    """
+    if isinstance(labels, str):
+        labels = [labels]
+    if isinstance(labels, pa.ChunkedArray):
+        labels = labels.combine_chunks()
+    if not isinstance(labels, pa.Array):
+        texts = list(labels)
+        invalid_types = set(map(type, texts)) - {str, np.str_}
+        if invalid_types:
+            raise TypeError(
+                f"Partition labels have to be str, not {', '.join(sorted(t.__name__ for t in invalid_types))}"
+            )
+        labels = pa.array(texts, pa.string())
+    if labels.null_count:
+        raise TypeError("Partition labels have to be str, not null")
+    return labels if labels.type.equals(pa.string()) else labels.cast(pa.string())
+
+
+def lookup(needles: pa.Array, haystack: pa.Array) -> Ints:
+    """Position of the first occurrence of each needle in the haystack, -1 if absent.
+
+    >>> lookup(pa.array(["b", "z"]), pa.array(["a", "b"])).tolist()
+    [1, -1]
+    """
+    if needles is haystack:
+        return np.arange(len(needles), dtype=np.int64)
+    return to_numpy(pc.index_in(needles, value_set=haystack).fill_null(-1)).astype(np.int64)
+
+
+def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Numpy array of an Arrow array, copied only if its layout differs."""
+    values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def boolean_array(mask: Mask) -> pa.BooleanArray:
+    """Arrow array of a mask.
+
+    >>> boolean_array(np.array([True, False])).to_pylist()
+    [True, False]
+    """
+    # a tenth of the time of Arrow's conversion
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
+
+
+def count_nulls(values: pa.Array | pa.ChunkedArray) -> int:
+    """Number of nulls, including NaN.
+
+    >>> count_nulls(pa.array([1.5, None, float("nan")]))
+    2
+    """
+    if not pat.is_floating(values.type):
+        return int(values.null_count)
+    return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
+
+
+def zero_column_table(length: int) -> pa.Table:
+    """Rows without columns.
+
+    >>> len(zero_column_table(3))
+    3
+    """
+    # most other ways to make such a table lose the number of rows
+    return pa.table({"_": pa.nulls(length)}).select([])
+
+
+def compact_buffers(array: Any) -> Any:
+    """Copy an array whose buffers are larger than its values."""
+    # A pickled slice contains the buffers of its whole parent.
+    if array.get_total_buffer_size() <= array.nbytes + 1024:
+        return array
+    return array.take(pa.array(np.arange(len(array))))
+
+
+def abbreviate(names: Iterable[object], limit: int = 5) -> str:
+    """Comma-separated names, cut after `limit` with the total number.
+
+    >>> abbreviate(["a", "b", "c"], limit=2)
+    'a, b, … (3 in total)'
+    """
+    texts = [str(name) for name in names]
+    return ", ".join(texts[:limit]) + (f", … ({len(texts)} in total)" if len(texts) > limit else "")
+
+
+def copy_to_arrow_memory(content: bytes | bytearray | memoryview) -> pa.Buffer:
+    """Copy bytes to memory of Arrow, for readers that use Arrow's threads."""
+    # A thread that finishes last releases the buffer. For memory of Python, it needs the interpreter's lock,
+    # and aborts the process (SIGABRT) if the interpreter exits at this moment.
+    buffer = pa.allocate_buffer(memoryview(content).nbytes)
+    memoryview(buffer).cast("B")[:] = memoryview(content).cast("B")
+    return buffer
+
+
+@lru_cache(maxsize=1024)
+def has_foreign_layout(t: pa.DataType) -> bool:
+    """Whether arrays of a type contain views or run-end encoded values, at any depth."""
+    # Arrow (26) casts list views as if their offsets were those of lists, which gives other values or ends
+    # the process; it does not cast run-end encoded values, nor decode dictionaries of string views.
+    if _is_list_view(t) or _is_text_view(t) or pat.is_run_end_encoded(t):
+        return True
+    if isinstance(t, pa.BaseExtensionType):
+        return has_foreign_layout(t.storage_type)
+    if pat.is_dictionary(t):
+        return has_foreign_layout(t.value_type)
+    # a cast of such keys ends the process before pyarrow 26
+    if pat.is_map(t) and t.key_type in _LARGE_TEXTS:
+        return True
+    return any(has_foreign_layout(t.field(number).type) for number in range(t.num_fields))
+
+
+def convert_layout(array: pa.Array) -> pa.Array:
+    """Convert views to lists and strings, and run-end encoded values to plain ones; slices are fine.
+
+    >>> convert_layout(pa.ListViewArray.from_arrays([2, 0], [1, 2], [3, 5, 8])).to_pylist()
+    [[8], [3, 5]]
+    """
+    t = array.type
+    if not has_foreign_layout(t):
+        return array
+    if isinstance(t, pa.BaseExtensionType):
+        return convert_layout(array.storage)
+    if _is_text_view(t):
+        return array.cast(pa.large_string() if pat.is_string_view(t) else pa.large_binary())
+    if pat.is_run_end_encoded(t):
+        return _decode_runs(array)
+    if pat.is_dictionary(t):
+        return convert_layout(array.dictionary).take(array.indices)
+    if pat.is_struct(t):
+        return _convert_struct(array)
+    if pat.is_map(t):
+        return _convert_map(array)
+    if pat.is_fixed_size_list(t):
+        return _convert_fixed_size_list(array)
+    if _is_list_view(t) or pat.is_list(t) or pat.is_large_list(t):
+        return _convert_list(array)
+    raise pa.ArrowNotImplementedError(f"views and runs within {t} are not supported")
+
+
+def convert_layouts(table: pa.Table) -> pa.Table:
+    """Convert all columns with foreign layouts; the table itself if there are none."""
+    columns = {}
+    for position, field in enumerate(table.schema):
+        if has_foreign_layout(field.type):
+            chunks = table.column(position).chunks or [pa.array([], field.type)]
+            columns[position] = pa.chunked_array([convert_layout(chunk) for chunk in chunks])
+    return replace_columns(table, columns)
+
+
+def _is_list_view(t: pa.DataType) -> bool:
+    return bool(pat.is_list_view(t) or pat.is_large_list_view(t))
+
+
+def _is_text_view(t: pa.DataType) -> bool:
+    return bool(pat.is_string_view(t) or pat.is_binary_view(t))
+
+
+def _decode_runs(array: pa.Array) -> pa.Array:
+    """Decode run-end encoded values."""
+    # Arrow decodes runs of few types only, so the values are taken by position.
+    ends = array.run_ends.to_numpy()
+    rows = np.arange(array.offset, array.offset + len(array))
+    return convert_layout(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
+
+
+def _convert_struct(array: pa.Array) -> pa.Array:
+    # flattened children are null where the struct is null, and sliced like the struct
+    children = [convert_layout(child) for child in array.flatten()]
+    fields = [pa.field(f.name, c.type) for f, c in zip(array.type, children, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+
+
+def _convert_list(array: pa.Array) -> pa.Array:
+    # flattening drops elements under nulls and puts the elements of views into row order
+    elements = convert_layout(array.flatten())
+    lengths = to_numpy(pc.list_value_length(array).fill_null(0))
+    return pa.LargeListArray.from_arrays(pa.array(_offsets(lengths)), elements, mask=array.is_null())
+
+
+def _convert_fixed_size_list(array: pa.Array) -> pa.Array:
+    # nulls have elements, too; flattening drops them, but not those of dictionaries of list views
+    nulls, size = array.is_null(), array.type.list_size
+    valid = np.repeat(~to_numpy(nulls), size)
+    elements = convert_layout(array.values[array.offset * size : (array.offset + len(array)) * size])
+    offsets = _offsets(np.where(to_numpy(nulls), 0, size))
+    return pa.LargeListArray.from_arrays(pa.array(offsets), elements.filter(pa.array(valid)), mask=nulls)
+
+
+def _convert_map(array: pa.Array) -> pa.Array:
+    # maps cannot be flattened; a slice cuts the offsets, but neither keys nor items
+    nulls, bounds = array.is_null(), array.offsets.to_numpy()
+    lengths = np.where(to_numpy(nulls), 0, np.diff(bounds))
+    offsets = _offsets(lengths)
+    entries = pa.array(np.repeat(bounds[:-1] - offsets[:-1], lengths) + np.arange(offsets[-1]))
+    keys, items = (convert_layout(child).take(entries) for child in (array.keys, array.items))
+    keys = keys.cast(_LARGE_TEXTS.get(keys.type, keys.type))
+    return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, items, mask=nulls)
+
+
+def _offsets(lengths: npt.NDArray[Any]) -> Ints:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def replace_columns(table: pa.Table, columns: Mapping[int, pa.ChunkedArray]) -> pa.Table:
+    """Table with other columns at some positions.
+
+    >>> replace_columns(pa.table({"a": [1], "b": [2]}), {1: pa.chunked_array([["x"]])}).to_pylist()
+    [{'a': 1, 'b': 'x'}]
+    """
+    if not columns:
+        return table
+    fields = [
+        pa.field(field.name, columns[position].type) if position in columns else field
+        for position, field in enumerate(table.schema)
+    ]
+    arrays = [columns.get(position, column) for position, column in enumerate(table.columns)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, table.schema.metadata))
+
+
+def concat_promoted(tables: Sequence[pa.Table]) -> pa.Table:
+    """Rows of several tables, with the widest type of each column.
+
+    >>> near, far = pa.array([0], pa.timestamp("ns")), pa.array([10**18], pa.timestamp("us"))
+    >>> concat_promoted([pa.table({"UNTIL": near}), pa.table({"UNTIL": far})]).schema.types
+    [TimestampType(timestamp[us])]
+    """
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowInvalid:
+        # Arrow takes the finest unit, which has the smallest range
+        types = {f.name: f.type for table in tables for f in table.schema if has_far_times(f.type)}
+        if not types:
+            raise
+        far = [_with_types(table, types) for table in tables]
+        return pa.concat_tables(far, promote_options="permissive")
+
+
+def _with_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    columns = {}
+    for position, field in enumerate(table.schema):
+        dtype = common_type(field.type, types.get(field.name, field.type))
+        if not (pat.is_null(field.type) or dtype.equals(field.type)):
+            columns[position] = table.column(position).cast(dtype)
+    return replace_columns(table, columns)
+
+
+def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:
+    """Table with more columns at the end."""
+    named = list(columns)
+    if not named:
+        return table
+    fields = [*table.schema, *(pa.field(name, values.type) for name, values in named)]
+    arrays = [*table.columns, *(values for _, values in named)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, table.schema.metadata))

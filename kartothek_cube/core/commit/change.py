@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import to_numpy
-from kartothek_cube.core.arrow.types import Mask, common_type, has_far_times
+from kartothek_cube.core.arrow.types import Mask, common_type, has_far_times, to_numpy
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json
 from kartothek_cube.core.errors import (

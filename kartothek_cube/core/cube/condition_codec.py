@@ -15,10 +15,9 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_converter
-from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.casting import parse_timestamp
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
-from kartothek_cube.core.arrow.types import is_text
+from kartothek_cube.core.arrow.types import is_text, to_numpy
 from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
 from kartothek_cube.core.expressions import Node, tree_mask
 

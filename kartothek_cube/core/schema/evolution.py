@@ -19,14 +19,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import zero_column_table
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
     index_columns,
     pandas_metadata,
     with_pandas_metadata,
 )
-from kartothek_cube.core.arrow.types import number_bits, widen, with_number_bits
+from kartothek_cube.core.arrow.types import number_bits, widen, with_number_bits, zero_column_table
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
 from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible

@@ -12,9 +12,8 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.arrays import concat_promoted
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow.types import Ints, concat_promoted
 from kartothek_cube.core.expressions import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import take_columns

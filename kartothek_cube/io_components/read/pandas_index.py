@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.arrays import copy_to_arrow_memory
 from kartothek_cube.core.arrow.pandas_conversion import (
     DtypeBackend,
     from_file,
@@ -19,7 +18,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     pandas_types,
     to_pandas,
 )
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow.types import Ints, copy_to_arrow_memory
 from kartothek_cube.core.expressions import Tree, columns_of, tree_mask
 from kartothek_cube.serialization import ParquetSerializer
 

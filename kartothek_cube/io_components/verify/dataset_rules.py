@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, naming
-from kartothek_cube.core.arrow.arrays import count_nulls
-from kartothek_cube.core.arrow.types import is_nested, same_type
+from kartothek_cube.core.arrow.types import count_nulls, is_nested, same_type
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import append_columns
 from kartothek_cube.core.arrow.pandas_conversion import as_table
-from kartothek_cube.core.arrow.types import Frame, Ints, Mask, common_type
+from kartothek_cube.core.arrow.types import Frame, Ints, Mask, append_columns, common_type
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot

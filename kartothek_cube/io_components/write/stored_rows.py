@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, with_pandas_metadata
-from kartothek_cube.core.arrow.types import Mask
+from kartothek_cube.core.arrow.types import Mask, to_numpy
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.dataset import DatasetMetadata

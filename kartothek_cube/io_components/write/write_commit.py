@@ -10,8 +10,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import as_table
+from kartothek_cube.core.arrow.types import to_numpy
 from kartothek_cube.core.commit.atomic import Step, commit_operation
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema, last_batch
 from kartothek_cube.core.commit.header_store import CommitReceipt

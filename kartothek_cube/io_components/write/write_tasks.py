@@ -13,9 +13,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.arrays import append_columns, concat_promoted, count_nulls, to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
-from kartothek_cube.core.arrow.types import Frame, is_nested, same_type, widen
+from kartothek_cube.core.arrow.types import (
+    Frame,
+    append_columns,
+    concat_promoted,
+    count_nulls,
+    is_nested,
+    same_type,
+    to_numpy,
+    widen,
+)
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN

@@ -85,6 +85,7 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "utils": ("Helpers of kartothek.", {}),
+    "serialization._csv": ("Frames as CSV.", {"serialization._generic": "CsvSerializer"}),
     "utils.converters": (
         "Converters of arguments.",
         {

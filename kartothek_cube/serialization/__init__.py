@@ -11,8 +11,8 @@ from kartothek_cube.core.expressions import (
     columns_in_predicates,
     filter_predicates_by_column,
 )
-from kartothek_cube.serialization._csv import CsvSerializer
 from kartothek_cube.serialization._generic import (
+    CsvSerializer,
     DataFrameSerializer,
     columns_to_read,
     filter_array_like,

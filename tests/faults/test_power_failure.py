@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.errors import UnknownOutcomeError
-from kartothek_cube.core.store import posix
+from kartothek_cube.core.store import local
 from tests.support.power_operations import OPERATIONS, check_all
 
 MORE = pytest.mark.slow("a power failure at each moment of each operation")
@@ -28,14 +28,14 @@ def test_a_header_that_is_not_flushed_is_not_acknowledged(tmp_path, monkeypatch)
     url = f"hfs://{tmp_path}/store?create_if_missing=True"
     store_dataframes_as_dataset(store=url, dataset_uuid="sales", dfs=[pd.DataFrame({"x": [1]})])
     header = f"{tmp_path}/store/sales.by-dataset-metadata.json"
-    before, sync_folder = os.stat(header).st_ino, posix.sync_folder
+    before, sync_folder = os.stat(header).st_ino, local.sync_folder
 
     def fail(path):
         if os.stat(header).st_ino != before:
             raise OSError(errno.EIO, "Input/output error")
         sync_folder(path)
 
-    monkeypatch.setattr(posix, "sync_folder", fail)
+    monkeypatch.setattr(local, "sync_folder", fail)
     with pytest.raises(UnknownOutcomeError, match="not flushed"):
         update_dataset_from_dataframes([pd.DataFrame({"x": [2]})], store=url, dataset_uuid="sales")
     # nothing that the visible header needs was taken back

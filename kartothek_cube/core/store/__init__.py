@@ -5,7 +5,6 @@ Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any 
 ``blob_store``        the protocol, its value types and its errors; rules for keys
 ``resolve``           URL, factory or store -> store, factory or driver (`lazy_store`, `open_blobs`)
 ``local``             driver for directories: atomic, durable, compare-and-swap under a file lock
-``posix``             file system primitives of ``local``
 ``simplekv_driver``   driver for all other stores, by simplekv's documented methods only
 ``object_store``      driver and simplekv store for S3, Google Cloud Storage and Azure, by ``object_client``
 

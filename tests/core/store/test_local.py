@@ -21,7 +21,7 @@ import pytest
 from simplekv.fs import FilesystemStore, WebFilesystemStore
 from storefact import get_store_from_url
 
-from kartothek_cube.core.store import NoCompareAndSwapWarning, open_blobs, posix
+from kartothek_cube.core.store import NoCompareAndSwapWarning, local, open_blobs
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.core.utils import ensure_store, lazy_store
 from kartothek_cube.testing import CompareAndSwapContract, increment_counter
@@ -451,8 +451,8 @@ def test_lock_dies_with_its_holder(blobs, root):
     """A process forked while the lock is held inherits it; the parent gives it back for both."""
     script = f"""
 import os, sys, time
-from kartothek_cube.core.store import posix
-with posix.hold_lock("{root}"):
+from kartothek_cube.core.store import local
+with local.hold_lock("{root}"):
     child = os.fork()
     if not child:
         time.sleep(60)
@@ -487,7 +487,7 @@ def test_what_waits_for_a_swap_by_others(blobs, root, change, waits):
     for key in ("f", "d/f"):
         blobs.put(key, b"1")
     thread = threading.Thread(target=change, args=(blobs,))
-    with posix.hold_lock(str(root)):
+    with local.hold_lock(str(root)):
         thread.start()
         thread.join(timeout=0.05 if waits else 10)
         assert thread.is_alive() is waits
@@ -514,7 +514,7 @@ def test_file_system_without_locks(store, root, monkeypatch):
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr("kartothek_cube.core.store.posix.fcntl.flock", refuse)
+    monkeypatch.setattr("kartothek_cube.core.store.local.fcntl.flock", refuse)
     monkeypatch.setattr("kartothek_cube.core.store.blob_store._WARNED", set())
     blobs = open_blobs(store)
     assert not blobs.can_swap
@@ -640,6 +640,6 @@ def test_all_is_read_whatever_the_size_seemed_to_be(tmp_path, size):
     (tmp_path / "a").write_bytes(b"content")
     descriptor = os.open(tmp_path / "a", os.O_RDONLY)
     try:
-        assert posix.read_all(descriptor, size) == b"content"
+        assert local.read_all(descriptor, size) == b"content"
     finally:
         os.close(descriptor)

@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.store import posix
+from kartothek_cube.core.store import local
 from kartothek_cube.io.eager_cube import build_cube, query_cube
 from kartothek_cube.io_components import scan
 
@@ -26,13 +26,13 @@ sshfs /with\\040space fuse.sshfs rw 0 0
     [("/a", False), ("/mnt", True), ("/mnt/a", True), ("/mnt/local/b", False), ("/with space/a", True)],
 )
 def test_is_on_network(monkeypatch, path, expected):
-    monkeypatch.setattr(posix, "open", lambda name, **kw: io.StringIO(MOUNTS), raising=False)
-    assert posix.is_on_network.__wrapped__(path) is expected
+    monkeypatch.setattr(local, "open", lambda name, **kw: io.StringIO(MOUNTS), raising=False)
+    assert local.is_on_network.__wrapped__(path) is expected
 
 
 def test_files_on_a_network_are_not_mapped(monkeypatch, tmp_path):
     """Polars maps paths into memory, and reads URLs."""
-    monkeypatch.setattr(posix, "is_on_network", lambda path: True)
+    monkeypatch.setattr(local, "is_on_network", lambda path: True)
     located = []
     locate = scan._locate
     monkeypatch.setattr(scan, "_locate", lambda *args: located.append(locate(*args)) or located[-1])

@@ -203,13 +203,8 @@ def _render_metadata(schema: pa.Schema, extensions: tuple[tuple[str, str], ...])
 
 def with_pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> pa.Schema:
     """Replace all metadata of a schema by new pandas metadata."""
-    return _with_metadata(schema.remove_metadata(), tuple((extensions or {}).items()))
-
-
-@lru_cache(maxsize=16)
-def _with_metadata(schema: pa.Schema, extensions: tuple[tuple[str, str], ...]) -> pa.Schema:
-    plain = [pa.field(field.name, field.type) for field in schema]
-    return pa.schema(plain, metadata={"pandas": _render_metadata(schema, extensions)})
+    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
+    return plain.with_metadata({"pandas": _render_metadata(plain, tuple((extensions or {}).items()))})
 
 
 def extension_dtypes(schema: pa.Schema) -> dict[str, str]:

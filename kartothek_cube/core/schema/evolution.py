@@ -28,7 +28,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
 from kartothek_cube.core.arrow.types import number_bits, widen, with_number_bits, zero_column_table
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
 from kartothek_cube.core.naming import check_column_names
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, order_columns, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 
 ColumnTypes: TypeAlias = Mapping[
@@ -324,9 +324,7 @@ def _make_schema(
     partition_keys: Sequence[str],
 ) -> SchemaWrapper:
     """Schema of the same kind as `old`, with columns in the order of all datasets."""
-    order = [name for name in partition_keys if name in types]
-    order += sorted(set(types) - set(order))
-    schema = pa.schema([(name, widen(types[name])) for name in order])
+    schema = pa.schema([(name, widen(types[name])) for name in order_columns(types, partition_keys)])
     if old.internal().metadata is not None:
         schema = with_pandas_metadata(schema, extensions)
     return SchemaWrapper(schema, old.origin)

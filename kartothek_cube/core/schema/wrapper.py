@@ -58,8 +58,11 @@ class SchemaWrapper:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> SchemaWrapper(pa.schema([("CITY", pa.large_string())]), "sales").field("CITY").type
+    >>> schema = SchemaWrapper(pa.schema([("CITY", pa.large_string()), ("DAY", pa.date32())]), "sales")
+    >>> schema.field("CITY").type
     DataType(string)
+    >>> schema.remove(0).names, schema.with_origin("weather").origin
+    (['DAY'], {'weather'})
     """
 
     __slots__ = ("_origin", "_schema")
@@ -77,69 +80,17 @@ class SchemaWrapper:
         return set(self._origin)
 
     def internal(self) -> pa.Schema:
-        """The schema itself.
-
-        Returns
-        -------
-        pyarrow.Schema
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> SchemaWrapper(pa.schema([("CITY", pa.string())]), "sales").internal().names
-        ['CITY']
-        """
+        """The schema itself."""
         return self._schema
 
     def with_origin(self, origin: str | Iterable[str]) -> SchemaWrapper:
-        """The same schema with other origins.
-
-        Parameters
-        ----------
-        origin
-            The new origins.
-
-        Returns
-        -------
-        SchemaWrapper
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> SchemaWrapper(pa.schema([]), "sales").with_origin({"weather"}).origin
-        {'weather'}
-        """
+        """The same schema with other origins."""
         return self._wrap(self._schema, _origins(origin))
-
-    def _with_schema(self, schema: pa.Schema) -> SchemaWrapper:
-        """Another schema, whose types are those that are stored, with the same origins."""
-        return self._wrap(schema, self._origin)
 
     def equals(self, other: SchemaWrapper | pa.Schema, check_metadata: bool = False) -> bool:
         """Whether both have the same columns of the same types in the same order.
 
-        Parameters
-        ----------
-        other
-            A wrapper or a schema.
-        check_metadata
-            Whether the pandas metadata has to be equal as well.
-
-        Returns
-        -------
-        bool
-
-        Raises
-        ------
-        TypeError
-            ``other`` is no schema.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> schema = pa.schema([("CITY", pa.string())])
-        >>> SchemaWrapper(schema, "sales").equals(schema)
-        True
+        With ``check_metadata``, the pandas metadata has to be equal as well; raises TypeError for no schema.
         """
         if not isinstance(other, (SchemaWrapper, pa.Schema)):
             raise TypeError(f"A schema can be compared with a schema only, got {type(other).__name__}.")
@@ -147,61 +98,15 @@ class SchemaWrapper:
         return bool(self._schema.equals(schema, check_metadata=check_metadata))
 
     def remove(self, i: int) -> SchemaWrapper:
-        """The schema without the column at a position.
-
-        Parameters
-        ----------
-        i
-            The position.
-
-        Returns
-        -------
-        SchemaWrapper
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> SchemaWrapper(pa.schema([("CITY", pa.string()), ("DAY", pa.date32())]), "sales").remove(0).names
-        ['DAY']
-        """
+        """The schema without the column at a position."""
         return self._wrap(_normalise(self._schema.remove(i)), self._origin)
 
     def set(self, i: int, field: pa.Field) -> SchemaWrapper:
-        """The schema with another column at a position.
-
-        Parameters
-        ----------
-        i
-            The position.
-        field
-            The new column.
-
-        Returns
-        -------
-        SchemaWrapper
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> schema = SchemaWrapper(pa.schema([("CITY", pa.null())]), "sales")
-        >>> schema.set(0, pa.field("CITY", pa.string())).types
-        [DataType(string)]
-        """
+        """The schema with another column at a position."""
         return self._wrap(_normalise(self._schema.set(i, field)), self._origin)
 
     def remove_metadata(self) -> SchemaWrapper:
-        """The schema without pandas metadata; its origins end in ``__no_metadata``.
-
-        Returns
-        -------
-        SchemaWrapper
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> SchemaWrapper(pa.schema([("CITY", pa.string())]), "sales").remove_metadata().metadata is None
-        True
-        """
+        """The schema without pandas metadata; its origins end in ``__no_metadata``."""
         origins = frozenset(origin + "__no_metadata" for origin in self._origin)
         return self._wrap(self._schema.remove_metadata(), origins)
 
@@ -553,10 +458,10 @@ def make_meta(
         )
     wrapper = SchemaWrapper(schema, origin)
     types = {field.name: widen(field.type) for field in wrapper}
-    wide = pa.schema([(name, types[name]) for name in _order(types, partition_keys or ())])
+    wide = pa.schema([(name, types[name]) for name in order_columns(types, partition_keys or ())])
     extensions = extension_dtypes(wrapper.internal())
     kept = {name: dtype for name, dtype in extensions.items() if dtype in _KEPT_DTYPES}
-    return wrapper._with_schema(with_pandas_metadata(wide, kept))
+    return wrapper._wrap(with_pandas_metadata(wide, kept), wrapper._origin)
 
 
 def _has_static_types(df: pd.DataFrame) -> bool:
@@ -624,11 +529,12 @@ def normalize_column_order(
     wrapper = schema if isinstance(schema, SchemaWrapper) else SchemaWrapper(schema, "schema")
     internal = wrapper.internal()
     by_name = {field.name: field for field in internal}
-    fields = [by_name[name] for name in _order(by_name, partition_keys or ())]
+    fields = [by_name[name] for name in order_columns(by_name, partition_keys or ())]
     return SchemaWrapper(pa.schema(fields, internal.metadata), wrapper.origin)
 
 
-def _order(names: Collection[str], partition_keys: Sequence[str]) -> list[str]:
+def order_columns(names: Collection[str], partition_keys: Sequence[str]) -> list[str]:
+    """Partition keys, as far as they are among the names, then the others in alphabetical order."""
     first = [key for key in partition_keys if key in names]
     return first + sorted(set(names) - set(first))
 

@@ -192,7 +192,8 @@ class LocalBlobStore(blob_store.BlobStore):
 
     @_retry_if_removed
     def put_if(self, key: str, data: blob_store.Data, token: blob_store.Token | None) -> blob_store.Token:
-        self._warn_unless_swap()
+        if not self.can_swap:
+            blob_store.warn_no_swap(type(self._store))
         with self._stage_file(key) as (descriptor, temporary, path):
             write_all(descriptor, data)
             if self._durable:
@@ -213,7 +214,8 @@ class LocalBlobStore(blob_store.BlobStore):
         return result
 
     def delete_if(self, key: str, token: blob_store.Token) -> None:
-        self._warn_unless_swap()
+        if not self.can_swap:
+            blob_store.warn_no_swap(type(self._store))
         path = self._path(key)
         try:
             with self._hold_lock():
@@ -311,24 +313,9 @@ class LocalBlobStore(blob_store.BlobStore):
                 return
             if S_ISLNK(mode):
                 self._check_link(path)
-            self._add_checked(above)
-
-    def _add_checked(self, folder: str) -> None:
-        if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
-            self._checked_folders.clear()
-        self._checked_folders.add(folder)
-
-    def _make_folder(self, folder: str) -> None:
-        """Make the directory of a new blob if that takes one call; refuse it if it leads out of the store."""
-        if folder in self._checked_folders or not folder:
-            return
-        if folder.rpartition("/")[0] in self._checked_folders:
-            with suppress(FileExistsError, FileNotFoundError):
-                os.mkdir(f"{self.root}/{folder}")
-                # a new directory is no link
-                self._add_checked(folder)
-                return
-        self._check_folder(folder)
+            if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
+                self._checked_folders.clear()
+            self._checked_folders.add(above)
 
     def _check_link(self, path: str) -> None:
         inside = os.path.realpath(self.root or "/").rstrip("/") + "/"
@@ -367,9 +354,8 @@ class LocalBlobStore(blob_store.BlobStore):
     @contextmanager
     def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
-        folder, path = blob_store.check_key(key).rpartition("/")[0], f"{self.root}/{key}"
         try:
-            self._make_folder(folder)
+            path = self._path(key)
             descriptor, temporary = create_temporary(path, self._perm)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
@@ -421,10 +407,6 @@ class LocalBlobStore(blob_store.BlobStore):
 
     def _hold_lock(self) -> AbstractContextManager[None]:
         return hold_lock(self.root or "/") if self.can_swap else nullcontext()
-
-    def _warn_unless_swap(self) -> None:
-        if not self.can_swap:
-            blob_store.warn_no_swap(type(self._store))
 
 
 def _token(info: os.stat_result) -> blob_store.Token:

@@ -361,45 +361,26 @@ def _load_second_copy() -> ObstoreModules:
     return ObstoreModules(copy, copy._store, copy.exceptions)
 
 
-class Connection:
-    """Client of a location with its pool of connections, shared by all users in a process."""
-
-    def __init__(self, location: Location) -> None:
-        self.location = location
-        self._cached: tuple[_ProcessState, Any] | None = None
-
-    @property
-    def client(self) -> Any:
-        """The client; ModuleNotFoundError without obstore, ValueError for an invalid option or variable."""
-        state = _state
-        if self._cached is None or self._cached[0] is not state:
-            self._cached = state, _get_client(state, self.location)
-        return self._cached[1]
-
-
-def _get_client(state: _ProcessState, location: Location) -> Any:
+def get_client(location: Location) -> Any:
+    """The client of a location, with its pool of connections: one per process, location and environment."""
+    state = _state
     # credentials in the environment may be replaced during the life of a process
     environment = tuple(item for item in os.environ.items() if _ENVIRONMENT(item[0]))
     modules = load_library(location.kind)
-    with state.lock:
-        client = state.clients.get((location, environment))
-        if client is None:
-            client = state.clients[location, environment] = _open_client(modules, location)
-        return client
-
-
-def _open_client(modules: ObstoreModules, location: Location) -> Any:
     config, options, retry = settings(location)
     problem: Exception
-    try:
-        return modules.stores.from_url(
-            quote(location.url, safe=":/$"),
-            config=config,
-            client_options=options or None,
-            retry_config=retry or None,
-        )
-    except (modules.errors.BaseError, ValueError, TypeError, OverflowError) as error:
-        problem = error
+    with state.lock:
+        try:
+            if (location, environment) not in state.clients:
+                state.clients[location, environment] = modules.stores.from_url(
+                    quote(location.url, safe=":/$"),
+                    config=config,
+                    client_options=options or None,
+                    retry_config=retry or None,
+                )
+            return state.clients[location, environment]
+        except (modules.errors.BaseError, ValueError, TypeError, OverflowError) as error:
+            problem = error
     raise ValueError(remove_secrets(problem, location))
 
 

@@ -23,11 +23,11 @@ from simplekv import KeyValueStore, UrlMixin
 
 from kartothek_cube.core.store import blob_store
 from kartothek_cube.core.store.object_client import (
-    Connection,
     Location,
     ObjectStoreError,
     call_translated,
     client_options,
+    get_client,
     load_library,
     parse_url,
     remove_secrets,
@@ -82,7 +82,8 @@ class ObjectBlobStore(blob_store.BlobStore):
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._location = store.location
-        self._connection = Connection(store.location)
+        #: the client of this process, and its id
+        self._opened: tuple[int, Any] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._location.url!r})"
@@ -102,12 +103,14 @@ class ObjectBlobStore(blob_store.BlobStore):
         return self._location
 
     def connect(self) -> Any:
-        """Open the client of obstore, which checks options and environment."""
-        return self._connection.client
+        """Open the client of obstore, which checks options and environment; once per process."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), get_client(self._location)
+        return self._opened[1]
 
     def _call(self, name: str, key: str, *args: Any, **kwargs: Any) -> Any:
         function = getattr(load_library(self._location.kind).functions, name)
-        return call_translated(self._location, key, function, self._connection.client, *args, **kwargs)
+        return call_translated(self._location, key, function, self.connect(), *args, **kwargs)
 
     def _read_body(self, key: str, result: Any) -> bytes:
         return bytes(call_translated(self._location, key, result.bytes))
@@ -141,22 +144,15 @@ class ObjectBlobStore(blob_store.BlobStore):
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         """Read the last bytes of a blob (all bytes of a shorter one), and its size."""
-        if self._location.kind == "az":
-            return self._get_tail_on_azure(key, length)
-        result = self._call_range("get", key, options={"range": {"suffix": length}})
+        # Azure lacks suffix ranges: there, a read of the start returns the size
+        is_azure = self._location.kind == "az"
+        part = (0, length) if is_azure else {"suffix": length}
+        result = self._call_range("get", key, options={"range": part})
         if result is None:
             data = self.get(key)
             return data[-length:], len(data)
-        return self._read_body(key, result), result.meta["size"]
-
-    def _get_tail_on_azure(self, key: str, length: int) -> tuple[bytes, int]:
-        """Read the end on Azure, which lacks suffix ranges: a read of the start returns the size."""
-        result = self._call_range("get", key, options={"range": (0, length)})
-        if result is None:
-            return b"", 0
-        size: int = result.meta["size"]
-        data = self._read_body(key, result)
-        return data if size <= length else self.get_range(key, size - length, length), size
+        data, size = self._read_body(key, result), int(result.meta["size"])
+        return self.get_range(key, size - length, length) if is_azure and size > length else data, size
 
     def _call_range(self, name: str, key: str, **kwargs: Any) -> Any | None:
         """Result of a request for a range; None if the blob is empty, or the server ignores ranges."""

@@ -42,15 +42,8 @@ __all__ = (
 
 
 def default_serializer() -> DataFrameSerializer:
-    """
-    The serializer of datasets whose writer did not choose one.
+    """The serializer of datasets whose writer did not choose one.
 
-    Returns
-    -------
-    DataFrameSerializer
-
-    Examples
-    --------
     >>> default_serializer()
     ParquetSerializer(compression='SNAPPY', chunk_size=None)
     """

@@ -62,8 +62,6 @@ def check_filters(filter_query: str | None, predicates: PredicatesType) -> None:
 def columns_to_read(columns: Sequence[str] | None, predicates: PredicatesType) -> list[str] | None:
     """Columns needed to filter and to return some; None for all.
 
-    Examples
-    --------
     >>> columns_to_read(["CITY"], [[("DAY", ">", 1)]])
     ['CITY', 'DAY']
     """
@@ -183,23 +181,8 @@ class DataFrameSerializer(ABC):
 
 
 def filter_df(df: pd.DataFrame, filter_query: str | None = None) -> pd.DataFrame:
-    """
-    Filter a frame in the syntax of :meth:`pandas.DataFrame.query`.
+    """Filter a frame in the syntax of :meth:`pandas.DataFrame.query`; one without rows is returned itself.
 
-    Parameters
-    ----------
-    df
-        The frame.
-    filter_query
-        The filter; None for none.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``df`` itself if it has no rows.
-
-    Examples
-    --------
     >>> filter_df(pd.DataFrame({"STORE_ID": [1, 2]}), "STORE_ID > 1")["STORE_ID"].tolist()
     [2]
     """
@@ -266,36 +249,12 @@ def filter_array_like(
     strict_date_types: bool = False,
     column_name: str | None = None,
 ) -> Mask:
-    """
-    Entries of an array that match one literal.
+    """Entries of a numpy array, pandas series, index or categorical that match one literal, as booleans.
 
-    Parameters
-    ----------
-    array_like
-        A numpy array, or a pandas series, index or categorical.
-    op, value
-        Operator and value of the literal.
-    mask
-        Entries to look at; the others do not match.
-    out
-        Where to put the result; may be ``mask``.
-    strict_date_types
-        Whether dates and timestamps cannot be compared with each other.
-    column_name
-        Name of the column, for messages.
+    Entries outside of ``mask`` do not match. The result is put into ``out``, which may be ``mask``. Dates and
+    timestamps are compared with each other, unless ``strict_date_types``. A value that does not fit the
+    column, and a null with an operator that has no meaning for nulls, is a TypeError with its name.
 
-    Returns
-    -------
-    numpy.ndarray
-        Booleans; ``out`` if that is given.
-
-    Raises
-    ------
-    TypeError
-        The value does not fit the column, or a null is compared by an operator that has no meaning for nulls.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> filter_array_like(np.array([1, 2, 3]), ">=", 2, mask=np.array([True, True, False]))
     array([False,  True, False])
@@ -381,26 +340,11 @@ class CsvSerializer(DataFrameSerializer):
         date_as_object: bool | None = None,
         **kwargs: Any,
     ) -> pd.DataFrame:
-        """Read a CSV file.
+        """Read a CSV file; see :meth:`DataFrameSerializer.restore_dataframe`.
 
-        Parameters
-        ----------
-        store, key, filter_query, columns, categories, predicates
-            As in :meth:`DataFrameSerializer.restore_dataframe`. Values are compared with what the text looks
-            like: dates are texts.
-        predicate_pushdown_to_io, date_as_object
-            Without meaning here.
-        **kwargs
-            More arguments of :func:`pandas.read_csv`.
-
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        CorruptDatasetError
-            The file is no CSV file; a ValueError.
+        Values are compared with what the text looks like: dates are texts, and ``date_as_object`` has no
+        meaning. ``kwargs`` are more arguments of :func:`pandas.read_csv`. A file that is no CSV file raises
+        CorruptDatasetError, a ValueError.
         """
         check_filters(filter_query, predicates)
         content = open_blobs(store).get(key)
@@ -419,18 +363,7 @@ class CsvSerializer(DataFrameSerializer):
         return df.astype(dict.fromkeys(set(categories or ()) & set(df.columns), "category"))
 
     def store(self, store: StoreInput | BlobStore, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
-        """Write a frame.
-
-        Parameters
-        ----------
-        store, key_prefix, df
-            As in :meth:`DataFrameSerializer.store`.
-
-        Returns
-        -------
-        str
-            The storage key.
-        """
+        """Write a frame; see :meth:`DataFrameSerializer.store`."""
         frame = to_pandas(df, dates_as_object=True) if isinstance(df, pa.Table) else df
         content = frame.to_csv(sep=";", index=False).encode("utf-8")
         key = key_prefix + (".csv.gz" if self.compress else ".csv")

@@ -194,22 +194,8 @@ class ParquetSerializer(_generic.DataFrameSerializer):
     ) -> pd.DataFrame:
         """Read a Parquet file; see :meth:`DataFrameSerializer.restore_dataframe`.
 
-        Parameters
-        ----------
-        store, key, filter_query, columns, predicate_pushdown_to_io, categories, predicates, date_as_object
-            As there.
-
-        Returns
-        -------
-        pandas.DataFrame
-            With a fresh index.
-
-        Raises
-        ------
-        ParquetReadError
-            The store failed six times in a row.
-        CorruptDatasetError
-            The file is no Parquet file; a ValueError.
+        The frame has a fresh index. A store that fails six times in a row raises ParquetReadError, content
+        that is no Parquet file CorruptDatasetError, a ValueError.
         """
         _generic.check_filters(filter_query, predicates)
         blobs = open_blobs(store)
@@ -233,20 +219,7 @@ class ParquetSerializer(_generic.DataFrameSerializer):
     def store(self, store: StoreInput | BlobStore, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
         """Write a frame; see :meth:`DataFrameSerializer.store`.
 
-        Parameters
-        ----------
-        store, key_prefix, df
-            As there.
-
-        Returns
-        -------
-        str
-            The storage key.
-
-        Raises
-        ------
-        ValueError
-            A timestamp is finer than microseconds; names the column.
+        Timestamps finer than microseconds raise a ValueError that names the column.
         """
         key = f"{key_prefix}.parquet"
         sink = pa.BufferOutputStream()

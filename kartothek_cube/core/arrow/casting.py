@@ -28,7 +28,6 @@ def describe(value: object) -> str:
 def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
     """Python form of a value in a column of a type, lenient as index look-ups are ("1" for 1).
 
-    >>> import pyarrow as pa
     >>> normalize_value(pa.int8(), "1")
     1
     >>> normalize_value(pa.bool_(), "False")
@@ -166,7 +165,6 @@ def convert_plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array | None:
 def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Typed values of a partition column from the unquoted texts of partition labels.
 
-    >>> import pyarrow as pa
     >>> parse_texts(pa.array(["True", "False"]), pa.bool_()).to_pylist()
     [True, False]
     """
@@ -229,7 +227,6 @@ def first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> int
 def cast_times(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Cast values to a type in memory, or to microseconds if nanoseconds do not hold them.
 
-    >>> import pyarrow as pa
     >>> cast_times(pa.array([10**18], pa.timestamp("us")), pa.timestamp("ns")).type
     TimestampType(timestamp[us])
     """
@@ -247,7 +244,6 @@ def cast_column(
 ) -> pa.Array | pa.ChunkedArray:
     """Lossless cast of a column; raises TypeError that names column, value and types.
 
-    >>> import pyarrow as pa
     >>> cast_column(pa.array([1, 2]), pa.int8(), "STORE_ID").type
     DataType(int8)
     """

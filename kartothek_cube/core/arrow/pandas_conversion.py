@@ -69,53 +69,22 @@ def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return replace_columns(table, columns)
 
 
-def to_backend(table: pa.Table, backend: DtypeBackend, *, dates_as_object: bool = False) -> pd.DataFrame:
-    """Convert a table of memory types to a frame whose types do not depend on the values.
-
-    >>> table = pa.table({"CITY": ["Ulm", "Bonn"], "AVG_TEMP": [None, 7]})
-    >>> to_backend(table, "numpy_nullable").dtypes.astype(str).tolist()
-    ['string', 'Int64']
-    """
-    if backend == "pyarrow":
-        frame: pd.DataFrame = table.to_pandas(types_mapper=_arrow_dtype)
-        return frame
-    # seconds hold all dates, and which unit a column has must not depend on its values
-    dates = {
-        position: table.column(position).cast(pa.timestamp("s"))
-        for position, dtype in enumerate(table.schema.types)
-        if pat.is_date(dtype) and not dates_as_object
-    }
-    table = replace_columns(table, dates)
-    frame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=True)
-    for name in inexact_objects(table):
-        frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
-    return frame
-
-
 def _arrow_dtype(dtype: pa.DataType) -> pd.ArrowDtype | None:
     # dictionaries are categoricals, in all backends
     return None if pat.is_dictionary(dtype) else pd.ArrowDtype(dtype)
 
 
-def exact_dtypes(table: pa.Table) -> dict[str, str]:
-    """Nullable pandas type of each column of integers next to nulls that would lose digits as float64.
-
-    >>> exact_dtypes(pa.table({"ID": [None, 2**60 + 1], "AVG_TEMP": [None, 7]}))
-    {'ID': 'Int64'}
-    """
-    dtypes = {}
-    for field, column in zip(table.schema, table.columns, strict=True):
-        if pat.is_integer(field.type) and column.null_count and not _is_exact(column):
-            dtypes[field.name] = str(_NULLABLE[field.type])
-    return dtypes
+def _exact_dtypes(table: pa.Table) -> dict[str, str]:
+    """Nullable pandas type of each column of integers next to nulls that would lose digits as float64."""
+    return {
+        field.name: str(_NULLABLE[field.type])
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if not _is_exact(column)
+    }
 
 
-def inexact_objects(table: pa.Table) -> list[str]:
-    """Names of nested columns that pandas would change: it has lists with nulls as floats, times as numbers.
-
-    >>> inexact_objects(pa.table({"IDS": [[2**60 + 1, None]], "DAYS": [[1, None]]}))
-    ['IDS']
-    """
+def _inexact_objects(table: pa.Table) -> list[str]:
+    """Nested columns that pandas would change: it makes floats of lists with nulls, numbers of times."""
     return [
         field.name
         for field, column in zip(table.schema, table.columns, strict=True)
@@ -133,7 +102,7 @@ def _loses_digits(array: pa.Array) -> bool:
         return _loses_digits(array.keys) or _loses_digits(array.items)
     if pat.is_list(array.type) or pat.is_large_list(array.type):
         return _loses_digits(array.flatten())
-    return pat.is_integer(array.type) and array.null_count > 0 and not _is_exact(array)
+    return not _is_exact(array)
 
 
 def _has_times_in_records(dtype: pa.DataType, *, inside: bool = False) -> bool:
@@ -144,7 +113,7 @@ def _has_times_in_records(dtype: pa.DataType, *, inside: bool = False) -> bool:
     return any(_has_times_in_records(dtype.field(i).type, inside=inside) for i in range(dtype.num_fields))
 
 
-def _is_exact(column: pa.ChunkedArray) -> bool:
+def _is_exact(column: pa.Array | pa.ChunkedArray) -> bool:
     """Whether the values are the same as float64, as far as nulls make them that."""
     if not pat.is_integer(column.type) or column.type.bit_width < 64 or not column.null_count:
         return True
@@ -214,7 +183,7 @@ def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
     # fast path: the metadata of 10,000 columns, most often without such a type, take 30 ms to parse
     if _NAMES_EXTENSION(stored) is None:
         return dtypes
-    for entry in _entries(_load(schema), "columns"):
+    for entry in _column_entries(schema):
         name, dtype = entry.get("field_name") or entry.get("name"), entry.get("numpy_type")
         if isinstance(name, str) and isinstance(dtype, str) and dtype in _EXTENSION_DTYPES:
             index = schema.get_field_index(name)
@@ -229,7 +198,7 @@ def far_columns(schema: pa.Schema) -> set[str]:
         return set()
     marked = {
         entry.get("field_name")
-        for entry in _entries(_load(schema), "columns")
+        for entry in _column_entries(schema)
         if isinstance(details := entry.get("metadata"), dict) and details.items() >= _FAR.items()
     }
     return {field.name for field in schema if field.name in marked and has_far_times(field.type)}
@@ -245,16 +214,6 @@ def index_columns(schema: pa.Schema) -> list[str]:
     return [name for name in names if isinstance(name, str) and schema.get_field_index(name) >= 0]
 
 
-def check_single_index(schema: pa.Schema) -> None:
-    """Raise NotImplementedError for the schema of a frame with a MultiIndex."""
-    index_names = index_columns(schema)
-    if len(index_names) > 1:
-        raise NotImplementedError(
-            "A frame with a MultiIndex cannot be stored; call reset_index(). "
-            f"Index: {', '.join(index_names)}."
-        )
-
-
 def _load(schema: pa.Schema) -> dict[str, Any]:
     """The pandas metadata as a dict; empty if it is missing or no JSON object."""
     try:
@@ -264,8 +223,8 @@ def _load(schema: pa.Schema) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _entries(content: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    listed = content.get(key)
+def _column_entries(schema: pa.Schema) -> list[dict[str, Any]]:
+    listed = _load(schema).get("columns")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
@@ -283,7 +242,6 @@ def _column(field: pa.Field, extension: str | None) -> dict[str, Any]:
 def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
     """``pandas_type``, ``numpy_type`` and ``metadata`` of a column of an Arrow type.
 
-    >>> import pyarrow as pa
     >>> pandas_types(pa.string())
     ('unicode', 'object', None)
     """
@@ -340,7 +298,6 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
 
     ``types`` are those of stored columns, which the result gets where a read has changed them.
 
-    >>> import pandas as pd
     >>> from_pandas(pd.DataFrame({"COUNTRY_CODE": ["DE"], "CITY": pd.Categorical(["Hamburg"])})).schema.types
     [DataType(string), DataType(string)]
     """
@@ -374,9 +331,11 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
         is_category = isinstance(dtype, pd.CategoricalDtype)
         if pd.api.types.is_object_dtype(dtype.categories.dtype if is_category else dtype):
             values = dtype.categories if is_category else df.iloc[:, position]
-            _check_times(name, _decoded_type(table.schema.field(position).type), values.to_numpy())
+            stored = table.schema.field(position).type
+            _check_times(name, stored.value_type if is_category else stored, values.to_numpy())
     table = restore_types(table, types or {})
-    dtypes = {dtype: str(dtype) for dtype in set(df.dtypes) if _is_extension(dtype)}
+    # pandas 3's default "str" type is no extension type: readers make it of any string column
+    dtypes = {dtype: str(dtype) for dtype in set(df.dtypes) if str(dtype) in _EXTENSION_DTYPES}
     extensions = {
         name: dtypes[dtype]
         for name, dtype, arrow in zip(names, df.dtypes, table.schema.types, strict=True)
@@ -443,11 +402,17 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
     elif pat.is_list(dtype) and contains_type(dtype, _is_time):
         _check_times(name, dtype.value_type, list(chain.from_iterable(_collections(values))))
     elif pat.is_timestamp(dtype):
-        _check_one_zone(name, values)
+        stamps = (value for value in values if hasattr(value, "tzinfo") and value is not pd.NaT)
+        # Arrow takes timestamps without a zone for UTC
+        if len({stamp.tzinfo is None for stamp in stamps}) > 1:
+            raise ValueError(
+                f"Column {name!r} mixes timestamps with and without time zone; give all of them a zone "
+                "(tz_localize), or none"
+            )
     # Arrow drops the time of day and the zone of what follows a date
     elif pat.is_date(dtype) and any(issubclass(kind, datetime.datetime) for kind in set(map(type, values))):
-        stamps = [pd.Timestamp(v) for v in values if isinstance(v, datetime.datetime) and not pd.isna(v)]
-        if any(stamp.tzinfo is not None or stamp != stamp.normalize() for stamp in stamps):
+        moments = [pd.Timestamp(v) for v in values if isinstance(v, datetime.datetime) and not pd.isna(v)]
+        if any(moment.tzinfo is not None or moment != moment.normalize() for moment in moments):
             raise ValueError(
                 f"Column {name!r} mixes dates with timestamps that have a time of day or a zone; make all of "
                 "them dates, or timestamps"
@@ -464,29 +429,8 @@ def _collections(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def _decoded_type(dtype: pa.DataType) -> pa.DataType:
-    return dtype.value_type if pat.is_dictionary(dtype) else dtype
-
-
 def _is_time(dtype: pa.DataType) -> bool:
     return bool(pat.is_timestamp(dtype) or pat.is_date(dtype))
-
-
-def _check_one_zone(name: str, values: Iterable[Any]) -> None:
-    """Raise ValueError for timestamps of which only some have a zone: Arrow takes the others for UTC."""
-    if (
-        len({value.tzinfo is None for value in values if hasattr(value, "tzinfo") and value is not pd.NaT})
-        > 1
-    ):
-        raise ValueError(
-            f"Column {name!r} mixes timestamps with and without time zone; give all of them a zone "
-            "(tz_localize), or none"
-        )
-
-
-def _is_extension(dtype: Any) -> bool:
-    # pandas 3's default "str" type is no extension type: readers make it of any string column
-    return str(dtype) in _EXTENSION_DTYPES
 
 
 def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
@@ -494,7 +438,6 @@ def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Tab
 
     ``types`` are those of stored columns, as in :func:`from_pandas`.
 
-    >>> import pyarrow as pa
     >>> as_table(pa.table({"CITY": pa.array(["Hamburg"], pa.large_string())})).schema.types
     [DataType(string)]
     """
@@ -521,7 +464,6 @@ def _arrow_table(obj: Any) -> pa.Table:
 def to_storage(table: pa.Table) -> pa.Table:
     """Cast a table to storage types, without copies where types fit; drops ``__index_level_0__``.
 
-    >>> import pyarrow as pa
     >>> to_storage(pa.table({"DAY": pa.array([0], pa.timestamp("s"))})).schema.types
     [TimestampType(timestamp[ns])]
     """
@@ -596,7 +538,6 @@ def _split_large(column: pa.ChunkedArray, limit: int = _MAX_STRING_BYTES) -> pa.
 def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     """Cast a table to the types that readers see: ``string``, decoded dictionaries, dates as requested.
 
-    >>> import pyarrow as pa
     >>> to_memory(pa.table({"CITY": pa.array(["Rom"], pa.large_string())})).schema.types
     [DataType(string)]
     """
@@ -611,7 +552,6 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
 def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
     """Cast a table of file types to memory types; times are in us where they are in the schema.
 
-    >>> import pyarrow as pa
     >>> table = pa.table({"DAY": pa.array([0], pa.timestamp("us"))})
     >>> from_file(table).schema.types, from_file(table, table.schema).schema.types
     ([TimestampType(timestamp[ns])], [TimestampType(timestamp[us])])
@@ -654,9 +594,9 @@ def to_pandas(
 ) -> pd.DataFrame:
     """Convert a table to a frame with a RangeIndex and writable columns.
 
-    Without a backend, integers that would lose digits next to missing values become ``Int64`` or ``UInt64``.
+    With a backend, the types do not depend on the values. Without, integers that would lose digits next to
+    missing values become ``Int64`` or ``UInt64``.
 
-    >>> import pyarrow as pa
     >>> to_pandas(pa.table({"DAY": pa.array([0], pa.date32())})).dtypes["DAY"]
     dtype('<M8[ns]')
     """
@@ -672,19 +612,28 @@ def to_pandas(
     table = table.replace_schema_metadata(None)
     encoded_at = {i: encoded[name] for i, name in enumerate(table.column_names) if name in encoded}
     table = replace_columns(table, encoded_at)
+    if dtype_backend == "pyarrow":
+        return _with_typed_categories(table.to_pandas(types_mapper=_arrow_dtype), encoded)
+    inexact = _inexact_objects(table)
     if dtype_backend is not None:
-        result = to_backend(table, dtype_backend, dates_as_object=dates_as_object)
-        return _with_typed_categories(result, encoded)
-    extensions |= exact_dtypes(table)
-    inexact = inexact_objects(table)
-    # We own the list of columns but not their buffers: self_destruct frees each column once it is converted.
-    # One thread: two take as long for up to 1 M values.
-    frame: pd.DataFrame = table.to_pandas(
-        date_as_object=dates_as_object, use_threads=False, self_destruct=not (extensions or inexact)
-    )
-    for name, dtype in extensions.items():
-        extension: Any = pd.api.types.pandas_dtype(dtype)
-        frame[name] = extension.__from_arrow__(table.column(name))
+        # seconds hold all dates, and which unit a column has must not depend on its values
+        dates = {
+            position: table.column(position).cast(pa.timestamp("s"))
+            for position, dtype in enumerate(table.schema.types)
+            if pat.is_date(dtype) and not dates_as_object
+        }
+        table = replace_columns(table, dates)
+        frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=True)
+    else:
+        extensions |= _exact_dtypes(table)
+        # We own the list of columns but not their buffers: self_destruct frees each column once it is
+        # converted. One thread: two take as long for up to 1 M values.
+        frame = table.to_pandas(
+            date_as_object=dates_as_object, use_threads=False, self_destruct=not (extensions or inexact)
+        )
+        for name, dtype in extensions.items():
+            extension: Any = pd.api.types.pandas_dtype(dtype)
+            frame[name] = extension.__from_arrow__(table.column(name))
     for name in inexact:
         frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
     return _with_typed_categories(frame, encoded)
@@ -710,7 +659,6 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
 def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
     """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it.
 
-    >>> import datetime
     >>> days = [datetime.date(2020, 1, 31), datetime.date(9999, 12, 31)]
     >>> frames = [to_pandas(pa.table({"UNTIL": [day]})) for day in days]
     >>> align_date_units(frames)
@@ -729,7 +677,6 @@ def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
 def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
     """Convert ``datetime64[s]`` columns to Timestamp objects, in place.
 
-    >>> import datetime
     >>> dates_as_stamps(to_pandas(pa.table({"UNTIL": [datetime.date(9999, 12, 31)]})))["UNTIL"].tolist()
     [Timestamp('9999-12-31 00:00:00')]
     """
@@ -747,7 +694,6 @@ def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
     What pandas makes of stored types is reversed: timestamps for dates, floats for integers next to missing
     values. Other columns, and columns with values that do not fit, stay as they are.
 
-    >>> import datetime
     >>> days = pa.table({"DAY": [datetime.datetime(2020, 1, 1)], "AVG_TEMP": [6.0], "WIND": [3]})
     >>> stored = {"DAY": pa.date32(), "AVG_TEMP": pa.int64(), "WIND": pa.float64()}
     >>> restore_types(days, stored).schema.types

@@ -25,7 +25,6 @@ _BINARIES = {pa.large_binary(), pa.binary_view()}
 def widen(t: pa.DataType) -> pa.DataType:
     """Widest type of the same kind: the type of schemas and indices, whatever the width in a file.
 
-    >>> import pyarrow as pa
     >>> widen(pa.int8())
     DataType(int64)
     >>> widen(pa.dictionary(pa.int8(), pa.large_string()))
@@ -48,7 +47,6 @@ def widen(t: pa.DataType) -> pa.DataType:
 def storage_type(t: pa.DataType) -> pa.DataType:
     """Type under which values are written: the same width, in a flavour that kartothek reads.
 
-    >>> import pyarrow as pa
     >>> storage_type(pa.int8()), storage_type(pa.large_string())
     (DataType(int8), DataType(string))
     """
@@ -63,7 +61,6 @@ def storage_type(t: pa.DataType) -> pa.DataType:
 def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str = "ns") -> pa.DataType:
     """Type in which values are passed to pandas: the storage type, dates as timestamps if requested.
 
-    >>> import pyarrow as pa
     >>> memory_type(pa.list_(pa.date32()), dates_as_object=False)
     ListType(list<item: timestamp[ns]>)
     """
@@ -116,7 +113,6 @@ def with_number_bits(t: pa.DataType, width: int) -> pa.DataType:
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
     """Whether two types are equal but for width, string flavour, time unit and dictionary encoding.
 
-    >>> import pyarrow as pa
     >>> same_type(pa.timestamp("us"), pa.timestamp("ns")), same_type(pa.int64(), pa.float64())
     (True, False)
     """

@@ -126,9 +126,6 @@ _COLUMN_BYTES = 1 << 9
 def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> bytes:
     """Content of a schema file: Parquet without row groups, timestamps in microseconds.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> schema_to_bytes(pa.schema([("CITY", pa.string())]))[:4]
     b'PAR1'
     """
@@ -187,38 +184,13 @@ def read_schema_metadata(
     schema_version: str | None = None,
     exact: bool = False,
 ) -> SchemaWrapper:
-    """Load the schema of a table.
+    """Load the schema of a table; its origin is the storage key.
 
-    Parameters
-    ----------
-    dataset_uuid, table
-        Dataset and table.
-    store
-        The store, its factory or URL.
-    schema_version
-        As in :func:`schema_from_bytes`.
-    exact
-        Require that version.
+    ``schema_version`` is as in `schema_from_bytes`; ``exact`` requires that version. A missing file, or one
+    that does not hold the required version, is a KeyError, one that is no schema a CorruptDatasetError.
 
-    Returns
-    -------
-    SchemaWrapper
-        Its origin is the storage key.
-
-    Raises
-    ------
-    KeyError
-        There is no schema file, or it does not hold the required version.
-    CorruptDatasetError
-        The file is no schema.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from kartothek_cube.core.store import open_blobs
     >>> blobs = open_blobs("hmemory://")
-    >>> store_schema_metadata(pa.schema([("CITY", pa.string())]), "sales", blobs)
-    'sales/table/_common_metadata'
+    >>> _ = store_schema_metadata(pa.schema([("CITY", pa.string())]), "sales", blobs)
     >>> read_schema_metadata("sales", blobs).names
     ['CITY']
     """
@@ -245,25 +217,8 @@ def store_schema_metadata(
     store: StoreInput | BlobStore,
     table: str = SINGLE_TABLE,
 ) -> str:
-    """Store the schema of a table.
+    """Store the schema of a table; returns its storage key.
 
-    Parameters
-    ----------
-    schema
-        The schema.
-    dataset_uuid, table
-        Dataset and table.
-    store
-        The store, its factory or URL.
-
-    Returns
-    -------
-    str
-        The storage key, ``<dataset uuid>/<table>/_common_metadata``.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> store_schema_metadata(pa.schema([("CITY", pa.string())]), "sales", "hmemory://")
     'sales/table/_common_metadata'
     """

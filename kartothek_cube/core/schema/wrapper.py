@@ -12,7 +12,6 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.pandas_conversion import (
     as_table,
-    check_single_index,
     extension_dtypes,
     far_columns,
     from_file,
@@ -158,8 +157,11 @@ def _origins(origin: str | Iterable[str]) -> frozenset[str]:
 
 
 def _normalise(schema: pa.Schema) -> pa.Schema:
-    check_single_index(schema)
-    index = set(index_columns(schema))
+    index = index_columns(schema)
+    if len(index) > 1:
+        raise NotImplementedError(
+            f"A frame with a MultiIndex cannot be stored; call reset_index(). Index: {', '.join(index)}."
+        )
     far = far_columns(schema)
     fields = [
         pa.field(field.name, (with_far_times if field.name in far else storage_type)(field.type))

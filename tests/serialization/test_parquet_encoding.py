@@ -109,30 +109,6 @@ def test_noise_is_not_compressed(values, expected):
     assert found == ["UNCOMPRESSED" if expected else "ZSTD", "ZSTD", "ZSTD"]
 
 
-@pytest.mark.parametrize(
-    "values, expected",
-    [
-        (np.repeat(np.arange(100), 200), True),
-        (np.repeat(np.arange(100) / 7, 200), True),
-        (pa.array(np.repeat(np.arange(100), 200)).cast(pa.timestamp("us")), True),
-        (np.tile(np.arange(100), 200), False),
-        (np.repeat(np.arange(1000), 20), False),
-        (pa.array([None, *np.repeat(np.arange(100), 200)]), False),
-        (np.repeat(np.arange(100), 200).astype(str).tolist(), False),
-    ],
-    ids=["runs", "float", "time", "cycle", "many", "null", "text"],
-)
-def test_few_runs_are_not_compressed(values, expected):
-    table = pa.table({"v": values})
-    assert dictionary_columns(table) == ["v"]
-    assert codecs(table, ["v"], "ZSTD") == ({"v": "NONE"} if expected else "ZSTD")
-    sink = pa.BufferOutputStream()
-    ParquetSerializer("ZSTD").write_table(table, sink)
-    found = ParquetSerializer.read_table(sink.getvalue()).column("v")
-    assert found.equals(table.column("v").cast(found.type))
-    assert not expected or sink.getvalue().size < 8_192
-
-
 def test_noise_with_a_dictionary_is_compressed():
     assert codecs(pa.table({"v": NOISE}), ["v"], "ZSTD") == "ZSTD"
 

@@ -17,7 +17,7 @@ import pyarrow.types as pat
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Mask, to_numpy
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions import (
+from kartothek_cube.core.expressions import (  # noqa: F401 (kartothek has them all here)
     ConjunctionType,
     LiteralType,
     LiteralValue,
@@ -33,23 +33,6 @@ from kartothek_cube.core.expressions import (
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-
-__all__ = (
-    "ConjunctionType",
-    "DataFrameSerializer",
-    "LiteralType",
-    "LiteralValue",
-    "PredicatesType",
-    "check_filters",
-    "check_predicates",
-    "columns_in_predicates",
-    "columns_to_read",
-    "filter_array_like",
-    "filter_df",
-    "filter_df_from_predicates",
-    "filter_predicates_by_column",
-    "select_columns",
-)
 
 
 def check_filters(filter_query: str | None, predicates: PredicatesType) -> None:

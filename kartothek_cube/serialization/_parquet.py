@@ -24,15 +24,6 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.serialization import _generic
 from kartothek_cube.serialization.parquet_reader import Source, read_parquet
 
-__all__ = (
-    "BACKOFF_TIME",
-    "MAX_NB_RETRIES",
-    "ParquetReadError",
-    "ParquetSerializer",
-    "codecs",
-    "dictionary_columns",
-)
-
 # below this number of rows, dictionaries only cost time
 _MIN_ROWS_DICTIONARIES = 1_000
 # Parquet writers abandon dictionaries above 1 MB, after building them

@@ -97,21 +97,22 @@ def test_driver_outlives_a_change_of_directory(root, tmp_path, monkeypatch):
 # which stores
 
 
-def test_subclass_is_not_bypassed(root):
-    class Special(FilesystemStore):
-        pass
-
-    assert not isinstance(open_blobs(Special(str(root))), LocalBlobStore)
+@pytest.mark.parametrize(
+    "name, module, is_local",
+    [
+        ("HFilesystemStore", "minimalkv._hstores", True),
+        ("HFilesystemStore", __name__, False),
+        ("Special", "minimalkv._hstores", False),
+    ],
+)
+def test_subclass_is_not_bypassed(root, name, module, is_local):
+    kind = type(name, (FilesystemStore,), {"__module__": module})
+    assert isinstance(open_blobs(kind(str(root))), LocalBlobStore) is is_local
 
 
 def test_patched_instance_is_not_bypassed(store):
     store.get = store.get
     assert not isinstance(open_blobs(store), LocalBlobStore)
-
-
-def test_minimalkv_by_name(root):
-    kind = type("HFilesystemStore", (FilesystemStore,), {"__module__": "minimalkv._hstores"})
-    assert isinstance(open_blobs(kind(str(root))), LocalBlobStore)
 
 
 # files
@@ -233,33 +234,21 @@ def flushes(monkeypatch, root) -> list[str]:
     return seen
 
 
-def test_local_path(blobs, root):
-    assert blobs.local_path("d/f") == str(root / "d/f")
-    blobs.put("d/f", b"1")
-    assert blobs.local_path("d/f") == str(root / "d/f")
-
-
-@pytest.mark.parametrize("mask, expected", [(0o022, 0o644), (0o077, 0o600)])
-def test_umask(blobs, root, mask, expected):
+@pytest.mark.parametrize(
+    "mask, perm, expected", [(0o022, None, 0o644), (0o077, None, 0o600), (0o022, 0o640, 0o640)]
+)
+def test_permissions(root, mask, perm, expected):
     before = os.umask(mask)
     try:
-        write_in_all_ways(blobs)
+        blobs = open_blobs(FilesystemStore(str(root), perm=perm))
+        blobs.put("a", b"1")
+        blobs.put("b", b"1", durable=True)
+        blobs.put_if("c", b"1", None)
+        with blobs.open_write("d") as path:
+            Path(path).write_bytes(b"1")
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {expected}
-
-
-def test_permissions(root):
-    write_in_all_ways(open_blobs(FilesystemStore(str(root), perm=0o640)))
-    assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {0o640}
-
-
-def write_in_all_ways(blobs):
-    blobs.put("a", b"1")
-    blobs.put("b", b"1", durable=True)
-    blobs.put_if("c", b"1", None)
-    with blobs.open_write("d") as path:
-        Path(path).write_bytes(b"1")
 
 
 @pytest.mark.parametrize(
@@ -305,7 +294,9 @@ def test_failed_write_leaves_no_directory(blobs, root):
 
 
 def test_directory_is_no_blob(blobs, root):
-    blobs.put("d/t/f", b"1")
+    for _ in range(2):
+        assert blobs.local_path("d/t/f") == str(root / "d/t/f")
+        blobs.put("d/t/f", b"1")
     for key in ("d", "d/t"):
         with pytest.raises(KeyError):
             blobs.get(key)

@@ -11,23 +11,11 @@ from simplekv.decorator import ReadOnlyDecorator
 from simplekv.memory import DictStore
 from storefact import get_store_from_url
 
-from kartothek_cube.core.store import (
-    NoCompareAndSwapWarning,
-    PreconditionFailed,
-    open_blobs,
-    register_driver,
-    resolve,
-)
+from kartothek_cube.core.store import PreconditionFailed, open_blobs, register_driver, resolve
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store, register_scheme
 from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
 from tests.support.stores import MinimalIterStore, MinimalStore, WrapperStore
-
-
-def test_url(tmp_path):
-    blobs = open_blobs(f"hfs://{tmp_path}/new?create_if_missing=true")
-    blobs.put("d/f", b"1")
-    assert (tmp_path / "new/d/f").read_bytes() == b"1"
 
 
 def test_a_directory_that_somebody_else_creates_at_the_same_time(tmp_path, monkeypatch):
@@ -41,17 +29,6 @@ def test_a_directory_that_somebody_else_creates_at_the_same_time(tmp_path, monke
     monkeypatch.setattr(os, "makedirs", late)
     open_blobs(f"hfs://{tmp_path}/new?create_if_missing=true").put("d/f", b"1")
     assert (tmp_path / "new/d/f").read_bytes() == b"1"
-
-
-def test_factory():
-    store = get_store_from_url("hmemory://")
-    assert open_blobs(lambda: store).store is store
-
-
-@pytest.mark.parametrize("candidate", [None, 3, object(), b"hmemory://"])
-def test_no_store(candidate):
-    with pytest.raises(TypeError, match="None" if candidate is None else type(candidate).__name__):
-        open_blobs(candidate)
 
 
 def test_new_scheme_and_driver(monkeypatch):
@@ -83,10 +60,6 @@ def test_failure_survives_pickle():
     assert "'f' was" in str(error)
 
 
-def test_warning_is_for_users():
-    assert issubclass(NoCompareAndSwapWarning, UserWarning)
-
-
 # ensure_store
 
 
@@ -97,11 +70,8 @@ def test_ensure_store_keeps_a_store():
 
     store = Unpicklable(DictStore())
     assert ensure_store(store) is store
-
-
-def test_ensure_store_keeps_a_read_only_store():
-    store = ReadOnlyDecorator(DictStore())
-    assert ensure_store(store) is store
+    read_only = ReadOnlyDecorator(DictStore())
+    assert ensure_store(read_only) is read_only
 
 
 @pytest.mark.parametrize("kind", [MinimalStore, MinimalIterStore])
@@ -111,6 +81,7 @@ def test_store_that_is_no_class_of_simplekv(kind):
     assert ensure_store(lambda: store) is store
     assert lazy_store(store)() is store
     assert open_blobs(store).store is store
+    assert open_blobs(lambda: store).store is store
 
 
 @pytest.mark.parametrize("kind", [DictStore, MinimalStore])
@@ -221,7 +192,7 @@ def test_lazy_store_of_store_that_does_not_pickle(error):
 
 
 @pytest.mark.parametrize("candidate", [None, 3, object(), {}, b"hmemory://"])
-@pytest.mark.parametrize("convert", [ensure_store, lazy_store])
+@pytest.mark.parametrize("convert", [ensure_store, lazy_store, open_blobs])
 def test_neither(convert, candidate):
     given = "got None" if candidate is None else f"class builtins.{type(candidate).__name__}"
     with pytest.raises(TypeError, match=given):
@@ -231,21 +202,23 @@ def test_neither(convert, candidate):
 # URLs
 
 
-@pytest.mark.parametrize("url", ["", "hfs", "hfoo:///data", "://", "hfs:/data", "nothing://x"])
+@pytest.mark.parametrize(
+    "url, hint",
+    [
+        ("", ""),
+        ("hfs", ""),
+        ("hfoo:///data", ""),
+        ("://", ""),
+        ("hfs:/data", ""),
+        ("nothing://x", ""),
+        ("cubes", r"is it a directory\? ./cubes.*"),
+        ("hmemoy://", "did you mean 'hmemory'.*"),
+    ],
+)
 @pytest.mark.parametrize("convert", [ensure_store, lazy_store, open_blobs])
-def test_unknown_scheme(convert, url):
-    with pytest.raises(ValueError, match=r"known schemes: .*hfs://, hmemory://"):
+def test_unknown_scheme(convert, url, hint):
+    with pytest.raises(ValueError, match=rf"{hint}known schemes: .*hfs://, hmemory://"):
         convert(url)
-
-
-def test_a_name_is_no_url():
-    with pytest.raises(ValueError, match=r"is it a directory\? ./cubes"):
-        lazy_store("cubes")
-
-
-def test_misspelled_scheme():
-    with pytest.raises(ValueError, match="did you mean 'hmemory'"):
-        lazy_store("hmemoy://")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kartothek_cube import serialization
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.serialization import (
     CsvSerializer,
@@ -50,6 +49,13 @@ def test_all_kinds_of_stores(blobs, kind):
     assert ParquetSerializer.restore_dataframe(kind(blobs), key)["x"].tolist() == [1]
 
 
+@pytest.mark.parametrize("url", ["hmemory://", "hfs://{}"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_missing_key(tmp_path, url, suffix):
+    with pytest.raises(KeyError, match=rf"key\.{suffix}"):
+        DataFrameSerializer.restore_dataframe(url.format(tmp_path), f"key.{suffix}")
+
+
 def test_unknown_suffix(blobs):
     with pytest.raises(ValueError, match=r"key\.foo.*\.csv, \.csv\.gz, \.parquet"):
         DataFrameSerializer.restore_dataframe(blobs, "key.foo")
@@ -64,22 +70,6 @@ def test_own_serializer(blobs, monkeypatch):
     monkeypatch.setattr(DataFrameSerializer, "_serializers", dict(DataFrameSerializer._serializers))
     DataFrameSerializer.register_serializer(".own", Own)
     assert DataFrameSerializer.restore_dataframe(blobs, "a.own")["key"].tolist() == ["a.own"]
-
-
-def test_interface_cannot_be_used_alone():
-    with pytest.raises(TypeError, match="store"):
-        DataFrameSerializer()
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_missing_key(blobs, suffix):
-    with pytest.raises(KeyError):
-        DataFrameSerializer.restore_dataframe(blobs, f"key.{suffix}")
-
-
-def test_missing_key_in_directory(tmp_path):
-    with pytest.raises(KeyError, match=r"key\.parquet"):
-        ParquetSerializer.restore_dataframe(f"hfs://{tmp_path}", "key.parquet")
 
 
 @pytest.mark.parametrize("serializer", [ParquetSerializer(), CsvSerializer()])
@@ -235,12 +225,3 @@ def test_dates_and_time_stamps(array, op, value, expected):
     assert filter_array_like(array, op, value).tolist() == expected
     with pytest.raises(TypeError):
         filter_array_like(array, op, value, strict_date_types=True)
-
-
-def test_default_serializer():
-    assert serialization.default_serializer() == ParquetSerializer("SNAPPY")
-
-
-def test_exported_names():
-    for name in serialization.__all__:
-        assert hasattr(serialization, name)

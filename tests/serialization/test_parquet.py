@@ -63,8 +63,10 @@ def test_wrong_settings(kwargs, error):
         ParquetSerializer(**kwargs)
 
 
-@pytest.mark.parametrize("compression", ["SNAPPY", "ZSTD", "GZIP", "NONE", "snappy", None])
-@pytest.mark.parametrize("rows", [0, 1, 10, 2000])
+@pytest.mark.parametrize(
+    "compression, rows",
+    [("SNAPPY", 0), ("SNAPPY", 1), ("ZSTD", 2000), ("GZIP", 10), ("NONE", 10), ("snappy", 10), (None, 10)],
+)
 def test_round_trip(blobs, compression, rows):
     df = get_dataframe_not_nested(rows)
     key = ParquetSerializer(compression).store(blobs, "dir/key", df)
@@ -203,12 +205,11 @@ def test_schema_of_the_dataset_completes_null_columns():
         ParquetSerializer.read_table(content, predicates=[[("x", "==", 1)]], schema=schema)
 
 
-@pytest.mark.parametrize("pushdown", [True, False])
 @pytest.mark.parametrize("rows", [0, 3])
-def test_types_of_predicates_are_checked(pushdown, rows):
+def test_types_of_predicates_are_checked(rows):
     content = content_of(pa.table({"x": pa.array(range(rows), pa.int64())}))
     with pytest.raises(TypeError, match="'x' of type int64"):
-        ParquetSerializer.read_table(content, None, [[("x", "<", "a")]], predicate_pushdown_to_io=pushdown)
+        ParquetSerializer.read_table(content, None, [[("x", "<", "a")]])
 
 
 def test_only_needed_columns_are_decoded():

@@ -31,11 +31,8 @@ def test_all_ways_to_filter_agree(name, data):
     for _ in range(3):
         predicates = data.draw(predicates_of(names))
         expected = brute_force(rows_of(table), predicates)
-        for pushdown in (True, False):
-            found = ParquetSerializer.read_table(
-                sink.getvalue(), ["row"], predicates, predicate_pushdown_to_io=pushdown
-            )
-            assert found["row"].to_pylist() == expected
+        found = ParquetSerializer.read_table(sink.getvalue(), ["row"], predicates)
+        assert found["row"].to_pylist() == expected
         assert table.filter(tree_mask(table, to_tree(predicates)))["row"].to_pylist() == expected
         df = to_pandas(as_table(with_nullable_integers(table)), dates_as_object=True)
         assert filter_df_from_predicates(df, predicates)["row"].tolist() == expected

@@ -102,11 +102,7 @@ class IndexColumns:
             rows = None if rows is None else (np.cumsum(not_null) - 1)[rows[kept]]
             values = values.filter(pa.array(not_null))
         distinct, ranks = rank(values)
-        ranks = ranks if rows is None else ranks[rows]
-        sorter = order(ranks, entries, max(len(names), 1))
-        if sorter is not None:
-            ranks, entries = ranks[sorter], entries[sorter]
-        return cls._from_ranks(distinct, ranks, entries, names)
+        return cls._sort_entries(distinct, ranks if rows is None else ranks[rows], entries, names)
 
     @classmethod
     def from_dict(cls, values: pa.Array, lists: Sequence[Iterable[str]]) -> IndexColumns:
@@ -132,9 +128,21 @@ class IndexColumns:
             ]
             codes, rows = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
             values = pa.concat_arrays([index.values for index in filled])
-            merged = cls.from_pairs(values, labels.dictionary, to_numpy(labels.indices)[codes], rows)
+            distinct, ranks = _rank_sorted_runs(values)
+            entries = to_numpy(labels.indices)[codes].astype(np.int64, copy=False)
+            merged = cls._sort_entries(distinct, ranks[rows], entries, labels.dictionary)
         file_type = next((index.file_type for index in indices if index.file_type is not None), None)
         return replace(merged, file_type=file_type)
+
+    @classmethod
+    def _sort_entries(
+        cls, values: pa.Array, ranks: Ints, codes: Ints, labels: pa.StringArray
+    ) -> IndexColumns:
+        """Index data of entries in any order, with duplicates."""
+        sorter = order(ranks, codes, max(len(labels), 1))
+        if sorter is not None:
+            ranks, codes = ranks[sorter], codes[sorter]
+        return cls._from_ranks(values, ranks, codes, labels)
 
     @classmethod
     def _from_ranks(cls, values: pa.Array, ranks: Ints, codes: Ints, labels: pa.StringArray) -> IndexColumns:
@@ -240,6 +248,19 @@ def rank(values: pa.Array) -> tuple[pa.Array, Ints]:
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
+
+
+def _rank_sorted_runs(values: pa.Array) -> tuple[pa.Array, Ints]:
+    """As `rank`, of the values of several indices, one after the other."""
+    if pat.is_floating(values.type) or not pat.is_primitive(values.type):
+        return rank(values)
+    # this sort merges sorted runs: a tenth of the time of the hashes of 1.5 million values
+    numbers = to_numpy(values)
+    sorter = np.argsort(numbers, kind="stable")
+    is_new = np.append([True], numbers[sorter[1:]] != numbers[sorter[:-1]])
+    ranks = np.empty(len(values), np.int64)
+    ranks[sorter] = np.cumsum(is_new) - 1
+    return values.take(pa.array(sorter[is_new])), ranks
 
 
 def _is_strictly_sorted(values: pa.Array) -> bool:

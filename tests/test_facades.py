@@ -20,7 +20,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import arrow, arrow_cube, eager, eager_cube, iter_cube
 from kartothek_cube.io import iter as iter_io
-from kartothek_cube.io_components.facade import facade
+from kartothek_cube.io_components.facade import define_facade, facade
 from kartothek_cube.io_components.job import Job, execute
 from tests.support.paths import ROOT
 
@@ -333,6 +333,30 @@ def test_another_facade_documents_its_own_result():
     assert other.__doc__.startswith("Count elsewhere.\n\nSee ")
     assert other.__doc__.endswith("Returns\n-------\nlist[int]\n    Numbers.")
     assert inspect.signature(other).return_annotation == "list[int]"
+
+
+def test_a_function_is_decorated_as_facade():
+    @define_facade(Count, returns="Numbers.")
+    def enumerate_all(count: Count) -> list[int]:
+        """Count elsewhere.
+
+        Runs here.
+        """
+        return run_elsewhere(count)
+
+    made = facade(
+        __name__,
+        "enumerate_all",
+        Count,
+        run_elsewhere,
+        "Runs here.",
+        summary="Count elsewhere.",
+        returns="Numbers.",
+    )
+    assert enumerate_all.__doc__ == made.__doc__
+    assert (enumerate_all.__module__, enumerate_all.__name__) == (__name__, "enumerate_all")
+    assert inspect.signature(enumerate_all) == inspect.signature(made)
+    assert enumerate_all("c", ["a", "b"]) == [1]
 
 
 # -- no argument is forgotten --------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ def test_a_method_has_the_parameters_of_its_function(name):
     assert ">>>" not in doc
     assert "\nstore\n" not in doc
     assert "\ncube\n" not in doc
+    assert "\ncube, store" not in doc
 
 
 def test_every_function_of_a_cube_is_a_method():

@@ -104,8 +104,6 @@ class ComputeDataset(Generic[StoreT]):
         state of the cube: a token of :func:`list_cube_changes`, a version or a point in time.
     metadata
         Metadata of the dataset.
-    df_serializer
-        How files are written; Parquet with ZSTD by default.
 
     Returns
     -------

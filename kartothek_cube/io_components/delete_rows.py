@@ -86,8 +86,6 @@ class DeleteRows(Generic[StoreT]):
         columns of these datasets. With the seed only, the rows of the others stay, which no query returns
         unless the cell is written again. In a dataset that lacks a dimension or partition column, cells may
         share a row, which is deleted with the last of them.
-    df_serializer
-        How files are written; Parquet with ZSTD by default.
 
     Returns
     -------

@@ -42,7 +42,16 @@ _SHARED = {
     "cube": "Specification of the cube.",
     "store": "Store, factory or URL.",
     "dataset_uuid": "Uuid of the dataset.",
-    "factory": "The dataset itself, instead of ``dataset_uuid`` and ``store``.",
+    "df_serializer": "How files are written; Parquet with ZSTD by default.",
+    "factory": "The dataset itself, instead of ``dataset_uuid`` and ``store``. It is not modified.",
+    "metadata_merger": (
+        "Function of a list of two dicts, the stored metadata and ``metadata``, that returns the new "
+        "metadata."
+    ),
+    "metadata_version": "Version of the format; always 4.",
+    "sort_partitions_by": "Columns by which each input is sorted before it is split.",
+    "table_name": "Name of the table.",
+    "table": "Name of the table.",
     "datasets": "Datasets concerned; all by default.",
     "ktk_cube_dataset_ids": "Another name of ``datasets``.",
     "retention": (

@@ -442,12 +442,12 @@ def merge_frame(context: merge.MergeContext, df: DataFrame) -> merge.MergeResult
     """Merge a frame into a dataset; after a failure the files are deleted and the dataset is unchanged."""
     if not _is_frame(df):
         raise TypeError(_not_a_frame(df))
-    merge.check_merge_input(context, _check_frame(df, context.name, context.spec.types))
+    merge.check_merge_input(context, _check_frame(df, context.spec.name, context.spec.types))
     context = attrs.evolve(context, plan=context.plan.with_write_id())
     rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
     # what executors have of a frame are batches
     run: Callable[[merge.MergeContext, Any], merge.MergedPartitions] = merge_rows
-    return execute_on_frames(merge.merge_job(context, [(context.name, rows)], run))
+    return execute_on_frames(merge.merge_job(context, [(context.spec.name, rows)], run))
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------

@@ -96,8 +96,6 @@ class CompactCube(Generic[StoreT]):
     ----------
     conditions
         Conditions on partition columns of the cube that select partitions; by default all.
-    df_serializer
-        How files are written; Parquet with ZSTD by default.
     min_files
         Partitions with fewer files are left as they are. With 1, files that were written before a change of
         the schema (:doc:`/schema_evolution`) are rewritten with the current columns as well.

@@ -25,6 +25,7 @@ from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.keys import sort_order
 from kartothek_cube.io_components.runtime import progress_advance
+from kartothek_cube.io_components.write import write_tasks
 from kartothek_cube.io_components.write.cube_writes import BuildCube, ExtendCube
 from kartothek_cube.io_components.write.foreign_tables import (
     ForeignFile,
@@ -39,13 +40,6 @@ from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     CubeWriteSpec,
     WriteResult,
-)
-from kartothek_cube.io_components.write.write_tasks import (
-    check_duplicate_cells,
-    derive_columns,
-    prepare,
-    prepare_table,
-    run_write,
 )
 
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
@@ -87,14 +81,9 @@ class _AdoptContext:
     """What all tasks share."""
 
     plan: CubeWritePlan
-    dataset: str
+    spec: CubeWriteSpec
     table: ForeignTable
     link: bool
-
-    @property
-    def write(self) -> CubeWriteSpec:
-        """How files of the dataset are written."""
-        return self.plan.specs[self.dataset]
 
 
 _Signature: TypeAlias = tuple[int, ...]
@@ -141,8 +130,9 @@ def adopt_job(
     plan = attrs.evolve(plan, operation="adopt").with_write_id()
     table, files = open_table(source, snapshot, _parse_types(types), plan.spec.types)
     check_schemas(plan, {dataset_id: table.schema.empty_table()})
+    of_tasks = plan.without_commit_state()
     context = _AdoptContext(
-        plan.without_commit_state(), dataset_id, table, table.is_immutable if link is None else link
+        of_tasks, of_tasks.specs[dataset_id], table, table.is_immutable if link is None else link
     )
     return Job(
         name="adopt_dataset",
@@ -190,14 +180,18 @@ def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
 
 def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adopted:
     """Copy or link the files that fit, and write the rows of the others, without a commit."""
-    blobs, write = open_blobs(context.plan.store), context.write
+    blobs, write = open_blobs(context.plan.store), context.spec
     results: list[WriteResult] = []
     links, tables = [], []
     n_copied = n_rewritten = 0
     for file in files:
         before = _signature(file.path)
+        opened = context.table.open(file)
+        if file.path is None:
+            # read once, so that what is checked is what is written
+            opened = pa.BufferReader(opened.read_buffer())
         with (
-            closing(_open_file(context.table, file)) as opened,
+            closing(opened),
             pq.ParquetFile(opened, page_checksum_verification=True) as parquet,
         ):
             if not parquet.metadata.num_rows:
@@ -212,29 +206,21 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
                 if context.link and file.path is not None and blobs.is_local:
                     links.append(_Link(file.path, key, before))
                 else:
-                    _copy(blobs, key, file, opened)
+                    if file.path is not None:
+                        blobs.put_file(key, file.path)
+                    else:
+                        opened.seek(0)
+                        blobs.put(key, opened.read_buffer())
                     n_copied += 1
         if _signature(file.path) != before:
             raise ValueError(f"{file.location} was changed while it was read")
         progress_advance(file.size_bytes)
     if tables:
-        rows = {context.dataset: [pa.concat_tables(tables)]}
-        results += run_write(context.plan, prepare(context.plan, rows), threads=1).values()
+        rows = {context.spec.name: [pa.concat_tables(tables)]}
+        results += write_tasks.run_write(
+            context.plan, write_tasks.prepare(context.plan, rows), threads=1
+        ).values()
     return _Adopted(write.merge(results), links, n_copied, n_rewritten)
-
-
-def _open_file(table: ForeignTable, file: ForeignFile) -> pa.NativeFile:
-    opened = table.open(file)
-    # a remote file is read once, so that what is checked is what is written
-    return opened if file.path is not None else pa.BufferReader(opened.read_buffer())
-
-
-def _copy(blobs: BlobStore, key: str, file: ForeignFile, opened: pa.NativeFile) -> None:
-    if file.path is not None:
-        blobs.put_file(key, file.path)
-    else:
-        opened.seek(0)
-        blobs.put(key, opened.read_buffer())
 
 
 def _signature(path: str | None) -> _Signature:
@@ -247,7 +233,7 @@ def _signature(path: str | None) -> _Signature:
 
 def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetFile) -> WriteResult | None:
     """Name and index entries of a file that fits as it is; None if its rows have to be written again."""
-    write = context.write
+    write = context.spec
     keys = list(write.partition_on)
     if not _has_stored_form(context.table, file, parquet, keys):
         return None
@@ -259,12 +245,12 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     rows = context.table.read(file, parquet, list(dict.fromkeys(stored)))
     if sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
-    rows = prepare_table(write, [rows])
+    rows = write_tasks.prepare_table(write, [rows])
     starts, prefixes, rows = split_by_partition(rows, keys)
     if len(starts) > 1:
         return None
     labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{gen_uuid()[len(write.write_id) :]}"])
-    empty = derive_columns(write, context.table.schema.empty_table())
+    empty = write_tasks.derive_columns(write, context.table.schema.empty_table())
     schema = make_meta(empty, context.table.description, partition_keys=keys)
     entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
     widths = column_widths(parquet.schema_arrow)
@@ -326,7 +312,7 @@ def _finish_adoption(
     if not len(written.labels):
         problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
         raise plan.abort_error(dataset_id, problem) from problem
-    check_duplicate_cells(plan, {dataset_id: written})
+    write_tasks.check_duplicate_cells(plan, {dataset_id: written})
     dataset = finish_write(plan, [{dataset_id: written}])[dataset_id]
     return Adoption(
         dataset=dataset,

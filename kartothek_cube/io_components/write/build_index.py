@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -45,19 +44,10 @@ class IndexContext:
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
-@attrs.frozen
-class IndexTask:
-    """Some partitions to read."""
-
-    labels: tuple[str, ...]
-    #: their files by table
-    keys: Mapping[str, tuple[str, ...]]
-
-
 def plan_index_build(
     dataset: DatasetFactory, columns: Sequence[str], partitions_per_task: int | None = None
-) -> tuple[IndexContext, list[IndexTask]]:
-    """Plan to add indices, or to rebuild existing ones."""
+) -> tuple[IndexContext, list[PartitionTable]]:
+    """Plan to add indices, or to rebuild existing ones; each task reads some partitions."""
     current = dataset.dataset_metadata
     overlap = set(columns) & set(current.partition_keys)
     if overlap:
@@ -91,7 +81,9 @@ def plan_index_build(
         _file_types(current, columns, open_blobs(dataset.store_factory)),
         current.column_mapping,
     )
-    return context, _tasks(current.partition_table, partitions_per_task)
+    partitions = current.partition_table
+    size = partitions_per_task or max(len(partitions), 1)
+    return context, [partitions.take(rows) for rows in batched(range(len(partitions)), size)]
 
 
 def _schemas(dataset: DatasetFactory) -> dict[str, SchemaWrapper]:
@@ -119,23 +111,16 @@ def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobSto
     return {column: types[column] for column in columns if column in types}
 
 
-def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
-    tasks = []
-    for rows in batched(range(len(partitions)), size or max(len(partitions), 1)):
-        part = partitions.take(rows)
-        files = {table: tuple(keys.to_pylist()) for table, keys in part.files.items()}
-        tasks.append(IndexTask(tuple(part.labels.to_pylist()), files))
-    return tasks
-
-
-def run_index_build(context: IndexContext, task: IndexTask) -> WriteResult:
+def run_index_build(context: IndexContext, partitions: PartitionTable) -> WriteResult:
     """Collect the index entries of some partitions; only the columns to index are read."""
     blobs = open_blobs(context.store)
     parts = []
     for table, columns in context.columns.items():
         if columns:
-            tables = list(read_files(blobs, task.keys[table], columns, mapping=context.mapping))
-            parts.append({c: index_entries_of(c, task.labels, tables, context.types[c]) for c in columns})
+            files = partitions.files[table].to_pylist()
+            tables = list(read_files(blobs, files, columns, mapping=context.mapping))
+            labels = partitions.labels.to_pylist()
+            parts.append({c: index_entries_of(c, labels, tables, context.types[c]) for c in columns})
     return merge_results([_result(context, part) for part in ({}, *parts)])
 
 
@@ -156,10 +141,9 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
 def _read_back(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
     """Entries of partitions that were added after the indices were planned."""
     indexed = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
-    files: dict[str, Any] = {
-        t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in indexed
-    }
-    result = run_index_build(attrs.evolve(context, columns=indexed), IndexTask(tuple(labels), files))
+    added = [PartitionTable.from_labels(context.uuid, table, labels) for table in indexed]
+    files = {table: keys for partitions in added for table, keys in partitions.files.items()}
+    result = run_index_build(attrs.evolve(context, columns=indexed), PartitionTable(added[0].labels, files))
     return result.indices[column]
 
 
@@ -204,7 +188,9 @@ class BuildDatasetIndices:
     columns: str | Sequence[str]
     factory: DatasetFactory | None = None
 
-    def job(self, blocksize: int | None = None) -> Job[IndexContext, IndexTask, WriteResult, DatasetMetadata]:
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[IndexContext, PartitionTable, WriteResult, DatasetMetadata]:
         """Collect the index entries of all partitions, `blocksize` per task, then commit the indices."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
         columns = normalize_arg("columns", self.columns) or []

@@ -100,8 +100,6 @@ class BuildCube(Generic[DataT, StoreT]):
     partition_on
         Partition columns by dataset id; default are the partition columns of the cube. The seed can't
         have others.
-    df_serializer
-        How files are written; Parquet with ZSTD by default.
 
     Returns
     -------
@@ -330,7 +328,7 @@ class AppendToCube(Generic[DataT, StoreT]):
 
     Parameters
     ----------
-    data, df_serializer
+    data
         As in :func:`build_cube`.
     metadata
         Metadata to set by dataset id; other entries stay.
@@ -433,7 +431,7 @@ class UpdateCube(Generic[DataT, StoreT]):
 
     Parameters
     ----------
-    data, df_serializer
+    data
         As in :func:`build_cube`.
     remove_conditions
         Partitions to remove, as in :func:`remove_partitions`; None removes nothing.

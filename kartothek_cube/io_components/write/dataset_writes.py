@@ -9,6 +9,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core import naming
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
@@ -16,30 +17,14 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_STORAGE_FORMAT,
-    DEFAULT_METADATA_VERSION,
-    SINGLE_TABLE,
-    check_metadata_version,
-    check_table_name,
-    metadata_key_from_uuid,
-)
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.arguments import (
-    MetadataInput,
-    check_partition_keys,
-    check_serializer,
-    check_table,
-    dataset_factory,
-    extract_duplicates,
-    normalize_arg,
-    user_metadata,
-)
+from kartothek_cube.io_components import arguments
+from kartothek_cube.io_components.arguments import MetadataInput, extract_duplicates, normalize_arg
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.write_plan import (
     SchemaMode,
@@ -53,7 +38,7 @@ from kartothek_cube.io_components.write.write_tasks import (
     DatasetElement,
     HandlesInput,
     SchemaInput,
-    check_handles,
+    check_result_target,
     flatten,
 )
 from kartothek_cube.serialization import DataFrameSerializer
@@ -86,14 +71,6 @@ class StoreDataset:
         Columns to index: reads with predicates on them open only the files that hold the values.
     metadata_storage_format
         Format of the header, ``json`` or ``msgpack``.
-    metadata_version
-        Version of the format; always 4.
-    table_name, table
-        Name of the table.
-    sort_partitions_by
-        Columns by which each input is sorted before it is split.
-    metadata_merger
-        Function of a list of two dicts, the stored metadata and ``metadata``, that returns the new metadata.
 
     Returns
     -------
@@ -127,9 +104,9 @@ class StoreDataset:
     df_serializer: DataFrameSerializer | None = None
     overwrite: bool = False
     secondary_indices: Names = None
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
-    metadata_version: int = DEFAULT_METADATA_VERSION
-    table_name: str = SINGLE_TABLE
+    metadata_storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT
+    metadata_version: int = naming.DEFAULT_METADATA_VERSION
+    table_name: str = naming.SINGLE_TABLE
     sort_partitions_by: Names = None
     metadata_merger: MetadataMerger | None = None
 
@@ -159,7 +136,7 @@ def _new_spec(
     uuid: str,
     mode: WriteMode,
     version: int,
-    storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT,
 ) -> WriteSpec:
     """The specification as far as it does not depend on the stored state."""
     spec = WriteSpec(
@@ -168,16 +145,16 @@ def _new_spec(
         write.table_name,
         _columns("partition_on", write.partition_on),
         _columns("secondary_indices", write.secondary_indices),
-        check_serializer(write.df_serializer),
+        arguments.check_serializer(write.df_serializer),
         _columns("sort_partitions_by", write.sort_partitions_by),
         mode=mode,
-        metadata=user_metadata(write.metadata),
+        metadata=arguments.user_metadata(write.metadata),
         merge_metadata=write.metadata_merger,
         storage_format=storage_format.lower(),
     )
-    check_metadata_version(version)
-    check_table_name(spec.table)
-    metadata_key_from_uuid(spec.uuid, spec.storage_format)
+    naming.check_metadata_version(version)
+    naming.check_table_name(spec.table)
+    naming.metadata_key_from_uuid(spec.uuid, spec.storage_format)
     for name in ("partition_on", "indices", "sort_by"):
         duplicates = extract_duplicates(getattr(spec, name))
         if duplicates:
@@ -210,20 +187,12 @@ class UpdateDataset:
         Metadata to set; other entries stay.
     df_serializer
         How files are written; Parquet with SNAPPY by default.
-    metadata_merger
-        Function of a list of two dicts, the stored metadata and ``metadata``, that returns the new metadata.
     default_metadata_version
         Version of the format of a new dataset.
     partition_on
         Partition keys of the dataset; required only to create it.
-    sort_partitions_by
-        Columns by which each input is sorted before it is split.
     secondary_indices
         Indices of the dataset; required only to create it. All indices are kept up to date.
-    table_name, table
-        Name of the table.
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``. It is not modified.
     on_conflict
         What to do about partitions that a concurrent writer adds and ``delete_scope`` matches: ``raise`` an
         error, or ``replace`` them as well.
@@ -264,11 +233,11 @@ class UpdateDataset:
     metadata: MetadataInput = None
     df_serializer: DataFrameSerializer | None = None
     metadata_merger: MetadataMerger | None = None
-    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    default_metadata_version: int = naming.DEFAULT_METADATA_VERSION
     partition_on: Names = None
     sort_partitions_by: Names = None
     secondary_indices: Names = None
-    table_name: str = SINGLE_TABLE
+    table_name: str = naming.SINGLE_TABLE
     factory: DatasetFactory | None = None
     on_conflict: OnConflict = attrs.field(default="raise", kw_only=True)
     schema_mode: SchemaMode = attrs.field(default="strict", kw_only=True)
@@ -276,7 +245,9 @@ class UpdateDataset:
     def plan(self) -> WritePlan:
         """Plan to remove and add partitions; a dataset that does not exist is created."""
         is_merge = is_merge_mode(self.schema_mode)
-        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        if self.on_conflict not in ("raise", "replace"):
+            raise ValueError(f"on_conflict is 'raise' or 'replace', got {self.on_conflict!r}")
+        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
         spec = _new_spec(
             self,
             dataset.store_factory,
@@ -295,7 +266,7 @@ class UpdateDataset:
             mode=WriteMode.UPDATE,
             merge_schema=is_merge,
             remove_where=remove_where,
-            assumed_labels=None if _is_replace(self.on_conflict) else labels,
+            assumed_labels=None if self.on_conflict == "replace" else labels,
         )
         return _plan(spec)
 
@@ -313,18 +284,12 @@ def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
     return _plan(attrs.evolve(spec, remove_where=remove_where, assumed_labels=assumed))
 
 
-def _is_replace(on_conflict: OnConflict) -> bool:
-    if on_conflict not in ("raise", "replace"):
-        raise ValueError(f"on_conflict is 'raise' or 'replace', got {on_conflict!r}")
-    return on_conflict == "replace"
-
-
 def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> WriteSpec:
     """The specification with the keys, indices and schema of the stored dataset; given ones have to agree."""
-    table = check_table(dataset, None)
-    if spec.table not in (table, SINGLE_TABLE):
+    table = arguments.check_table(dataset, None)
+    if spec.table not in (table, naming.SINGLE_TABLE):
         raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [spec.table], [table])}")
-    keys = check_partition_keys(dataset, spec.partition_on)
+    keys = arguments.check_partition_keys(dataset, spec.partition_on)
     indices = _merge_indices(dataset, spec.indices, ())
     schema = dataset.schema
     return attrs.evolve(
@@ -362,16 +327,10 @@ class WritePartition:
         One input, or a list of them, as in :func:`store_dataframes_as_dataset`.
     df_serializer
         How files are written; Parquet with SNAPPY by default.
-    metadata_version
-        Version of the format; always 4.
     partition_on
         Partition keys of the dataset; checked if given.
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``. It is not modified.
     secondary_indices
         Indices of the dataset; checked if given. All indices are kept up to date anyway.
-    table_name
-        Name of the table.
 
     Returns
     -------
@@ -403,15 +362,15 @@ class WritePartition:
     dataset_uuid: str | None = None
     data: DatasetElement = None
     df_serializer: DataFrameSerializer | None = None
-    metadata_version: int = DEFAULT_METADATA_VERSION
+    metadata_version: int = naming.DEFAULT_METADATA_VERSION
     partition_on: Names = None
     factory: DatasetFactory | None = None
     secondary_indices: Names = None
-    table_name: str = SINGLE_TABLE
+    table_name: str = naming.SINGLE_TABLE
 
     def plan(self) -> WriteSpec:
         """Plan to write files of an existing dataset, to be committed later."""
-        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
         update = UpdateDataset(
             factory=dataset,
             df_serializer=self.df_serializer,
@@ -473,7 +432,7 @@ class CommitDataset(UpdateDataset):
     delete_scope: Sequence[dict[str, Any]] | None = None
     metadata: MetadataInput = None
     metadata_merger: MetadataMerger | None = None
-    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    default_metadata_version: int = naming.DEFAULT_METADATA_VERSION
     partition_on: Names = None
     factory: DatasetFactory | None = None
     secondary_indices: Names = None
@@ -481,28 +440,34 @@ class CommitDataset(UpdateDataset):
     # what belongs to the writing of files
     df_serializer: None = attrs.field(default=None, init=False)
     sort_partitions_by: None = attrs.field(default=None, init=False)
-    table_name: str = attrs.field(default=SINGLE_TABLE, init=False)
+    table_name: str = attrs.field(default=naming.SINGLE_TABLE, init=False)
     schema_mode: SchemaMode = attrs.field(default="strict", init=False)
 
     def plan_with_results(self) -> tuple[WritePlan, list[Written]]:
         """Plan to commit files that are written already; also what was written."""
         handles = [handle for handle in flatten(self.new_partitions) if handle is not None]
-        entries = user_metadata(self.metadata)
+        entries = arguments.user_metadata(self.metadata)
         if not handles and not entries and not self.delete_scope:
             raise ValueError(
                 "Need to provide new partitions, new metadata or a delete scope; none of them was given."
             )
-        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
-        check_table(dataset.dataset_metadata, None)
+        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
+        arguments.check_table(dataset.dataset_metadata, None)
         update = attrs.evolve(
             self, factory=dataset, store=None, dataset_uuid=None, metadata=entries, secondary_indices=None
         )
         plan = update.plan()
-        results = check_handles(plan.spec, handles)
+        for handle in handles:
+            if not isinstance(handle, WriteResult) or handle.schema is None:
+                raise ValueError(
+                    f"Cannot commit {type(handle).__name__} to dataset {plan.spec.uuid!r}: it has no "
+                    "information about files. Pass what write_single_partition returned"
+                )
+            check_result_target(plan.spec, handle)
         # only its check matters here
         columns = _columns("secondary_indices", self.secondary_indices)
-        _merge_indices(dataset.dataset_metadata, columns, {c for result in results for c in result.indices})
-        return plan, [{result.uuid: result} for result in results]
+        _merge_indices(dataset.dataset_metadata, columns, {c for handle in handles for c in handle.indices})
+        return plan, [{handle.uuid: handle} for handle in handles]
 
 
 @attrs.frozen
@@ -549,9 +514,9 @@ class CreateHeader(StoreDataset):
     partition_on: Names = None
     metadata: MetadataInput = None
     overwrite: bool = False
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
-    metadata_version: int = DEFAULT_METADATA_VERSION
-    table_name: str = SINGLE_TABLE
+    metadata_storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT
+    metadata_version: int = naming.DEFAULT_METADATA_VERSION
+    table_name: str = naming.SINGLE_TABLE
     # what belongs to the writing of files
     df_serializer: None = attrs.field(default=None, init=False)
     secondary_indices: None = attrs.field(default=None, init=False)

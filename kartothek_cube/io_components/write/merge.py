@@ -67,11 +67,6 @@ class MergeContext:
         return next(iter(self.plan.specs.values()))
 
     @property
-    def name(self) -> str:
-        """Id of the dataset."""
-        return self.spec.name
-
-    @property
     def keys(self) -> tuple[str, ...]:
         """Partition columns of the cube that the dataset has: a cell is identified within their values."""
         stored = self.spec.types
@@ -157,7 +152,7 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     spec = context.spec
     table = derive_columns(spec, table)
     stored, names = set(spec.types), set(table.column_names)
-    where, flag = f"dataset {context.name!r}", context.delete_column
+    where, flag = f"dataset {context.spec.name!r}", context.delete_column
     if _PARTITION in stored | names:
         raise ValueError(f"Merges reserve the column name {_PARTITION!r}, which {where} has: rename it")
     if flag is not None:
@@ -186,7 +181,7 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
             f"Missing columns in the input for {where}: {unknown_names('column', needed - names, names)}. "
             "A merge may leave out payload without an index only"
         )
-    prepare(context.plan, {context.name: [_complete(context, table.slice(0, 0))]})
+    prepare(context.plan, {context.spec.name: [_complete(context, table.slice(0, 0))]})
 
 
 def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | None = None) -> pa.Table:
@@ -247,7 +242,7 @@ def _merge_table(
         flags = pc.fill_null(column, False).to_numpy()
     rows = _complete(context, table, stored.mapping)
     # what does not fit the stored schema is refused before it meets stored rows
-    prepare(context.plan, {context.name: [rows]}, unique=False)
+    prepare(context.plan, {context.spec.name: [rows]}, unique=False)
     types = context.spec.types
     keys = {c: rows.column(c) for c in context.keys}
     values = {c: key.cast(common_type(types[c], key.type)).combine_chunks() for c, key in keys.items()}
@@ -353,7 +348,7 @@ def _merge_block(
 
 def _write(context: MergeContext, rows: pa.Table) -> Written:
     # tasks are the parallel unit
-    return run_write(context.plan, prepare(context.plan, {context.name: [rows]}), threads=1)
+    return run_write(context.plan, prepare(context.plan, {context.spec.name: [rows]}), threads=1)
 
 
 def _counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.Table:
@@ -396,7 +391,7 @@ def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> Me
     )
     with delete_on_failure(partial(delete_uncommitted, plan.store, merged.written.values())):
         datasets = finish_write(plan, [merged.written])
-    return MergeResult(datasets[context.name], counts)
+    return MergeResult(datasets[context.spec.name], counts)
 
 
 def merge_job(
@@ -406,7 +401,7 @@ def merge_job(
     cube = context.plan.cube
     return Job(
         name="merge_cube",
-        description=f"merge into cube {cube.uuid_prefix}: {context.name}",
+        description=f"merge into cube {cube.uuid_prefix}: {context.spec.name}",
         context=attrs.evolve(context, plan=context.plan.without_commit_state()),
         tasks=tasks,
         run=run,
@@ -430,7 +425,7 @@ def merge_cube_job(
     check_merge_input(context, table)
     # sorted by cell and checked as a whole, before anything is written
     rows = prepare_table(spec, [data])
-    prepare(context.plan, {context.name: [_complete(context, rows)]}, unique=False)
+    prepare(context.plan, {context.spec.name: [_complete(context, rows)]}, unique=False)
     task_rows = max(len(rows) // (_TASKS_PER_CORE * available_cores()), 1)
     tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
     return merge_job(context, list(tables), _run_table)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import naming, tuning
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, count_nulls, is_nested, is_text, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
@@ -22,29 +22,14 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count, unknown_names
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import (
-    MAX_FILE_NAME,
-    PARQUET_FILE_SUFFIX,
-    check_column_names,
-    metadata_key_from_uuid,
-    name_too_long,
-    quote,
-)
 from kartothek_cube.core.partition import PartitionTable, compacted_suffixes, encode_component
 from kartothek_cube.core.schema.evolution import Widths, column_widths
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
+from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.keys import combine_keys, encode_ordered, strictly_increasing
-from kartothek_cube.io_components.runtime import (
-    available_cores,
-    batched,
-    is_same_store,
-    ordered_map,
-    progress_add_total,
-    progress_advance,
-)
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
@@ -77,24 +62,23 @@ def write_files(
     """Write each slice of a table, from one start to the next, as a file; return the keys."""
     stops = np.append(starts[1:], len(table))
     slices = list(map(_FileSlice, keys.to_pylist(), starts.tolist(), stops.tolist()))
-    progress_add_total(len(slices))
+    runtime.progress_add_total(len(slices))
     if isinstance(serializer, ParquetSerializer):
         table = serializer.storable(table)
-        plain = _uncompressed_serializer(serializer, len(slices))
+        plain = serializer
+        if len(slices) >= _MANY and serializer.compression.upper() == "ZSTD":
+            plain = ParquetSerializer("NONE", serializer.chunk_size)
         work = partial(_write_parquet, blobs, serializer, plain, _slice_metadata(table), table)
     else:
         work = partial(_write_other, blobs, serializer, table)
-    size = _slices_per_task(len(slices), table.nbytes) if blobs.is_local else 1
+    size = 1
+    if blobs.is_local:
+        # to hand a task to a thread costs as much as to write a small file
+        size = max(1, min(_FILES_AT_A_TIME, _BYTES_AT_A_TIME * len(slices) // max(table.nbytes, 1)))
     if threads is None:
-        threads = available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
-    written = list(chain.from_iterable(ordered_map(work, batched(slices, size), threads)))
+        threads = runtime.available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
+    written = list(chain.from_iterable(runtime.ordered_map(work, runtime.batched(slices, size), threads)))
     return pa.array(written, pa.string())
-
-
-def _slices_per_task(slices: int, nbytes: int) -> int:
-    """Number of slices that a thread writes in one task."""
-    # to hand a task to a thread costs as much as to write a small file
-    return max(1, min(_FILES_AT_A_TIME, _BYTES_AT_A_TIME * slices // max(nbytes, 1)))
 
 
 def _write_parquet(
@@ -114,19 +98,12 @@ def _write_parquet(
             (plain if size < _TINY else serializer).write_storable(rows, buffer)
             content = buffer.getvalue()
             blobs.put(key, content)
-            progress_advance(content.size)
+            runtime.progress_advance(content.size)
         else:
             with blobs.open_write(key) as sink:
                 serializer.write_storable(rows, sink)
-                progress_advance(partial(_size, sink))
+                runtime.progress_advance(partial(_size, sink))
     return [file_slice.key for file_slice in slices]
-
-
-def _uncompressed_serializer(serializer: ParquetSerializer, files: int) -> ParquetSerializer:
-    """The serializer of tiny files: without compression if there are many and it is ZSTD."""
-    if files < _MANY or serializer.compression.upper() != "ZSTD":
-        return serializer
-    return ParquetSerializer("NONE", serializer.chunk_size)
 
 
 def _slice_metadata(table: pa.Table) -> Callable[[int], pa.Table]:
@@ -157,8 +134,8 @@ def _write_other(
     for key, start, stop in slices:
         rows = table.slice(start, stop - start)
         frame = to_pandas(rows, dates_as_object=True)
-        keys.append(serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame))
-        progress_advance(rows.nbytes)
+        keys.append(serializer.store(blobs.store, key.removesuffix(naming.PARQUET_FILE_SUFFIX), frame))
+        runtime.progress_advance(rows.nbytes)
     return keys
 
 
@@ -169,7 +146,11 @@ def write_table(
     origin = f"{spec.uuid}/{spec.table}"
     schema = make_meta(table.schema, origin=origin, partition_keys=list(spec.partition_on))
     if spec.partition_on and not len(table):
-        return WriteResult(spec.uuid, spec.table, schema, indices=_no_entries(spec, schema))
+        # with empty entries a new dataset gets its indices
+        types = {column: schema.field(column).type for column in spec.index_columns(schema.names)}
+        typed = {column: dtype for column, dtype in types.items() if not pa.types.is_null(dtype)}
+        indices = {column: IndexUpdate.empty(dtype) for column, dtype in typed.items()}
+        return WriteResult(spec.uuid, spec.table, schema, indices=indices)
     name = spec.write_id + gen_uuid()[len(spec.write_id) :]
     starts, prefixes, table = split_by_partition(table, spec.partition_on)
     names = [name + end for end in compacted_suffixes(compacted, len(prefixes))] if compacted else name
@@ -192,20 +173,12 @@ def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> Widths:
     # files of other formats have no types: they are read with those of the schema
     file_type = storage_type if isinstance(spec.serializer, ParquetSerializer) else widen
     # nulls that got the type of the schema fit into every width
-    named = [f for f in rows.schema if not _is_wide_null(f.type, rows.column(f.name))]
-    return column_widths(pa.schema([(f.name, file_type(f.type)) for f in named]))
-
-
-def _is_wide_null(dtype: pa.DataType, column: pa.ChunkedArray) -> bool:
-    return bool(column.null_count == len(column) and dtype.equals(widen(dtype)))
-
-
-def _no_entries(spec: WriteSpec, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
-    """Empty index entries of a table without rows: with them a new dataset gets its indices."""
-    types = {column: schema.field(column).type for column in spec.index_columns(schema.names)}
-    return {
-        column: IndexUpdate.empty(dtype) for column, dtype in types.items() if not pa.types.is_null(dtype)
-    }
+    typed = [
+        (f.name, file_type(f.type))
+        for f, column in zip(rows.schema, rows.columns, strict=True)
+        if column.null_count < len(column) or not f.type.equals(widen(f.type))
+    ]
+    return column_widths(pa.schema(typed))
 
 
 def check_file_names(spec: WriteSpec, table: pa.Table) -> None:
@@ -213,24 +186,26 @@ def check_file_names(spec: WriteSpec, table: pa.Table) -> None:
     if not open_blobs(spec.store).is_local:
         return
     # headers are written to temporary files with longer names
-    names = [f"{'':37}{metadata_key_from_uuid(spec.uuid)}"]
-    names += map(quote, spec.index_columns(table.column_names))
+    names = [f"{'':37}{naming.metadata_key_from_uuid(spec.uuid)}"]
+    names += map(naming.quote, spec.index_columns(table.column_names))
     for column in spec.partition_on:
-        values, prefix = table.column(column), f"{quote(column)}="
+        values, prefix = table.column(column), f"{naming.quote(column)}="
         names.append(prefix)
         if is_text(values.type) or pa.types.is_binary(values.type):
             # a byte is encoded as up to three
-            is_long = pc.greater(pc.binary_length(values), (MAX_FILE_NAME - len(prefix)) // 3)
-            names += [f"{prefix}{quote(value)}" for value in values.filter(is_long).unique().to_pylist()]
+            is_long = pc.greater(pc.binary_length(values), (naming.MAX_FILE_NAME - len(prefix)) // 3)
+            names += [
+                f"{prefix}{naming.quote(value)}" for value in values.filter(is_long).unique().to_pylist()
+            ]
     for name in names:
-        if len(name) > MAX_FILE_NAME:
-            raise name_too_long(name.strip())
+        if len(name) > naming.MAX_FILE_NAME:
+            raise naming.name_too_long(name.strip())
 
 
 def check_input(spec: WriteSpec, table: pa.Table) -> None:
     """Check that a table can be written; without rows, its columns only."""
     names = set(table.column_names)
-    check_column_names(table.column_names)
+    naming.check_column_names(table.column_names)
     missing = set(spec.partition_on) - names
     if missing:
         raise ValueError(
@@ -289,16 +264,12 @@ def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[In
     change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     starts = np.concatenate([np.zeros(1, dtype=np.int64), change])
     if len(np.unique(codes[starts])) < len(starts):
-        order = _first_appearance_order(codes)
+        # equal codes together, in the order of their first appearance; stable
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(first[inverse], kind="stable")
         table, codes = table.take(pa.array(order)), codes[order]
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1])
     return starts, _prefixes(table, partition_on, starts), table
-
-
-def _first_appearance_order(codes: Ints) -> Ints:
-    """Stable order that groups equal codes, in the order of their first appearance."""
-    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    return np.argsort(first[inverse], kind="stable")
 
 
 def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> pa.StringArray:
@@ -331,11 +302,8 @@ def _distinct_pairs(
     array = values.combine_chunks()
     if isinstance(array, pa.Array) and len(array) and strictly_increasing([array], len(array)):
         return array, np.arange(len(array)), partition
-    array = (
-        array.dictionary_encode()
-        if not pa.types.is_null(values.type)
-        else pa.array([], pa.null()).dictionary_encode()
-    )
+    array = pa.array([], pa.null()) if pa.types.is_null(values.type) else array
+    array = array.dictionary_encode()
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     distinct = array.dictionary
     if not len(distinct):
@@ -375,7 +343,7 @@ def check_same_store(store: StoreFactory, uuid: str) -> None:
     first, second = store(), store()
     # a store that fails now is not the reason of the error that led here
     with suppress(OSError):
-        if first is not second and not is_same_store(open_blobs(first), open_blobs(second), uuid):
+        if first is not second and not runtime.is_same_store(open_blobs(first), open_blobs(second), uuid):
             raise ValueError(
                 "The factory opens another store each time it is called, so what is written would be lost: "
                 "open the store once, and pass the store or a function that returns it"

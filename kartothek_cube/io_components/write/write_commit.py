@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core import errors
 from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.arrow.types import to_numpy
 from kartothek_cube.core.commit.atomic import Step, commit_operation
@@ -21,12 +22,6 @@ from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, load_states
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    DatasetNotFoundError,
-    DuplicateCellsError,
-    format_count,
-)
 from kartothek_cube.core.expressions import columns_of, tree_mask
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
@@ -38,13 +33,8 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.scan import read_files
+from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.stored_rows import ValuesKept
-from kartothek_cube.io_components.write.table_writer import (
-    check_same_store,
-    delete_attempts,
-    delete_uncommitted,
-    index_entries_of,
-)
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     WritePlan,
@@ -75,7 +65,7 @@ def write_job(
         run=run,
         finish=partial(finish_write, plan),
         merge=merge_writes,
-        discard=partial(delete_attempts, plan),
+        discard=partial(table_writer.delete_attempts, plan),
         steps=("prepare", "write", "commit"),
     )
 
@@ -123,13 +113,13 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
         _check_dataset_write(plan.spec, results)
     try:
         written = commit_datasets(plan, changes, blobs)
-    except ConcurrentWriteError as error:
-        check_same_store(plan.store, error.dataset_uuid)
+    except errors.ConcurrentWriteError as error:
+        table_writer.check_same_store(plan.store, error.dataset_uuid)
         raise
     except ValueError:
         # a commit of files that a user has written leaves them to the user
         if isinstance(plan, CubeWritePlan):
-            delete_uncommitted(plan.store, results.values())
+            table_writer.delete_uncommitted(plan.store, results.values())
         raise
     return DatasetsById({**others, **written})
 
@@ -176,7 +166,7 @@ def _check_cube_write(
         if plan.unique_cells:
             _check_unique_cells(plan, results)
     except BaseException:
-        delete_uncommitted(plan.store, results.values())
+        table_writer.delete_uncommitted(plan.store, results.values())
         raise
     # users may change what is returned
     load = discover_datasets_unchecked if plan.return_all else load_states
@@ -215,7 +205,7 @@ def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetM
     if change.mode is not WriteMode.UPDATE:
         return _prospective_dataset(change)
     if dataset is None:
-        raise DatasetNotFoundError(change.uuid)
+        raise errors.DatasetNotFoundError(change.uuid)
     schema = compute_schema(dataset, change)
     return dataset if schema is dataset.schema else dataset.copy(schema=schema)
 
@@ -289,7 +279,7 @@ def commit_cube(
 
 
 def _check_unique_cells(plan: CubeWritePlan, results: Written) -> None:
-    """Raise DuplicateCellsError for a cell of the input that the seed has in another partition."""
+    """Raise errors.DuplicateCellsError for a cell of the input that the seed has in another partition."""
     cube = plan.cube
     result = results.get(cube.seed_dataset)
     if result is None or result.schema is None:
@@ -313,7 +303,7 @@ def _check_unique_cells(plan: CubeWritePlan, results: Written) -> None:
         np.arange(len(files)) >= len(seed.partition_table),
     )
     if repeated is not None:
-        raise DuplicateCellsError(cube.seed_dataset, repeated.example, detail=f"{repeated}.")
+        raise errors.DuplicateCellsError(cube.seed_dataset, repeated.example, detail=f"{repeated}.")
 
 
 def _check_rows(plan: CubeWritePlan, results: Written) -> None:
@@ -341,7 +331,7 @@ def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
     if result is not None and result.schema is not None:
         untyped = [c for c in spec.indices if pa.types.is_null(result.schema.field(c).type)]
         if untyped:
-            delete_uncommitted(spec.store, [result])
+            table_writer.delete_uncommitted(spec.store, [result])
             raise NotImplementedError(
                 f"Cannot index dataset {uuid} by {', '.join(untyped)}: all values are null. Give the "
                 "column(s) a dtype, or index them later"
@@ -378,7 +368,7 @@ def _check_rows_outside(plan: CubeWritePlan, results: Written) -> None:
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
         problem = (
             f"Update of dataset {result.uuid!r}: remove_conditions do not select {len(outside)} of "
-            f"{format_count(len(partitions), 'written partition')}, such as {example}"
+            f"{errors.format_count(len(partitions), 'written partition')}, such as {example}"
         )
         if plan.rows_outside == "raise":
             raise ValueError(
@@ -401,4 +391,4 @@ def _read_index_entries(
     dataset = DatasetMetadata.load_from_store(uuid, blobs)
     dtype = arrow_schema(dataset).field(column).type
     tables = read_files(blobs, keys, [column], mapping=dataset.column_mapping)
-    return index_entries_of(column, labels, tables, dtype)
+    return table_writer.index_entries_of(column, labels, tables, dtype)

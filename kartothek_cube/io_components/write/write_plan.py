@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -120,6 +120,9 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
     except ValueError as exc:
         raise SchemaConflictError(str(exc), first.uuid, first.table) from exc
     columns = sorted({column for p in parts for column in p.indices})
+    keys = None
+    if any(part.keys is not None for part in parts):
+        keys = pa.concat_arrays([part.partitions().files[part.table] for part in parts])
     return WriteResult(
         uuid=first.uuid,
         table=first.table,
@@ -127,7 +130,7 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         labels=pa.concat_arrays([p.labels for p in parts]),
         indices={c: IndexUpdate.merge([p.indices[c] for p in parts if c in p.indices]) for c in columns},
         rows=sum(p.rows for p in parts),
-        keys=_merge_keys(parts),
+        keys=keys,
         widths=widest([p.widths for p in parts]),
     )
 
@@ -139,12 +142,6 @@ def check_one_table(uuid: str, tables: Collection[str]) -> None:
             f"The input for dataset {uuid!r} has several tables: {', '.join(sorted(tables))}. "
             "A dataset has one table: join the frames, or store a dataset for each table"
         )
-
-
-def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
-    if all(part.keys is None for part in parts):
-        return None
-    return pa.concat_arrays([part.partitions().files[part.table] for part in parts])
 
 
 def merge_writes(parts: Iterable[Written]) -> Written:

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core import errors
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.arrow.types import (
     Frame,
@@ -28,13 +29,6 @@ from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.errors import (
-    DuplicateCellsError,
-    SchemaConflictError,
-    check_names,
-    format_count,
-    unknown_names,
-)
 from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
@@ -175,7 +169,7 @@ def _named_tables(spec: WriteSpec, item: Any) -> Iterator[tuple[WriteSpec, Any]]
     """Iterate over the frames of a partition as kartothek 5.3 describes it."""
     tables, indices = [item] if isinstance(item, tuple) else item, ()
     if isinstance(item, Mapping) and "data" in item and not is_frame(item["data"]):
-        check_names("Partition in the input: ", "key", item, ("label", "data", "indices"))
+        errors.check_names("Partition in the input: ", "key", item, ("label", "data", "indices"))
         tables, indices = item["data"] or (), item.get("indices") or ()
     pairs = list(tables.items() if isinstance(tables, Mapping) else tables)
     if not all(map(_is_named, pairs)):
@@ -196,20 +190,6 @@ def as_input(item: Any, keep_index: bool = False, types: Mapping[str, pa.DataTyp
     if keep_index and isinstance(item, pd.DataFrame):
         return as_table_with_index(item, types)
     return as_table(item, types)
-
-
-def check_handles(spec: WriteSpec, handles: Iterable[Any]) -> list[WriteResult]:
-    """Check that all handles are results of `write_single_partition` for this dataset."""
-    results = []
-    for handle in handles:
-        if not isinstance(handle, WriteResult) or handle.schema is None:
-            raise ValueError(
-                f"Cannot commit {type(handle).__name__} to dataset {spec.uuid!r}: it has no information "
-                "about files. Pass what write_single_partition returned"
-            )
-        check_result_target(spec, handle)
-        results.append(handle)
-    return results
 
 
 def check_result_target(spec: WriteSpec, result: WriteResult) -> None:
@@ -258,7 +238,7 @@ def _sort_input(spec: WriteSpec, table: pa.Table) -> pa.Table:
     if missing:
         raise ValueError(
             f"Cannot sort the input for dataset {spec.uuid!r}: "
-            + unknown_names("column", missing, table.column_names)
+            + errors.unknown_names("column", missing, table.column_names)
         )
     return keys.sort_rows(table, spec.sort_by)
 
@@ -391,7 +371,7 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
             known = ("the cube", stored[column]) if column in stored else (f"dataset {name!r}", dtype)
             owner, expected = owners.setdefault(column, known)
             if not (pa.types.is_null(expected) or same_type(expected, dtype)):
-                problem = SchemaConflictError(
+                problem = errors.SchemaConflictError(
                     f"Column {column!r} is {expected} in {owner} but {dtype} in dataset {name!r}; "
                     "a column has one type in all datasets of a cube"
                 )
@@ -454,8 +434,8 @@ def _check_derived(
         row = int(wrong[0])
         raise ValueError(
             f"Dataset {spec.name!r}: column {transform.name!r} has other values than {transform!r} in "
-            f"{len(wrong):,} of {format_count(len(table), 'row')}, such as {given[row].as_py()!r} where "
-            f"{transform.column} is {table.column(transform.column)[row].as_py()!r}, which gives "
+            f"{len(wrong):,} of {errors.format_count(len(table), 'row')}, such as {given[row].as_py()!r} "
+            f"where {transform.column} is {table.column(transform.column)[row].as_py()!r}, which gives "
             f"{values[row].as_py()!r}. Drop the column: it is derived"
         )
 
@@ -494,7 +474,7 @@ def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
     if spec.is_seed and dimensions - columns:
         raise ValueError(
             f"Missing dimension columns in seed data (dataset {spec.name!r}): "
-            + unknown_names("column", dimensions - columns, columns)
+            + errors.unknown_names("column", dimensions - columns, columns)
         )
     if not dimensions & columns:
         raise ValueError(
@@ -506,7 +486,7 @@ def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
         underivable = [transform for transform in cube.transforms if transform.name in missing]
         hint = f". To derive it, {underivable[0]!r} needs {underivable[0].column}" if underivable else ""
         raise ValueError(
-            f"Missing partition columns in {where}: {unknown_names('column', missing, columns)}{hint}"
+            f"Missing partition columns in {where}: {errors.unknown_names('column', missing, columns)}{hint}"
         )
     unspecified = (set(cube.partition_columns) & columns) - set(spec.partition_on)
     if unspecified:
@@ -547,7 +527,7 @@ def _check_merge(spec: CubeWriteSpec, columns: Collection[str], stored: Collecti
     missing = (keys & set(stored)) - set(columns)
     if missing:
         raise ValueError(
-            f"Missing columns in dataset {spec.name!r}: {unknown_names('column', missing, columns)}. "
+            f"Missing columns in dataset {spec.name!r}: {errors.unknown_names('column', missing, columns)}. "
             "schema_mode='merge' may leave out payload without an index only"
         )
     new = (keys & set(columns)) - set(stored)
@@ -598,7 +578,7 @@ def _check_nulls(spec: CubeWriteSpec, kind: str, column: str, values: pa.Chunked
     if nulls:
         raise ValueError(
             f'Found NULL-values in {kind} column "{column}" of dataset "{spec.name}" '
-            f"({nulls:,} of {format_count(len(values), 'row')}). Fill or drop them before writing"
+            f"({nulls:,} of {errors.format_count(len(values), 'row')}). Fill or drop them before writing"
         )
 
 
@@ -612,7 +592,7 @@ def _key_columns(spec: CubeWriteSpec, table: pa.Table) -> list[str]:
 
 
 def check_unique(spec: CubeWriteSpec, table: pa.Table) -> None:
-    """Raise DuplicateCellsError if a cell occurs twice."""
+    """Raise errors.DuplicateCellsError if a cell occurs twice."""
     names = _key_columns(spec, table)
     columns = [table.column(c) for c in names]
     if keys.strictly_increasing(columns, len(table)):
@@ -625,7 +605,7 @@ def check_unique(spec: CubeWriteSpec, table: pa.Table) -> None:
     raise _duplicates(spec, table.filter(pa.array(matches >= 0)), names)
 
 
-def _duplicates(spec: CubeWriteSpec, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
+def _duplicates(spec: CubeWriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.DuplicateCellsError:
     """Say which cell occurs more than once, and how its rows differ."""
     first = rows.slice(0, 10)
     frame = to_pandas(first)
@@ -634,7 +614,7 @@ def _duplicates(spec: CubeWriteSpec, rows: pa.Table, keys: Sequence[str]) -> Dup
     differ = [c for c in payload if c not in same]
     shown = [frame[same].iloc[0].to_string()] if same else []
     shown += [frame[differ].to_string()] if differ else []
-    return DuplicateCellsError(
+    return errors.DuplicateCellsError(
         spec.name,
         {c: rows.column(c)[0].as_py() for c in keys},
         same,
@@ -651,7 +631,7 @@ def _is_constant(values: Sequence[Any]) -> bool:
 
 
 def check_duplicate_cells(plan: CubeWritePlan, results: Written) -> None:
-    """Raise DuplicateCellsError if independent tasks wrote the same cell into several files."""
+    """Raise errors.DuplicateCellsError if independent tasks wrote the same cell into several files."""
     for name, result in results.items():
         labels = result.labels
         folders = pc.replace_substring_regex(labels, "[^/]*$", "").dictionary_encode()
@@ -679,7 +659,7 @@ def _check_partition(plan: CubeWritePlan, name: str, result: WriteResult) -> Non
 
     try:
         check_rows(columns)
-    except DuplicateCellsError:
+    except errors.DuplicateCellsError:
         # its message shows in which columns the rows of a cell differ
         check_rows(in_files)
         raise

@@ -234,18 +234,12 @@ NO_APPEND = {
     ),
     "unfit cube": ({"data": {"enrich": MORE}, "cube": CUBE.copy(dimension_columns=["y"])}, ValueError, ["x"]),
     "no partition": ({"data": {"enrich": MORE.drop(columns="p")}}, ValueError, ["enrich", "p"]),
-    "no dimension": ({"data": {"enrich": MORE.drop(columns="x")}}, ValueError, ["enrich", "x"]),
     "null": (
         {"data": {"enrich": frame(x=[None, 1], p=[2, 2], v2=[22, 2])}},
         ValueError,
         ["dimension", "x", "enrich"],
     ),
     "metadata": ({"data": {"enrich": MORE}, "metadata": 1}, TypeError, ["int"]),
-    "metadata of a dataset": (
-        {"data": {"enrich": MORE}, "metadata": {"enrich": 1}},
-        TypeError,
-        ["enrich", "int"],
-    ),
     "metadata of others": (
         {"data": {"enrich": MORE}, "metadata": {"seed": {}, "a": {}}},
         ValueError,
@@ -297,12 +291,6 @@ def test_one_dataset_without_rows(driver, built):
     data = {"seed": frame(x=[7], p=[7], v1=[17]), "enrich": ENRICH.iloc[:0]}
     assert set(driver.append_to_cube(data=data, cube=CUBE, store=built)) == {"enrich", "seed"}
     assert 17 in driver.query_cube(cube=CUBE, store=built)[0]["v1"].tolist()
-
-
-def test_duplicate_cells_in_the_input(built):
-    with refuses(built, ValueError, "enrich", "p, x", "v2", "22", "99"):
-        data = {"enrich": frame(x=[2, 2], p=[2, 2], v2=[22, 99])}
-        eager_cube.append_to_cube(data=data, cube=CUBE, store=built)
 
 
 APPENDS = {

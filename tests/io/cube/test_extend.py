@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io import eager_cube
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import (
     CUBE,
@@ -174,7 +173,6 @@ NO_EXTEND = {
         ValueError,
         ["v1", "seed"],
     ),
-    "no dimension": ({"data": {"new": NEW.drop(columns="x")}}, ValueError, ["new", "x"]),
     "no partition": ({"data": {"new": NEW.drop(columns="p")}}, ValueError, ["new", "p"]),
     "null": (
         {"data": {"new": frame(x=[0], p=[0], v3=[None])}, "cube": CUBE.copy(index_columns=["v3"])},
@@ -187,11 +185,6 @@ NO_EXTEND = {
         ["new", "p, x", "3", "7", "v3"],
     ),
     "metadata": ({"data": {"new": NEW}, "metadata": {"other": {}, "seed": {}}}, ValueError, ["other, seed"]),
-    "duplicate partition_on": (
-        {"data": {"new": NEW}, "partition_on": {"new": ["p", "p"]}},
-        ValueError,
-        ["new", "p"],
-    ),
 }
 
 
@@ -222,9 +215,3 @@ def test_type_conflict_is_rolled_back(driver, built, new):
 def test_dataset_without_rows(driver, built):
     with aborts(built, "new"):
         driver.extend_cube(data={"new": NEW.iloc[:0]}, cube=CUBE, store=built)
-
-
-def test_duplicate_cells(built):
-    with refuses(built, ValueError, "new", "p, x", "v3", "30", "99"):
-        data = {"new": frame(x=[0, 0], p=[0, 0], v3=[30, 99])}
-        eager_cube.extend_cube(data=data, cube=CUBE, store=built)

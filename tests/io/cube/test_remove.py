@@ -192,7 +192,6 @@ NO_REMOVAL = {
     "unknown ids": ({"ktk_cube_dataset_ids": ["b", "seed", "a"]}, ValueError, ["a, b"]),
     "no id": ({"ktk_cube_dataset_ids": 1}, TypeError, ["int"]),
     "metadata": ({"metadata": 1}, TypeError, ["int"]),
-    "metadata of a dataset": ({"metadata": {"seed": 1}}, TypeError, ["seed", "int"]),
     "metadata of unknown datasets": ({"metadata": {"b": {}, "a": {}}}, ValueError, ["a, b"]),
 }
 

@@ -15,7 +15,6 @@ from tests.support.cubes import (
     file_contents,
     file_keys,
     frame,
-    header,
     index,
     refuses,
     rows,
@@ -100,22 +99,6 @@ def test_datasets_not_announced_are_not_touched(driver, built):
     assert {key: data for key, data in snapshot(built).items() if "enrich" in key} == before
 
 
-def test_metadata_is_merged(driver, built):
-    given = {"seed": {"b": 20, "d": 4}}
-    update(driver, built, MORE, C("p") == 0, ["seed", "enrich"], metadata=given)
-    seed = header(built, "cube++seed")["metadata"]
-    assert (seed["a"], seed["b"], seed["d"]) == (1, 20, 4)
-    assert header(built, "cube++enrich")["metadata"]["c"] == 3
-    assert given == {"seed": {"b": 20, "d": 4}}
-
-
-def test_partitioning_is_the_stored_one(driver, built):
-    data = {"new": frame(x=[0, 1], q=[5, 6], v3=[30, 31])}
-    driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": ["q"]})
-    update(driver, built, {"new": frame(x=[7], q=[8], v3=[38])}, None, ["new"])
-    assert [label.split("/")[0] for label in file_keys(built, "cube++new")] == ["q=5", "q=6", "q=8"]
-
-
 def test_conditions_on_columns_a_dataset_is_not_partitioned_by_remove_all_of_it(driver, built):
     data = {"new": frame(x=[0, 1], v3=[30, 31])}
     driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": []})
@@ -152,9 +135,6 @@ NO_UPDATE = {
     "nothing announced": ({"ktk_cube_dataset_ids": []}, ValueError, ["seed"]),
     "index missing": ({"cube": CUBE.copy(index_columns=["v1"])}, ValueError, ["v1", "seed"]),
     "metadata": ({"metadata": 1}, TypeError, ["int"]),
-    "metadata of a dataset": ({"metadata": {"seed": 1}}, TypeError, ["seed", "int"]),
-    "metadata of others": ({"metadata": {"enrich": {}}}, ValueError, ["enrich"]),
-    "no dimension": ({"data": MORE.drop(columns="x")}, ValueError, ["seed", "x"]),
     "no partition": ({"data": MORE.drop(columns="p")}, ValueError, ["seed", "p"]),
 }
 

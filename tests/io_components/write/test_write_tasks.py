@@ -1,33 +1,58 @@
-"""Writing a dataset of a cube out of a stream of tables."""
+"""Tasks of writes: streams of tables, checks before there are rows, and files of writes that failed."""
 
 from __future__ import annotations
 
+import attrs
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core.commit.change import WriteMode
+from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.errors import DuplicateCellsError
+from kartothek_cube.core.errors import DuplicateCellsError, SchemaConflictError
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager import read_table
 from kartothek_cube.io.eager_cube import query_cube
 from kartothek_cube.io_components.write.cube_writes import BuildCube
-from kartothek_cube.io_components.write.write_commit import finish_write
-from kartothek_cube.io_components.write.write_plan import merge_writes
-from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
+from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
+from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted, write_table
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write, finish_write
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, merge_writes
+from kartothek_cube.io_components.write.write_tasks import (
+    check_dataset_input,
+    check_duplicate_cells,
+    write_stream,
+)
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
 
 
-def table(p, x, y=None, **more) -> pa.Table:
-    return pa.table({"p": p, "x": x, "y": y or [0] * len(x), "v1": list(range(len(x))), **more})
+def table(p, x, y=None) -> pa.Table:
+    return pa.table({"p": p, "x": x, "y": y or [0] * len(x), "v1": list(range(len(x)))})
 
 
-def stored(store_factory) -> list[str]:
-    return [blob.key for blob in open_blobs(store_factory).list("")]
+def rows(x, p) -> pa.Table:
+    return pa.table({"x": pa.array(x, pa.int64()), "p": pa.array(p, pa.int64())})
+
+
+def stored(store_factory) -> set[str]:
+    return {blob.key for blob in open_blobs(store_factory).list("")}
 
 
 @pytest.fixture
 def plan(store_factory):
+    """The plan of a cube."""
     return BuildCube(None, CUBE, store_factory).plan(["seed"])
+
+
+@pytest.fixture
+def dataset_plan(store_factory):
+    return StoreDataset(
+        store_factory, "uuid", partition_on="p", secondary_indices="x", sort_partitions_by="x"
+    ).plan()
+
+
+# -- streams of tables ---------------------------------------------------------------------------------------
 
 
 def test_tables_become_files(plan, store_factory):
@@ -37,10 +62,15 @@ def test_tables_become_files(plan, store_factory):
     assert query_cube(CUBE, store_factory)[0]["x"].tolist() == [1, 2, 3]
 
 
+def test_tables_become_partitions_of_a_dataset(dataset_plan, store_factory):
+    result = write_stream(dataset_plan, "uuid", [rows([2, 1], [0, 0]), rows([3], [1]), rows([], [])])
+    finish_dataset_write(dataset_plan, [result])
+    assert read_table("uuid", store_factory)["x"].tolist() == [1, 2, 3]
+
+
 def test_no_rows_no_files(plan, store_factory):
-    results = write_stream(plan, "seed", [])
-    assert len(results["seed"].labels) == 0
-    assert stored(store_factory) == []
+    assert len(write_stream(plan, "seed", [])["seed"].labels) == 0
+    assert stored(store_factory) == set()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +84,13 @@ def test_no_rows_no_files(plan, store_factory):
 def test_what_was_written_before_a_bad_table_is_deleted(plan, store_factory, bad, error):
     with pytest.raises(error):
         write_stream(plan, "seed", [table([0, 1], [1, 2]), bad])
-    assert stored(store_factory) == []
+    assert stored(store_factory) == set()
+
+
+def test_files_of_a_dataset_before_a_bad_table_are_deleted(dataset_plan, store_factory):
+    with pytest.raises(ValueError, match="Partition column p"):
+        write_stream(dataset_plan, "uuid", [rows([1], [0]), rows([1], [None])])
+    assert stored(store_factory) == set()
 
 
 def test_a_consumer_that_stops_leaves_nothing(plan, store_factory):
@@ -64,7 +100,30 @@ def test_a_consumer_that_stops_leaves_nothing(plan, store_factory):
 
     with pytest.raises(KeyboardInterrupt):
         write_stream(plan, "seed", source())
-    assert stored(store_factory) == []
+    assert stored(store_factory) == set()
+
+
+def test_the_schema_of_no_rows_makes_a_dataset(dataset_plan, store_factory):
+    finish_dataset_write(dataset_plan, [{"uuid": check_dataset_input(dataset_plan.spec, rows([], []))}])
+    assert list(read_table("uuid", store_factory).columns) == ["p", "x"]
+
+
+@pytest.mark.parametrize(
+    "table, error, fragment",
+    [
+        (rows([], []).drop_columns(["p"]), ValueError, "p"),
+        (rows([], []).drop_columns(["x"]), ValueError, "x"),
+        (rows([], []).set_column(0, "x", pa.array([], pa.string())), SchemaConflictError, "x"),
+    ],
+)
+def test_columns_are_checked_without_rows(dataset_plan, store_factory, table, error, fragment):
+    finish_dataset_write(dataset_plan, [write_stream(dataset_plan, "uuid", [rows([1], [1])])])
+    again = UpdateDataset(store_factory, "uuid", sort_partitions_by="x").plan()
+    with pytest.raises(error, match=fragment):
+        check_dataset_input(again.spec, table)
+
+
+# -- cells in several tables ---------------------------------------------------------------------------------
 
 
 def test_a_cell_that_goes_on_in_the_next_table_is_noticed(plan):
@@ -93,3 +152,38 @@ def test_cells_of_datasets_without_partitions_are_compared_as_well(store_factory
     check_duplicate_cells(plan, merge_writes(parts[:2]))
     with pytest.raises(DuplicateCellsError, match="y=1"):
         check_duplicate_cells(plan, merge_writes(parts))
+
+
+# -- files of writes that failed -----------------------------------------------------------------------------
+
+ROWS = pa.table({"x": [1, 2], "p": [1, 2]})
+
+
+def test_files_that_no_dataset_refers_to_go(store_factory):
+    spec = WriteSpec(store_factory, "uuid", partition_on=("p",))
+    kept, lost = (write_table(spec, ROWS) for _ in range(2))
+    commit(open_blobs(store_factory), kept.change_set(mode=WriteMode.CREATE, partition_keys=("p",)))
+    before = stored(store_factory)
+    delete_uncommitted(store_factory, [kept, lost, WriteResult("uuid", "table")])
+    gone = before - stored(store_factory)
+    assert gone == {f"uuid/table/{label}.parquet" for label in lost.labels.to_pylist()}
+
+
+def test_there_may_be_no_dataset_at_all(store_factory):
+    delete_uncommitted(store_factory, [write_table(WriteSpec(store_factory, "uuid"), ROWS)])
+    assert stored(store_factory) == set()
+
+
+def test_files_of_all_attempts_go(store_factory):
+    spec = WriteSpec(store_factory, "uuid", partition_on=("p",), write_id="0123456789abcdef")
+    other = attrs.evolve(spec, write_id="")
+    write_table(other, ROWS)
+    kept = write_table(spec, ROWS)
+    commit(open_blobs(store_factory), kept.change_set(mode=WriteMode.CREATE, partition_keys=("p",)))
+    before = stored(store_factory)
+    for _ in range(2):
+        write_table(spec, ROWS)
+    # files of writes without an id are not told apart
+    for own in (spec, other):
+        delete_attempts(WritePlan(store=store_factory, specs={"uuid": own}))
+        assert stored(store_factory) == before

@@ -61,10 +61,11 @@ def execute_on_spark(job: Job[Context, Task, Result, Answer], spark: SparkSessio
     if job.prepare is not None:
         job.prepare()
     tasks = list(job.tasks)
-    if len(tasks) <= 1:
-        return job.finish([job.run(job.context, task) for task in tasks])
-    function = partial(run_tasks, job.run, job.context)
-    return job.finish(_results(_distribute(spark, tasks, function, _OUTCOMES, "call"), job.description))
+    with delete_on_failure(job.discard):
+        if len(tasks) <= 1:
+            return job.finish([job.run(job.context, task) for task in tasks])
+        function = partial(run_tasks, job.run, job.context)
+        return job.finish(_results(_distribute(spark, tasks, function, _OUTCOMES, "call"), job.description))
 
 
 def execute_on_frames(

@@ -23,6 +23,7 @@ from kartothek_cube.io.spark.cube import (
     build_cube_from_spark,
     cleanup_cube_spark,
     collect_stats_spark,
+    compute_dataset_spark,
     extend_cube_from_spark,
     map_cube_spark,
     query_cube_spark,
@@ -59,6 +60,18 @@ def files(url: str) -> set[Path]:
 
 def rows(df) -> list[dict]:
     return sorted((row.asDict() for row in df.collect()), key=lambda row: (row["x"], row["y"]))
+
+
+def test_a_function_that_fails_for_a_partition_leaves_no_files(built):
+    def double(df):
+        if 2 in df["p"].to_numpy():
+            raise ValueError("no model for this partition")
+        return df.assign(doubled=df["v1"] * 2)[["x", "y", "p", "doubled"]]
+
+    before = files(built)
+    with pytest.raises(ValueError, match="no model for this partition"):
+        compute_dataset_spark(double, CUBE, built, "doubled")
+    assert files(built) == before
 
 
 # queries ----------------------------------------------------------------------------------------------------

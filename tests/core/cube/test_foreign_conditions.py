@@ -39,6 +39,7 @@ TYPES = dict(zip(ROWS.column_names, ROWS.schema.types, strict=True))
 col, field = pl.col, pc.field
 
 POLARS = [
+    pl.lit(1) < col("i"),
     col("i") > 1,
     col("i") == 2**53 + 1,
     col("f") > 0,
@@ -203,6 +204,7 @@ def test_forms_can_be_mixed_in_a_list():
         (pc.add(field("i"), 1) > 1, TypeError, r"^The Arrow expression .*filters of cube_dataset\(...\)$"),
         ((field("i") > 1) & (field("i") > field("f")), TypeError, "is no condition"),
         (col("ii") > 1, ValueError, "unknown column ii; did you mean i"),
+        (col("ii") % 2 == 0, ValueError, "unknown column ii; did you mean i"),
         (field("ii") > 1, ValueError, "unknown column ii; did you mean i"),
         ([[("i", ">", None)]], ValueError, "a null can be compared by"),
         ([[C("i") > 1]], TypeError, "got list"),

@@ -452,8 +452,7 @@ _MAX_TEXT = 200
 
 
 def abbreviate_text(text: str, limit: int = _MAX_TEXT) -> str:
-    """
-    The beginning of a long text, and how long it is.
+    """The beginning of a long text, and how long it is.
 
     >>> abbreviate_text("STORE_ID in [1, 2, 3, 4, 5]", limit=16)
     'STORE_ID in [1, … (27 characters)'

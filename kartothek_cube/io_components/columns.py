@@ -21,8 +21,7 @@ def as_chunked(column: Column) -> pa.ChunkedArray:
 
 
 def expand_ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """
-    All positions in half-open ranges, one range after the other; and for each the number of its range.
+    """All positions in half-open ranges, one range after the other; and for each the number of its range.
 
     >>> positions, range_numbers = expand_ranges(np.array([0, 5]), np.array([2, 6]))
     >>> positions.tolist(), range_numbers.tolist()
@@ -58,8 +57,7 @@ def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Arr
 
 
 def repeat(column: Column, times: Ints) -> pa.Array:
-    """
-    Each value repeated as often as its entry in ``times`` says.
+    """Each value repeated as often as its entry in ``times`` says.
 
     >>> repeat(pa.array(["Rom", "Ulm"]), np.array([2, 1])).to_pylist()
     ['Rom', 'Rom', 'Ulm']
@@ -123,8 +121,7 @@ def _has_fixed_width(dtype: pa.DataType) -> bool:
 
 
 def allocate_array(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """
-    An uninitialised array in the memory pool of Arrow.
+    """An uninitialised array in the memory pool of Arrow.
 
     >>> array = allocate_array(2, "int16")
     >>> array[:] = [20, 30]
@@ -143,8 +140,7 @@ def categorize(
     lengths: Sequence[int],
     dictionaries: Mapping[str, pa.Array] | None = None,
 ) -> pa.Table:
-    """
-    Encode columns of the rows of several files with one dictionary each, unless a dictionary is given.
+    """Encode columns of the rows of several files with one dictionary each, unless a dictionary is given.
 
     A dictionary holds the values of the longest file in the order of their first appearance, then the
     others sorted, as in kartothek.

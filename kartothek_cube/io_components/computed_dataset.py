@@ -53,8 +53,7 @@ class ComputeContext:
 
 @attrs.frozen
 class ComputeResult:
-    """
-    The result of a computation.
+    """The result of a computation.
 
     Examples
     --------
@@ -80,8 +79,7 @@ class ComputeResult:
 
 @attrs.frozen
 class ComputeDataset(Generic[StoreT]):
-    """
-    Compute a dataset of a cube by a function of its other datasets, again where these have changed.
+    """Compute a dataset of a cube by a function of its other datasets, again where these have changed.
 
     The function gets the cells of one physical partition of the cube as a DataFrame, and returns the rows of
     the new dataset for that partition. The rows are committed together with the state of the cube from which

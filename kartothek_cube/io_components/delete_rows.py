@@ -69,8 +69,7 @@ Deleted = tuple[CompactResult, ...]
 
 @attrs.frozen
 class DeleteRows(Generic[StoreT]):
-    """
-    Delete the cells that meet conditions, with their rows in all datasets, by one commit.
+    """Delete the cells that meet conditions, with their rows in all datasets, by one commit.
 
     The conditions are those of a query: what :func:`query_cube` returns for them is deleted. Partitions whose
     rows are all deleted, as their partition columns tell, are removed without being read. The others are

@@ -57,8 +57,7 @@ def integers(column: pa.ChunkedArray) -> Ints | None:
 
 
 def encode_ordered(column: Column) -> Codes:
-    """
-    Codes that compare as the values do, nulls last.
+    """Codes that compare as the values do, nulls last.
 
     >>> encode_ordered(pa.array(["Hamburg", "Dresden", "Hamburg"]))
     Codes(values=array([1, 0, 1]), bound=3)
@@ -166,8 +165,7 @@ def _hashes(df: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 
 def hash_rows(df: pd.DataFrame, columns: Sequence[str]) -> int:
-    """
-    Sum of the hashes of all rows, modulo 2**64; dates are objects.
+    """Sum of the hashes of all rows, modulo 2**64; dates are objects.
 
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
     >>> hash_rows(cities, ["CITY"]) == hash_rows(cities[::-1], ["CITY"])
@@ -276,8 +274,7 @@ def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
 def rechunk_by_partition(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int = CHUNK_ROWS, limit: int | None = None
 ) -> Iterator[pa.Table]:
-    """
-    Tables of about ``rows`` rows that end where a logical partition ends, never empty.
+    """Tables of about ``rows`` rows that end where a logical partition ends, never empty.
 
     A partition of more than ``limit`` rows is cut. Without ``keys`` all rows are one partition.
 
@@ -343,8 +340,7 @@ class JoinCodes(NamedTuple):
 
 
 def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
-    """
-    For each row of ``left`` the last row of ``right`` with the same key, or -1.
+    """For each row of ``left`` the last row of ``right`` with the same key, or -1.
 
     Nulls are equal to nulls, NaN to NaN, 0.0 to -0.0.
 

@@ -621,8 +621,7 @@ def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedAr
 
 
 def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
-    """
-    Concatenate tables of the same columns, with the wider type where types differ.
+    """Concatenate tables of the same columns, with the wider type where types differ.
 
     ``schema`` has the types of columns that are null in all tables; ``origin`` names the files in errors.
     """

@@ -177,8 +177,7 @@ def filter_df(df: pd.DataFrame, filter_query: str | None = None) -> pd.DataFrame
 def filter_df_from_predicates(
     df: pd.DataFrame, predicates: PredicatesType, strict_date_types: bool = False
 ) -> pd.DataFrame:
-    """
-    Rows of a frame that match predicates.
+    """Rows of a frame that match predicates.
 
     Parameters
     ----------

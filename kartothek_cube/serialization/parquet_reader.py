@@ -36,8 +36,7 @@ def read_parquet(
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
 ) -> pa.Table:
-    """
-    Columns of the rows that meet the predicates, with types of memory; all but the pandas index for None.
+    """Columns of the rows that meet the predicates, with types of memory; all but the pandas index for None.
 
     ``schema`` is that of the dataset: predicates are checked against it, and it types columns that are null
     in the file. ``mapping`` gives the columns of the dataset if the file was written before a change of its

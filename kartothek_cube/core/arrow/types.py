@@ -76,8 +76,7 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
 
 
 def number_bits(t: pa.DataType) -> int:
-    """
-    Bits of a number, or of the numbers in a list; 0 for other types.
+    """Bits of a number, or of the numbers in a list; 0 for other types.
 
     >>> number_bits(pa.int8()), number_bits(pa.list_(pa.float32())), number_bits(pa.string())
     (8, 32, 0)
@@ -90,8 +89,7 @@ def number_bits(t: pa.DataType) -> int:
 
 
 def with_number_bits(t: pa.DataType, width: int) -> pa.DataType:
-    """
-    The type of the same kind whose numbers have so many bits; types without numbers are unchanged.
+    """The type of the same kind whose numbers have so many bits; types without numbers are unchanged.
 
     >>> with_number_bits(pa.list_(pa.uint64()), 16)
     ListType(list<item: uint16>)

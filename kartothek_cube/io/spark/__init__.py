@@ -30,8 +30,7 @@ _SWITCHES = ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enab
 def local_session(
     cores: int | None = None, *, memory: str | None = None, config: Mapping[str, object] | None = None
 ) -> SparkSession:
-    """
-    Start Spark on this machine: quiet, with this Python in its workers, and with the data source registered.
+    """Start Spark on this machine: quiet, with this Python in its workers and the data source registered.
 
     Parameters
     ----------
@@ -93,8 +92,7 @@ def _start(options: Mapping[str, str]) -> SparkSession:
 
 
 def register(spark: SparkSession | None = None) -> SparkSession:
-    """
-    Make ``format("kartothek_cube")`` known to a session, with all save modes.
+    """Make ``format("kartothek_cube")`` known to a session, with all save modes.
 
     Spark's type TIME, which is off by default in Spark 4, is switched on.
 

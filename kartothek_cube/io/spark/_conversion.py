@@ -85,8 +85,7 @@ _TO_SPARK |= {
 
 
 def spark_schema(schema: pa.Schema) -> st.StructType:
-    """
-    The Spark schema of an Arrow schema; all columns may be null.
+    """The Spark schema of an Arrow schema; all columns may be null.
 
     >>> spark_schema(pa.schema([("CITY", pa.large_string()), ("DAY", pa.timestamp("ns"))])).simpleString()
     'struct<CITY:string,DAY:timestamp_ntz>'
@@ -122,8 +121,7 @@ def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
 
 
 def arrow_schema(schema: st.StructType) -> pa.Schema:
-    """
-    The Arrow schema in which Spark exchanges rows of a schema.
+    """The Arrow schema in which Spark exchanges rows of a schema.
 
     >>> arrow_schema(st.StructType().add("CITY", "string").add("DAY", "timestamp")).types
     [DataType(string), TimestampType(timestamp[us, tz=UTC])]
@@ -154,8 +152,7 @@ def _arrow_type(dtype: st.DataType) -> pa.DataType:
 
 
 def check_types(schema: st.StructType, dataset: str) -> None:
-    """
-    Check that a dataset can hold the columns of a frame.
+    """Check that a dataset can hold the columns of a frame.
 
     >>> check_types(st.StructType().add("SINCE", "interval year"), "seed")
     Traceback (most recent call last):
@@ -196,8 +193,7 @@ def spark_remedies() -> Iterator[None]:
 
 
 def to_spark(table: pa.Table, target: pa.Schema) -> pa.Table:
-    """
-    Rows in the types of :func:`arrow_schema`.
+    """Rows in the types of :func:`arrow_schema`.
 
     >>> table = pa.table({"CITY": pa.array(["Bonn"]).dictionary_encode(), "TEMP": [float("nan")]})
     >>> to_spark(table, pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())])).to_pylist()
@@ -236,8 +232,7 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray
 
 
 def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.Table:
-    """
-    Rows in the types that are stored: zoned timestamps in UTC, or in the zone of the stored column.
+    """Rows in the types that are stored: zoned timestamps in UTC, or in the zone of the stored column.
 
     Timestamps without zone become dates, and decimals have the digits of the stored column, if no value
     changes: a table of pandas has timestamps for dates, and a decimal without schema has 38 digits in Spark.
@@ -316,8 +311,7 @@ _COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
 
 
 def to_conditions(filters: Sequence[ds.Filter], schema: pa.Schema) -> tuple[list[Condition], list[ds.Filter]]:
-    """
-    Conditions that follow from filters, and the filters that Spark still has to evaluate.
+    """Conditions that follow from filters, and the filters that Spark still has to evaluate.
 
     >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
     >>> filters = [ds.IsNotNull(("DAY",)), ds.GreaterThan(("DAY",), 3), ds.StringEndsWith(("CITY",), "burg")]

@@ -72,8 +72,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
-        """
-        Read the options of a data source.
+        """Read the options of a data source.
 
         >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "columns": "AVG_TEMP, WIND"}).columns
         ('AVG_TEMP', 'WIND')
@@ -118,8 +117,7 @@ class StreamOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StreamOptions:
-        """
-        Read the options of a data source.
+        """Read the options of a data source.
 
         >>> given = {"store": "hfs:///data", "cube": "geodata", "startingVersion": "7"}
         >>> StreamOptions.of(given).starting_version
@@ -176,8 +174,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
-        """
-        Read the options of a data source.
+        """Read the options of a data source.
 
         >>> WriteOptions.of({"store": "hfs:///data", "cube": "geodata", "data_set": "weather"})
         Traceback (most recent call last):
@@ -300,8 +297,7 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
 
 
 def keep_options(options: Mapping[str, str], schema: StructType) -> StructType:
-    """
-    The schema of a table, which also tells its options if it is one of Spark's catalog.
+    """The schema of a table, which also tells its options if it is one of Spark's catalog.
 
     Spark passes the options of such a table on when it asks for columns, and only then: what it keeps is the
     schema. So they are kept in the metadata of the first column.

@@ -62,8 +62,7 @@ Offset = dict[str, int]
 
 
 class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """
-    Reads what commits append to one dataset of a cube.
+    """Reads what commits append to one dataset of a cube.
 
     Options are read when Spark asks for offsets: an error that is raised earlier does not reach users.
     """

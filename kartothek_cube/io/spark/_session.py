@@ -31,8 +31,7 @@ _WORKERS = 8
 
 
 def create_frame(data: Frame, spark: SparkSession | None = None) -> DataFrame:
-    """
-    Make a DataFrame of a table.
+    """Make a DataFrame of a table.
 
     Spark's own ``createDataFrame`` takes naive timestamps for instants in the time zone of the session, and
     refuses integers without sign. Here naive timestamps stay naive, and integers without sign become wider
@@ -171,8 +170,7 @@ def remedy() -> str:
 
 
 def explain_error(error: BaseException) -> RuntimeError | None:
-    """
-    The reason why a job failed, if that is the Python of executors or a function of the user.
+    """The reason why a job failed, if that is the Python of executors or a function of the user.
 
     >>> print(explain_error(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
     The Python of Spark's executors is not the right one (pyarrow). Executors need a Python of version ...
@@ -225,8 +223,7 @@ class CachedStoreFactory:
 
 
 def picklable_store(store: StoreInput) -> CachedStoreFactory:
-    """
-    A factory for a store that executors can open; relative paths are those of this process.
+    """A factory for a store that executors can open; relative paths are those of this process.
 
     >>> picklable_store("hmemory://")
     Traceback (most recent call last):

@@ -71,8 +71,7 @@ def execute_on_spark(job: Job[Context, Task, Result, Answer], spark: SparkSessio
 def execute_on_frames(
     job: Job[Context, tuple[str, DataFrame], Result, Answer], first: Iterable[Result] = ()
 ) -> Answer:
-    """
-    Run a job whose tasks are frames and their names.
+    """Run a job whose tasks are frames and their names.
 
     Each partition of a frame is a task: ``run`` gets the name and Arrow batches. ``first`` are results that
     ``finish`` gets before those of tasks. Jobs of writes have no step before their tasks.

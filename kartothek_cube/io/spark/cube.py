@@ -77,8 +77,7 @@ def map_cube_spark(
     *,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """
-    Query a cube, and let a function transform each logical partition or group as a whole.
+    """Query a cube, and let a function transform each logical partition or group as a whole.
 
     Parameters
     ----------
@@ -397,8 +396,7 @@ def merge_into_cube_from_spark(
     *,
     delete_column: str | None = None,
 ) -> MergeResult:
-    """
-    Update, insert and delete rows of a dataset by cell, in one commit.
+    """Update, insert and delete rows of a dataset by cell, in one commit.
 
     See :func:`kartothek_cube.io.eager_cube.merge_into_cube`. One job shuffles the rows by partition and
     rewrites the partitions that occur in them, the driver commits. A partition and its stored rows have to

@@ -98,8 +98,7 @@ def _read(read: _ReadDataset) -> DataFrame:
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------
@@ -125,8 +124,7 @@ class _StoreDataset(StoreDataset):
 
 @attrs.frozen
 class _UpdateDataset(UpdateDataset):
-    """
-    Parameters of the façade.
+    """Parameters of the façade.
 
     Parameters
     ----------

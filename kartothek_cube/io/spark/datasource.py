@@ -76,8 +76,7 @@ class CubeReader(ds.DataSourceReader):
 
     @concise_errors
     def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:
-        """
-        Take filters that mean the same for a cube, and return the others.
+        """Take filters that mean the same for a cube, and return the others.
 
         Only if ``push_filters`` says that no other scan shares them: Spark mixes up those of several scans.
         """
@@ -323,8 +322,7 @@ class CubeWriter(ds.DataSourceArrowWriter):
             finish_write(self.plan, [results])
 
     def abort(self, messages: Messages) -> None:
-        """
-        Delete the files of all tasks, also those whose messages got lost.
+        """Delete the files of all tasks, also those whose messages got lost.
 
         Failed tasks have no message. If there are none of these, the commit has failed: it deletes files by
         itself, since its own writes may still be under way.

@@ -59,8 +59,7 @@ _WITHOUT_ROWS = ("_session", "columns", "dtypes", "isStreaming", "printSchema", 
 
 
 class CubeTable:
-    """
-    A cube to select from; made by :func:`spark_table`.
+    """A cube to select from; made by :func:`spark_table`.
 
     It is a :class:`pyspark.sql.DataFrame` with all of its methods and its columns. Those that select, filter,
     sort and aggregate rows give another table; all others are those of the DataFrame that it stands for,
@@ -277,8 +276,7 @@ def spark_table(
     as_of: CubeAsOf | None = None,
     spark: SparkSession | None = None,
 ) -> CubeTable:
-    """
-    A cube as a table from which ``select`` reads what it needs, without naming payload columns.
+    """A cube as a table from which ``select`` reads what it needs, without naming payload columns.
 
     Parameters
     ----------

@@ -92,8 +92,7 @@ def compare_cubes(
 
 @attrs.frozen
 class CubeChanges:
-    """
-    What has changed in a cube since an earlier state.
+    """What has changed in a cube since an earlier state.
 
     Examples
     --------
@@ -119,8 +118,7 @@ class CubeChanges:
 
 @attrs.frozen
 class ListCubeChanges(Generic[StoreT]):
-    """
-    Tell in which partitions of a cube rows have changed since an earlier state.
+    """Tell in which partitions of a cube rows have changed since an earlier state.
 
     Two states are compared by their headers; no data file is read. A compaction changes no rows.
 

@@ -86,8 +86,7 @@ class CompactResult:
 
 @attrs.frozen
 class CompactCube(Generic[StoreT]):
-    """
-    Merge the files of each physical partition into one, without cells that newer files hide.
+    """Merge the files of each physical partition into one, without cells that newer files hide.
 
     Results of queries stay the same. Each dataset is compacted by one commit; concurrent appends are allowed
     and stay newer. The old files stay until :func:`cleanup_cube`.

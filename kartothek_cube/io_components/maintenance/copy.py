@@ -324,8 +324,7 @@ def _lineage(copies: Mapping[str, DatasetCopy], seed: str) -> str | None:
 
 @attrs.frozen
 class CopyCube(Generic[StoreT]):
-    """
-    Copy a cube from one store to another.
+    """Copy a cube from one store to another.
 
     Parameters
     ----------

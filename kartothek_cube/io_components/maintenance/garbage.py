@@ -43,8 +43,7 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 def list_garbage(
     dataset: DatasetFactory, retention: timedelta | None = None, *, newest_only: bool = False
 ) -> list[Blob]:
-    """
-    Files of a dataset to which neither its newest state nor an archived one refers, nor its published table.
+    """Files of a dataset to which no state refers, neither the newest nor an archived one, nor its table.
 
     ``newest_only``: also those to which only archived states and a published table refer, and its log.
     """
@@ -393,8 +392,7 @@ def list_cube_garbage(
 
 @attrs.frozen
 class CleanupCube(Generic[StoreT]):
-    """
-    Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
+    """Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
 
     Older states, and files that only they have, are deleted unless the retention or
     :func:`keep_cube_history` keeps them; the log says how many.
@@ -455,8 +453,7 @@ def _report_states(name: str, keys: Sequence[str]) -> None:
 
 @attrs.frozen
 class CollectDatasetGarbage:
-    """
-    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
+    """Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
 
     Older states, and files that only they have, are deleted unless a retention or
     :func:`keep_dataset_history` keeps them.
@@ -681,8 +678,7 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
 
 @attrs.frozen
 class DeleteCube(Generic[StoreT]):
-    """
-    Delete a cube or some of its datasets.
+    """Delete a cube or some of its datasets.
 
     Files that belong to no state of a dataset, such as replaced indices and those of failed writes, stay
     until :func:`cleanup_cube` deletes them, which is possible before and after. A deletion that was
@@ -767,8 +763,7 @@ class DeleteCube(Generic[StoreT]):
 
 @attrs.frozen
 class DeleteDataset:
-    """
-    Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
+    """Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
 
     A repetition deletes the files that an interrupted call has left. Other keys with this prefix stay.
 

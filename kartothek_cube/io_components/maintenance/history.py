@@ -598,8 +598,7 @@ def _already_current(
 
 
 class CubePin:
-    """
-    A state of a cube that garbage collections keep; made by :func:`pin_cube`.
+    """A state of a cube that garbage collections keep; made by :func:`pin_cube`.
 
     Attributes
     ----------

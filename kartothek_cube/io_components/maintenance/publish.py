@@ -30,8 +30,7 @@ from kartothek_cube.io_components.runtime import available_cores
 
 @attrs.frozen
 class PublishCube:
-    """
-    Publish the datasets of a cube as Delta tables, one each, for engines that do not know this library.
+    """Publish the datasets of a cube as Delta tables, one each, for engines that do not know this library.
 
     Each table shows the newest state of its dataset at the moment of its publication; a repetition adds what
     has changed since. See :func:`~kartothek_cube.io.eager.publish_dataset` and :doc:`/publish`.
@@ -89,8 +88,7 @@ class PublishCube:
 
 @attrs.frozen
 class PublishDataset:
-    """
-    Publish the newest state of a dataset as a Delta table, for engines that do not know this library.
+    """Publish the newest state of a dataset as a Delta table, for engines that do not know this library.
 
     The table is the directory ``<dataset_uuid>`` of the store. Its log is added beside the data files, of
     which none is rewritten; a repetition adds what has changed since, or nothing. See :doc:`/publish`.
@@ -200,8 +198,7 @@ def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
 
 @attrs.frozen
 class UnpublishCube:
-    """
-    Stop publishing the datasets of a cube, also on commits: delete the logs of their tables.
+    """Stop publishing the datasets of a cube, also on commits: delete the logs of their tables.
 
     The datasets stay as they are. Readers of the tables fail from then on. Files that only the tables showed
     become garbage.
@@ -245,8 +242,7 @@ class UnpublishCube:
 
 @attrs.frozen
 class UnpublishDataset:
-    """
-    Stop publishing a dataset, also on commits: delete the log of its table.
+    """Stop publishing a dataset, also on commits: delete the log of its table.
 
     The dataset stays as it is. Readers of the table fail from then on. Files that only the table showed
     become garbage.

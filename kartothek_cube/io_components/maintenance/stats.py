@@ -76,8 +76,7 @@ def add_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dic
 
 @attrs.frozen
 class CollectStats(Generic[StoreT]):
-    """
-    Count what is stored.
+    """Count what is stored.
 
     Parameters
     ----------

@@ -88,8 +88,7 @@ def put_metadata(
     others: Sequence[str],
     state: str,
 ) -> None:
-    """
-    Put the version of the metadata after the newest one; PreconditionFailed if another publisher was faster.
+    """Put the next version of the metadata; PreconditionFailed if another publisher was faster.
 
     `log` is what they show, `schema` its columns; `others` are further columns of files.
     """

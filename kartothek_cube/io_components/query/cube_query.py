@@ -17,8 +17,7 @@ from kartothek_cube.io_components.maintenance.history import CubeAsOf
 
 @attrs.frozen
 class QueryCube(Generic[StoreT]):
-    """
-    Query a cube as if it were one DataFrame.
+    """Query a cube as if it were one DataFrame.
 
     Cells come from the seed, all other datasets add columns to them ("Query System" in the specification).
 
@@ -96,8 +95,7 @@ class QueryFrames(QueryCube[StoreT]):
 
 @attrs.frozen
 class QueryTable(Generic[StoreT]):
-    """
-    Query a cube into one DataFrame, which has no rows if nothing matches.
+    """Query a cube into one DataFrame, which has no rows if nothing matches.
 
     Parameters
     ----------

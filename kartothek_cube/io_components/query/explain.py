@@ -35,8 +35,7 @@ _SHOWN_GROUPS = 10
 
 @attrs.frozen
 class ConditionPruning:
-    """
-    Effect of one condition on the files of one dataset.
+    """Effect of one condition on the files of one dataset.
 
     Attributes
     ----------
@@ -57,8 +56,7 @@ class ConditionPruning:
 
 @attrs.frozen
 class DatasetExplanation:
-    """
-    One dataset in a query.
+    """One dataset in a query.
 
     Attributes
     ----------
@@ -105,8 +103,7 @@ class DatasetExplanation:
 
 @attrs.frozen(repr=False)
 class QueryExplanation:
-    """
-    Explanation of a query; prints as text, and as tables in a notebook.
+    """Explanation of a query; prints as text, and as tables in a notebook.
 
     Attributes
     ----------
@@ -151,8 +148,7 @@ class QueryExplanation:
         return sum(_bytes_to_read(dataset) for dataset in self.datasets)
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        The explanation as dicts, lists, text and numbers.
+        """The explanation as dicts, lists, text and numbers.
 
         Returns
         -------
@@ -219,8 +215,7 @@ def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
 
 @attrs.frozen
 class ExplainQuery(QueryCube[StoreT]):
-    """
-    Explain what a query would read. Headers, indices and a few footers are read, no data.
+    """Explain what a query would read. Headers, indices and a few footers are read, no data.
 
     Returns
     -------

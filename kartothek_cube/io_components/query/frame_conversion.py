@@ -206,8 +206,7 @@ def _builder(tables: list[pa.Table], backend: DtypeBackend | None, *, is_whole: 
 
 
 def frame_of_table(tables: list[pa.Table], backend: DtypeBackend | None = None) -> pd.DataFrame:
-    """
-    DataFrame of the only table in a list, which is emptied: the frame takes its memory.
+    """DataFrame of the only table in a list, which is emptied: the frame takes its memory.
 
     >>> tables = [pa.table({"CITY": ["Ulm", "Bonn"]})]
     >>> frame_of_table(tables)["CITY"].tolist(), tables
@@ -220,8 +219,7 @@ def frame_of_table(tables: list[pa.Table], backend: DtypeBackend | None = None) 
 def frames_of_slices(
     table: pa.Table, bounds: npt.NDArray[np.int64], backend: DtypeBackend | None = None
 ) -> list[pd.DataFrame]:
-    """
-    One independent DataFrame per slice of a table, each as `frame_of_table` makes it.
+    """One independent DataFrame per slice of a table, each as `frame_of_table` makes it.
 
     >>> table = pa.table({"CITY": ["Rom", "Ulm", "Bonn"]})
     >>> [frame["CITY"].tolist() for frame in frames_of_slices(table, np.array([0, 1, 3]))]

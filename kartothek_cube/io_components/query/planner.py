@@ -450,8 +450,7 @@ def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
 def order_columns(
     keys: Iterable[str], requested: str | Iterable[str] | None, available: Sequence[str]
 ) -> list[str]:
-    """
-    Order the columns of a result as they are asked for, the keys first unless they are named as well.
+    """Order the columns of a result as they are asked for, the keys first unless they are named as well.
 
     >>> order_columns(["CITY", "DAY"], ["TEMP", "DAY"], ["CITY", "DAY", "RAIN", "TEMP"])
     ['CITY', 'TEMP', 'DAY']

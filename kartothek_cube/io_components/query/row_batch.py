@@ -122,8 +122,7 @@ def load_rows(
     group_predicates: Predicates,
     cells: Sequence[pa.Table] = (),
 ) -> list[RowBatch]:
-    """
-    Rows of datasets that meet the predicates; of each cell of the seed the version written last.
+    """Rows of datasets that meet the predicates; of each cell of the seed the version written last.
 
     Of the cells of another dataset the join takes the last version. Rows of cells that are not in ``cells``,
     tables of dimensions, may be missing.
@@ -197,8 +196,7 @@ def _deduplicate_cells(rows: RowBatch) -> RowBatch:
 
 
 def join(left: RowBatch, right: RowBatch) -> RowBatch:
-    """
-    Rows of the seed with the payload of another dataset, of each of its cells the version written last.
+    """Rows of the seed with the payload of another dataset, of each of its cells the version written last.
 
     An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """

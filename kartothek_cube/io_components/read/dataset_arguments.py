@@ -14,8 +14,7 @@ from kartothek_cube.io_components.read.dataset_read import DatasetRead, FrameOpt
 
 @attrs.frozen
 class ReadTable(DatasetRead):
-    """
-    Read a dataset into one frame.
+    """Read a dataset into one frame.
 
     Parameters
     ----------
@@ -65,8 +64,7 @@ class ReadTable(DatasetRead):
 
 @attrs.frozen
 class ReadDataset(ReadTable):
-    """
-    Read a dataset, one frame per partition or per group.
+    """Read a dataset, one frame per partition or per group.
 
     Parameters
     ----------
@@ -134,8 +132,7 @@ class ReadDataset(ReadTable):
 
 @attrs.frozen
 class ReadTableArrow(DatasetRead):
-    """
-    Read a dataset into one Arrow table.
+    """Read a dataset into one Arrow table.
 
     Parameters
     ----------
@@ -178,8 +175,7 @@ class ReadTableArrow(DatasetRead):
 
 @attrs.frozen
 class ReadTablesArrow(ReadTableArrow):
-    """
-    Parameters of façades whose result are several tables.
+    """Parameters of façades whose result are several tables.
 
     Examples
     --------
@@ -201,8 +197,7 @@ class ReadTablesArrow(ReadTableArrow):
 
 @attrs.frozen
 class ReadBatches(DatasetRead):
-    """
-    Read a dataset as a stream for other engines (DuckDB, polars, Spark).
+    """Read a dataset as a stream for other engines (DuckDB, polars, Spark).
 
     Parameters
     ----------

@@ -28,8 +28,7 @@ _NAME = b"index_name"
 
 
 def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """
-    Arrow table of a frame and its index: a range is stored in the metadata, others as an additional column.
+    """Arrow table of a frame and its index: a range is in the metadata, others are an additional column.
 
     >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]}, index=["IT"])).column_names
     ['CITY', '__index_level_0__']

@@ -48,8 +48,7 @@ def find_repeated_cells(
     indices: Mapping[str, IndexColumns],
     is_new: Mask | None = None,
 ) -> RepeatedCells | None:
-    """
-    Find cells in files of different cube partitions; `is_new`: only those of which one is in a new file.
+    """Find cells in files of different cube partitions; `is_new`: only those of which one is in a new file.
 
     Opens only files that have, in each indexed dimension, a value that another partition has as well.
     """

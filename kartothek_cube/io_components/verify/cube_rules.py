@@ -40,8 +40,7 @@ from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 
 @attrs.frozen
 class VerifyCube(Generic[StoreT]):
-    """
-    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
+    """Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
 
     In addition to :func:`~kartothek_cube.io.eager.verify_dataset`: the seed exists, types agree, a payload
     column belongs to one dataset, rows are sorted by cell, keys are not null, all indices of the cube exist,

@@ -149,8 +149,7 @@ def _read_back(context: IndexContext, column: str, labels: Sequence[str]) -> Ind
 
 @attrs.frozen
 class BuildDatasetIndices:
-    """
-    Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
+    """Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
 
     Parameters
     ----------

@@ -81,8 +81,7 @@ _PARTS = """
 
 @attrs.frozen
 class BuildCube(Generic[DataT, StoreT]):
-    """
-    Store a new cube.
+    """Store a new cube.
 
     The datasets appear one by one, the seed last: the cube
     exists when its seed does.
@@ -237,8 +236,7 @@ class BuildParts(BuildCube[DataT, StoreT]):  # noqa: D101 - shared
 
 @attrs.frozen
 class ExtendCube(BuildCube[DataT, StoreT]):
-    """
-    Add datasets, and with them columns, to a cube.
+    """Add datasets, and with them columns, to a cube.
 
     Parameters
     ----------
@@ -320,8 +318,7 @@ class ExtendParts(ExtendCube[DataT, StoreT]):  # noqa: D101 - shared
 
 @attrs.frozen
 class AppendToCube(Generic[DataT, StoreT]):
-    """
-    Add partitions to datasets of a cube.
+    """Add partitions to datasets of a cube.
 
     New cells hide older ones with the same key in the same partition. Datasets without rows in the input stay
     as they are.
@@ -426,8 +423,7 @@ class AppendParts(AppendToCube[DataT, StoreT]):  # noqa: D101 - shared
 
 @attrs.frozen
 class UpdateCube(Generic[DataT, StoreT]):
-    """
-    Remove partitions of datasets and add others, in one commit per dataset.
+    """Remove partitions of datasets and add others, in one commit per dataset.
 
     Parameters
     ----------
@@ -497,8 +493,7 @@ class UpdateCube(Generic[DataT, StoreT]):
 
 @attrs.frozen
 class RemovePartitions(Generic[StoreT]):
-    """
-    Remove partitions.
+    """Remove partitions.
 
     Their files stay until :func:`cleanup_cube`.
 

@@ -52,8 +52,7 @@ Names: TypeAlias = str | Sequence[str] | None
 
 @attrs.frozen
 class StoreDataset:
-    """
-    Store a new dataset.
+    """Store a new dataset.
 
     Parameters
     ----------
@@ -172,8 +171,7 @@ def _new_spec(
 
 @attrs.frozen
 class UpdateDataset:
-    """
-    Remove partitions and add others, in one step. A dataset that does not exist is created.
+    """Remove partitions and add others, in one step. A dataset that does not exist is created.
 
     Concurrent writers may do this at the same time: no addition is lost.
 
@@ -318,8 +316,7 @@ def _merge_indices(dataset: DatasetMetadata, columns: Iterable[str], new: Iterab
 
 @attrs.frozen
 class WritePartition:
-    """
-    Write files for an existing dataset, without committing them; see :func:`commit_dataset`.
+    """Write files for an existing dataset, without committing them; see :func:`commit_dataset`.
 
     Parameters
     ----------
@@ -388,8 +385,7 @@ class WritePartition:
 
 @attrs.frozen
 class CommitDataset(UpdateDataset):
-    """
-    Commit partitions of :func:`write_single_partition`, remove others and set metadata, in one step.
+    """Commit partitions of :func:`write_single_partition`, remove others and set metadata, in one step.
 
     Parameters
     ----------
@@ -472,8 +468,7 @@ class CommitDataset(UpdateDataset):
 
 @attrs.frozen
 class CreateHeader(StoreDataset):
-    """
-    Create a dataset whose partitions are all files in its directory; the next commit lists them explicitly.
+    """Create a dataset whose partitions are all files in its directory; the next commit lists them.
 
     Parameters
     ----------

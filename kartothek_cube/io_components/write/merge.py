@@ -86,8 +86,7 @@ class MergedPartitions:
 
 @attrs.frozen
 class MergeResult:
-    """
-    The result of a merge.
+    """The result of a merge.
 
     Examples
     --------

@@ -248,6 +248,7 @@ def wide(tmp_path: Path) -> str:
     return url
 
 
+@pytest.mark.slow("starts the command in a terminal")
 def test_texts_are_cut_to_the_width_of_the_terminal(wide):
     options = ["--columns", "long,v1", "-o", "table"]
     lines, stderr = run_in_terminal(60, "--store", wide, "wide", "query", *options)
@@ -267,6 +268,7 @@ def test_columns_are_omitted_in_narrow_terminals(wide):
     assert stderr.rstrip().endswith("select some with --columns")
 
 
+@pytest.mark.slow("starts the command in a terminal")
 def test_terminals_of_80_columns_keep_names_and_round_floats(tmp_path):
     values = {"average_temperature": 19.10885061964363, "relative_humidity": 1 / 3, "sales_total": 1e5 / 7}
     frame = pd.DataFrame({"shop": [1], "p": ["a"], "customers_served": [12345678], **values})
@@ -302,6 +304,7 @@ def test_times_of_the_history_are_not_cut(url):
     assert re.search(r" \d\d:\d\d:\d\d\.\d{6} UTC", lines[-1])
 
 
+@pytest.mark.slow("starts the command in a terminal")
 def test_explanations_fit_the_terminal(url):
     options = ["cube", "query", "--explain", "--where", "p == a"]
     lines, _ = run_in_terminal(40, "--store", url, *options)

@@ -18,6 +18,7 @@ MORE = pytest.mark.slow("each operation, once per call")
 FEW = ("build", "append", "remove", "copy", "cleanup")
 
 
+@pytest.mark.slow("one run per request")
 @pytest.mark.parametrize(
     "lost", [pytest.param(False, id="fails"), pytest.param(True, id="answer lost", marks=MORE)]
 )

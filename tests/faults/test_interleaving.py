@@ -124,6 +124,7 @@ def test_two_operations_with_a_reader(start, first, second):
     assert sum(1 for _ in explore(Pair("s3", start, (first, second, "query")).play, bound=1)) > 20
 
 
+@pytest.mark.slow("many schedules")
 @pytest.mark.parametrize(
     "start, names",
     [pytest.param(start, names, marks=() if "add u" in names else MORE) for start, *names in SCHEMA_CHANGES],
@@ -134,6 +135,7 @@ def test_changes_of_the_schema(monkeypatch, start, names):
     assert sum(1 for _ in explore(SchemaChanges("s3", start, tuple(names)).play, bound=1)) > 20
 
 
+@pytest.mark.slow("many schedules")
 def test_a_reader_that_takes_the_newest_schema_is_found_out(monkeypatch):
     """The oracle can fail: a header that is older than the schema file has another schema."""
     monkeypatch.setattr(schema_file, "_MAX_VERSIONS", 1)
@@ -143,6 +145,7 @@ def test_a_reader_that_takes_the_newest_schema_is_found_out(monkeypatch):
             pass
 
 
+@pytest.mark.slow("many schedules")
 @pytest.mark.parametrize(
     "start",
     [
@@ -172,6 +175,7 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
             pass
 
 
+@pytest.mark.slow("many schedules")
 @pytest.mark.parametrize(
     "name, faults",
     [
@@ -206,6 +210,7 @@ def _fail(start, name, faults):
     assert len(runs) > 4 * len(faults)
 
 
+@pytest.mark.slow("many schedules")
 @pytest.mark.parametrize(
     "name, after",
     [
@@ -270,6 +275,7 @@ def test_a_protocol_that_does_not_check_its_files_is_found_out(monkeypatch):
             pass
 
 
+@pytest.mark.slow("many schedules")
 def test_headers_that_repeat_are_found_out(monkeypatch):
     """The ABA problem: a header without an id of its own is taken for an earlier one."""
     for module in ("header_store", "optimistic"):

@@ -58,6 +58,7 @@ def _prepared(operation):
     return [_filled(content) for content in before], old, crash.contents(place)
 
 
+@pytest.mark.slow("one run per listing")
 @pytest.mark.parametrize("changes", [1, 2, 5, 1000])
 @pytest.mark.parametrize("name", crash.OPERATIONS)
 def test_listings_of_the_past(name, changes):

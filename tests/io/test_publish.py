@@ -910,6 +910,7 @@ def test_an_unpublished_dataset_is_no_table(store_factory, tmp_path):
     assert len(rows(on_disk(store_factory(), tmp_path / "files") / "cube++seed")) == 1
 
 
+@pytest.mark.slow("one run per request")
 def test_an_unpublication_that_dies_shows_no_older_state():
     """At each call: readers find the newest state, or no table; a publication or a repetition goes on."""
     build = memory()
@@ -974,6 +975,7 @@ def test_the_log_is_deleted_with_the_dataset(store_factory):
     assert list(store_factory().keys()) == []
 
 
+@pytest.mark.slow("one run per request")
 def test_a_deletion_that_fails_half_way():
     """At each call: the dataset lives with a table that is whole, or is gone and can be deleted again."""
     build = memory()

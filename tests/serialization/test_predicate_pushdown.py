@@ -19,6 +19,7 @@ STORABLE = sorted(set(KINDS) - {"timestamp_ns"})
 INTEGERS = {"int8": "Int8", "int64": "Int64", "uint8": "UInt8", "uint64": "UInt64"}
 
 
+@pytest.mark.slow("many random predicates")
 @pytest.mark.parametrize("name", STORABLE)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())

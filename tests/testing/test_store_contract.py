@@ -123,6 +123,7 @@ class TestForgetful(CompareAndSwapContract):
 """
 
 
+@pytest.mark.slow("runs pytest in another process")
 def test_a_store_that_breaks_the_contract(tmp_path):
     (tmp_path / "test_forgetful.py").write_text(MODULE)
     options = ["-q", "-p", "no:cacheprovider", "-c", "/dev/null", "-k", "test_put or test_list_dir"]

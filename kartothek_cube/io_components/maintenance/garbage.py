@@ -43,7 +43,7 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 def list_garbage(
     dataset: DatasetFactory, retention: timedelta | None = None, *, newest_only: bool = False
 ) -> list[Blob]:
-    """Files of a dataset to which no state refers, neither the newest nor an archived one, nor its table.
+    """Files of a dataset to which neither its state nor an archived one nor its published table refers.
 
     ``newest_only``: also those to which only archived states and a published table refer, and its log.
     """

@@ -343,8 +343,9 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
     if merged is None:
         return None
     file_schema = merged.internal()
-    fields = [(name, dtype) for name, dtype in types.items() if name not in file_schema.names]
-    schema = pa.schema([*fields, *((field.name, field.type) for field in file_schema)], file_schema.metadata)
+    in_files = dict(zip(file_schema.names, file_schema.types, strict=True))
+    others = {name: dtype for name, dtype in types.items() if name not in in_files}
+    schema = pa.schema({**others, **in_files}.items(), file_schema.metadata)
     return make_meta(schema, key, partition_keys=dataset.partition_keys)
 
 

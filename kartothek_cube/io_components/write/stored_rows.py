@@ -126,14 +126,14 @@ class ValuesKept:
 
 
 def _list_touched(source: StoredRows, state: DatasetMetadata, change: ChangeSet) -> PartitionTable:
-    """Files of the state that stay, in the cube partitions of the added ones."""
+    """Files of the state in the cube partitions of the added ones; an append removes none."""
     keys = [c for c in source.keys if c in source.spec.partition_on]
     added, folders = (
         partition_folders(files, keys, state.partition_keys, state.schema)
         for files in (change.added, state.partition_table)
     )
     touched = to_numpy(pc.is_in(folders, value_set=added))
-    return state.partition_table.filter(touched & ~change.removal_mask(state))
+    return state.partition_table.filter(touched)
 
 
 def _bounds(column: str, values: pa.ChunkedArray) -> list[LiteralType]:

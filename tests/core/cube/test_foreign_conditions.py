@@ -132,6 +132,7 @@ def test_expressions_of_arrow_match_the_rows_that_arrow_gives(expression):
     assert rows_of(expression) == expected
 
 
+@pytest.mark.slow("runs many Spark jobs")
 @pytest.mark.parametrize("build", SPARK_COLUMNS)
 def test_columns_of_spark_match_the_rows_that_spark_gives(build):
     spark = shared_session()
@@ -145,6 +146,7 @@ def test_columns_of_spark_match_the_rows_that_spark_gives(build):
     assert str(to_conjunction(build(connect_functions), SPARK_TYPES)) == str(condition)
 
 
+@pytest.mark.slow("runs many Spark jobs")
 @pytest.mark.parametrize("f", [functions, connect_functions], ids=["classic", "connect"])
 @pytest.mark.parametrize(
     "build, error, problem",

@@ -409,6 +409,7 @@ def increment_in_process(root: str, times: int) -> None:
     increment_counter(open_blobs(f"hfs://{root}"), times)
 
 
+@pytest.mark.slow("starts processes")
 def test_processes_lose_no_update(blobs, root):
     blobs.put("counter", b"0")
     context = multiprocessing.get_context("spawn")

@@ -863,6 +863,7 @@ def _refuse_adoption(source, text=NOT_IN_TABLE):
     assert open_blobs(store).list("") == []
 
 
+@pytest.mark.slow("many paths")
 def test_paths_in_a_delta_log_do_not_lead_out_of_the_table(tmp_path):
     root = Path(write_delta(SALES, tmp_path / "source", []))
     add = pa.table(deltalake.DeltaTable(root).get_add_actions())["path"][0].as_py()

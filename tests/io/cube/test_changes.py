@@ -180,6 +180,7 @@ def by_partition(df):
     return {p: part.reset_index(drop=True) for p, part in df.groupby("p")}
 
 
+@pytest.mark.slow("many random writes")
 @settings(max_examples=25, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=3))
 def test_the_replay_of_all_changes_gives_the_newest_state(batches):

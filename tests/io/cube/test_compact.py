@@ -12,6 +12,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.io.dask.bag_cube import compact_cube_bag
 from kartothek_cube.io.dask.delayed_cube import compact_cube_delayed
+from kartothek_cube.io.eager import update_dataset_from_dataframes
 from kartothek_cube.io.eager_cube import (
     append_to_cube,
     build_cube,
@@ -100,6 +101,16 @@ def test_nothing_to_do(store):
     before = snapshot(lambda: store)
     assert compact_cube(CUBE, store)["seed"]["partitions"] == 0
     assert snapshot(lambda: store) == before
+
+
+def test_a_single_file_that_has_a_cell_twice_is_written_again(store):
+    # a dataset whose schema has changed has partitions of one file that are written again
+    update_schema(CUBE, store, add={"n": "int64"})
+    added = frame(x=[7, 7], p=[5, 5], v1=[1, 2], n=[3, 3])
+    update_dataset_from_dataframes([added], lambda: store, "cube++seed")
+    counts = compact_cube(CUBE, store, conditions=C("p") == 5, min_files=1)["seed"]
+    assert (counts["rows_before"], counts["rows_after"]) == (2, 1)
+    assert rows(query_cube(CUBE, store, C("p") == 5)) == {"n": [3], "p": [5], "v1": [2], "x": [7]}
 
 
 @pytest.mark.parametrize(

@@ -401,6 +401,7 @@ def run_sql(statement: str, source: LazyDataset | pa.Table) -> pa.Table:
     return duckdb.sql(statement).to_arrow_table()
 
 
+@pytest.mark.slow("many random filters")
 @settings(max_examples=60, deadline=None)
 @given(node=filters, columns=projections)
 def test_acero_agrees(store, whole, node, columns):
@@ -410,6 +411,7 @@ def test_acero_agrees(store, whole, node, columns):
     assert rows(found) == rows(expected if columns is None else expected.select(columns))
 
 
+@pytest.mark.slow("many random filters")
 @settings(max_examples=60, deadline=None)
 @given(node=filters, columns=projections)
 def test_duckdb_agrees(store, whole, node, columns):
@@ -421,6 +423,7 @@ def test_duckdb_agrees(store, whole, node, columns):
     assert rows(found) == rows(expected)
 
 
+@pytest.mark.slow("many random filters")
 @settings(max_examples=60, deadline=None)
 @given(node=filters, columns=projections, engine=st.sampled_from(["in-memory", "streaming"]))
 def test_polars_agrees(store, whole, node, columns, engine):
@@ -453,6 +456,7 @@ def as_table(pairs: list[Any], column: str) -> pa.Table:
     )
 
 
+@pytest.mark.slow("many random filters")
 @settings(max_examples=40, deadline=None)
 @given(
     contents=random_cubes(),

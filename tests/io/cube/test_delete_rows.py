@@ -298,6 +298,7 @@ def test_the_indices_stay_correct(store):
     assert verify_cube(CUBE, store).ok
 
 
+@pytest.mark.slow("many random deletions")
 @pytest.mark.parametrize("seed", range(8))
 def test_random_deletions_leave_what_a_filter_does(seed):
     draw = np.random.default_rng(seed)

@@ -382,6 +382,7 @@ def test_a_pin_counts_until_its_lease_ends_unless_it_is_renewed(forgetful, monke
     assert not [key for key in forgetful.keys() if key.endswith(".pin")]
 
 
+@pytest.mark.slow("waits for leases")
 def test_a_pin_in_a_block_is_renewed_in_the_background_and_ends_with_it(forgetful):
     with pin_cube(CUBE, forgetful, lease=timedelta(seconds=10)) as pin:
         first = pin.expires

@@ -335,6 +335,7 @@ def twins():
     return store, cubes
 
 
+@pytest.mark.slow("many random queries")
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
 @settings(max_examples=40)
 @given(condition=conditions())

@@ -194,6 +194,7 @@ def _cells(df: pd.DataFrame) -> list[tuple[int, int]]:
     return sorted(zip(df["p"].tolist(), df["x"].tolist(), strict=True))
 
 
+@pytest.mark.slow("many random conditions")
 @pytest.mark.parametrize("overlapping", [False, True], ids=["single files", "overlapping files"])
 @settings(deadline=None, max_examples=60)
 @given(case=CASES, payload=st.sampled_from([None, [], ["u"], ["v", "w"]]))

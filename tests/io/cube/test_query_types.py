@@ -193,20 +193,12 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=3, deadline=None)
-@given(data=st.data())
-def test_what_comes_out_goes_back_in(kind, backend, data):
-    check_round_trip(kind, backend, data)
-
-
 @pytest.mark.slow("15 random cubes of each type")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_what_comes_out_goes_back_in_often(kind, backend, data):
+def test_what_comes_out_goes_back_in(kind, backend, data):
     check_round_trip(kind, backend, data)
 
 

@@ -67,6 +67,7 @@ def test_a_refused_update_is_undone(store, before_seed):
     assert verify_cube(CUBE, Same.of(store)).ok
 
 
+@pytest.mark.slow("waits between attempts")
 def test_what_others_have_appended_on_top_stays(store, before_seed):
     """Their rows hide those that come back, as these are older."""
 
@@ -79,6 +80,7 @@ def test_what_others_have_appended_on_top_stays(store, before_seed):
     assert verify_cube(CUBE, Same.of(store)).ok
 
 
+@pytest.mark.slow("waits between attempts")
 def test_what_others_have_replaced_stays(store, before_seed):
     """They abort the operation, and replace the partitions of the state before it."""
 

@@ -210,6 +210,7 @@ def test_names_of_tasks(built, name, expected):
     assert expected <= {key_split(key) for item in collections for key in item.__dask_graph__()}
 
 
+@pytest.mark.slow("graphs of many tasks")
 @pytest.mark.parametrize(
     "name", ["cube bag append", "cube delayed append", "cube dataframe append", *DATASET_WRITES]
 )

@@ -32,6 +32,8 @@ from kartothek_cube.io.dask.delayed_cube import (
 from tests.support.cubes import CUBE, build, check_integrity, file_keys, frame, keys, rows
 from tests.support.factories import local
 
+pytestmark = pytest.mark.slow("starts a cluster of dask")
+
 IDS = ["seed", "enrich"]
 
 

@@ -25,6 +25,8 @@ from kartothek_cube.io_components.read import dataset_read
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.factories import local
 
+pytestmark = pytest.mark.slow("measures the memory of large datasets")
+
 ROWS, FRAMES = 100_000, 10
 #: one frame in memory
 SIZE = ROWS * (8 + 8)

@@ -61,6 +61,7 @@ def canonical(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: plain(value) for name, value in sorted(row.items())} for row in rows]
 
 
+@pytest.mark.slow("many random datasets")
 @settings(max_examples=60)
 @given(given_inputs=inputs())
 def test_what_is_written_is_read(given_inputs):
@@ -117,6 +118,7 @@ def check_predicates(given_inputs, data):
         assert sorted(n for table in parts_read for n in table.column("n").to_pylist()) == expected
 
 
+@pytest.mark.slow("many random datasets")
 @settings(max_examples=60)
 @given(given_inputs=inputs(), data=st.data())
 def test_groups(given_inputs, data):
@@ -158,6 +160,7 @@ scopes = st.lists(
 updates = st.lists(st.tuples(scopes, small_frames()), max_size=3)
 
 
+@pytest.mark.slow("many random datasets")
 @settings(max_examples=15)
 @given(frames=small_frames(), steps=updates)
 def test_removal(frames, steps):
@@ -195,6 +198,7 @@ def _parts(df: pd.DataFrame) -> list[pd.DataFrame]:
     return [part for _, part in df.groupby("p", sort=False)]
 
 
+@pytest.mark.slow("many random datasets")
 @settings(max_examples=30)
 @given(frames=small_frames())
 def test_pandas_groups_alike(frames):

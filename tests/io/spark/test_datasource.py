@@ -34,6 +34,8 @@ from kartothek_cube.io.eager_cube import (
 from kartothek_cube.io.spark import create_frame, datasource
 from kartothek_cube.io.spark.cube import build_cube_from_spark, query_cube_spark
 
+pytestmark = pytest.mark.slow("runs many Spark jobs")
+
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["s"])
 FORMAT = "kartothek_cube"
 N = 24

@@ -16,6 +16,8 @@ from kartothek_cube.io import iter as iter_
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark._session import no_pandas_warnings
 
+pytestmark = pytest.mark.slow("runs many Spark jobs")
+
 CUBE = Cube(["x"], ["p"], "cube")
 DATA = pd.DataFrame({"x": range(12), "p": [i % 3 for i in range(12)], "v1": [i * 0.5 for i in range(12)]})
 

@@ -24,6 +24,8 @@ from kartothek_cube.io.spark.cube import build_cube_from_spark, query_cube_spark
 from kartothek_cube.io.spark.dataset import read_dataset_as_spark, store_dataset_from_spark
 from tests.support.cubes import header
 
+pytestmark = pytest.mark.slow("runs many Spark jobs")
+
 CUBE = Cube(["x"], ["p"], "cube")
 #: the hour of this time occurs twice in Berlin, not at all on another day, and is yesterday in Tokyo
 NIGHT = datetime(2020, 10, 25, 2, 30)

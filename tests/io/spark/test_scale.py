@@ -17,6 +17,8 @@ from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_tasks import write_stream
 from tests.io.dataset.test_memory import measured
 
+pytestmark = pytest.mark.slow("runs many Spark jobs")
+
 CUBE = Cube(["x", "y"], ["p"], "cube")
 FEW, MANY = 100, 300
 #: bytes per partition

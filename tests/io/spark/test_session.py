@@ -23,6 +23,8 @@ from tests.io.spark.test_cube import CUBE, seed
 from tests.support.paths import ROOT
 from tests.support.spark_session import CONFIG
 
+pytestmark = pytest.mark.slow("runs many Spark jobs")
+
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, with nothing of Spark in its environment."""

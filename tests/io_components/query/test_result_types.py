@@ -131,6 +131,7 @@ def types_of(frames):
     return [frame.dtypes.astype(str).to_dict() for frame in frames]
 
 
+@pytest.mark.slow("many random groups")
 @pytest.mark.parametrize("blocks", BLOCKS)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=writes(), draw=st.data())

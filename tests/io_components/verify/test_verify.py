@@ -564,6 +564,7 @@ def test_every_kind_is_tested():
 CONTENT = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.sets(st.integers(0, 3), min_size=1))
 
 
+@pytest.mark.slow("many random indices")
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(data=CONTENT, said=CONTENT)
 def test_indices_against_data(data, said):

@@ -137,7 +137,10 @@ def _exact_condition(
 def _is_predicates(value: object) -> TypeGuard[LiteralType | list[LiteralType] | list[list[LiteralType]]]:
     """Whether a value is a predicate, ``(column, operator, value)``, a list of them, or of such lists."""
     if isinstance(value, tuple):
-        return len(value) == 3 and isinstance(value[0], str) and value[1] in OPERATORS
+        if len(value) != 3 or not all(isinstance(part, str) for part in value[:2]):
+            return False
+        # three texts may be three conditions; a text without letters and digits is an operator, known or not
+        return value[1] in OPERATORS or not any(map(str.isalnum, value[1]))
     return isinstance(value, list) and len(value) > 0 and _is_predicates(value[0])
 
 
@@ -153,6 +156,8 @@ def _from_predicates(
 
 def _from_literal(literal: LiteralType) -> ImpliedCondition:
     column, op, value = literal
+    if op not in OPERATORS:
+        raise ValueError(f"Predicate {literal}: unknown operator {op!r}; known are {', '.join(OPERATORS)}")
     if op in ("in", "not in"):
         values = [item for item in value if not is_null_value(item)]
         listed = C(column).isin(values)

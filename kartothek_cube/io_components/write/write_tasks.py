@@ -485,6 +485,8 @@ def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
     if missing:
         underivable = [transform for transform in cube.transforms if transform.name in missing]
         hint = f". To derive it, {underivable[0]!r} needs {underivable[0].column}" if underivable else ""
+        if spec.schema is None and not spec.is_seed and columns.isdisjoint(cube.partition_columns):
+            hint += f". With partition_on={{{spec.name!r}: []}} it is stored without partitions"
         raise ValueError(
             f"Missing partition columns in {where}: {errors.unknown_names('column', missing, columns)}{hint}"
         )

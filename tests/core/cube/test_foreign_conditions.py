@@ -208,6 +208,7 @@ def test_forms_can_be_mixed_in_a_list():
         (col("ii") > 1, ValueError, "unknown column ii; did you mean i"),
         (col("ii") % 2 == 0, ValueError, "unknown column ii; did you mean i"),
         (field("ii") > 1, ValueError, "unknown column ii; did you mean i"),
+        (("i", "=", 1), ValueError, r"unknown operator '='; known are ==, !="),
         ([[("i", ">", None)]], ValueError, "a null can be compared by"),
         ([[C("i") > 1]], TypeError, "got list"),
         (pd.Series([1]) > 0, TypeError, "got Series"),
@@ -236,6 +237,8 @@ FORMS = [
 
 @pytest.mark.parametrize("name", [*FACADES, SPARK])
 def test_all_facades_take_conditions_of_other_libraries(tmp_path, name):
+    if name == SPARK:
+        shared_session()
     driver, store = open_facade(name), STORES["local"](tmp_path)
     eager_cube.build_cube(CITIES, CUBE, store)
     forms = [*FORMS, functions.col("COUNTRY") == "DE"] if name == SPARK else FORMS

@@ -27,6 +27,7 @@ from tests.support.cubes import (
     index,
     index_columns,
     keys,
+    memory,
     read_parquet,
     refuses,
     rows,
@@ -523,3 +524,13 @@ def test_the_cause_of_an_abort_is_kept(store_factory):
     with pytest.raises(MultiTableCommitAborted) as caught:
         eager_cube.build_cube(data=SEED.iloc[:0], cube=CUBE, store=store_factory)
     check_message(caught.value.__cause__, ("seed",))
+
+
+def test_the_error_for_missing_partition_columns_tells_how_to_do_without():
+    store = memory()
+    data = {"seed": SEED, "enrich": ENRICH.drop(columns="p")}
+    with pytest.raises(ValueError, match=r"unknown column p; .* With partition_on=\{'enrich': \[\]\} it is"):
+        eager_cube.build_cube(data, CUBE, store)
+    eager_cube.build_cube(data, CUBE, store, partition_on={"enrich": []})
+    with pytest.raises(ValueError, match=r"unknown column p; available: v1, x$"):
+        eager_cube.append_to_cube(SEED.drop(columns="p"), CUBE, store)

@@ -71,6 +71,7 @@ def test_a_process(url):
     assert "enrich, seed" in run("--store", url, "ls").stdout
 
 
+@pytest.mark.slow("starts the command")
 @pytest.mark.parametrize("args", ["cube query -o csv", "cube info", "cube report -o -", "--help"])
 def test_a_broken_pipe_is_quiet(url, args):
     """The reading end of the pipe is closed before anything is written."""

@@ -78,6 +78,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow("many schedules")
 @pytest.mark.parametrize(
     "kind, start, first, second",
     [

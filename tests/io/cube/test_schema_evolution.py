@@ -605,6 +605,7 @@ def test_merge_on_every_facade(driver, store_factory):
     }
 
 
+@pytest.mark.slow("every façade")
 @pytest.mark.parametrize("name", [*FACADES, SPARK])
 def test_every_facade_reads_files_of_all_schemas(tmp_path, name):
     """Indices, conditions, history, compaction and copies, where files were written before the changes."""

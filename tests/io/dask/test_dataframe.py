@@ -369,6 +369,7 @@ def rows(n=400):
     )
 
 
+@pytest.mark.slow("shuffles many partitions")
 @pytest.mark.parametrize("partition_on", [None, "p", ["p", "k"]], ids=str)
 @pytest.mark.parametrize("num_buckets, bucket_by", [(1, None), (3, None), (3, "x"), (2, ["x", "k"])], ids=str)
 @pytest.mark.parametrize("npartitions", [1, 5])

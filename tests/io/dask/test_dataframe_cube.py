@@ -177,6 +177,7 @@ def many_rows(n=600):
     )
 
 
+@pytest.mark.slow("shuffles many partitions")
 @pytest.mark.parametrize("npartitions", [1, 7])
 @pytest.mark.parametrize("num_buckets", [1, 3])
 @pytest.mark.parametrize("bucket_by", [None, "k", ["k", "d"]], ids=str)

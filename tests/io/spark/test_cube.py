@@ -62,6 +62,7 @@ def rows(df) -> list[dict]:
     return sorted((row.asDict() for row in df.collect()), key=lambda row: (row["x"], row["y"]))
 
 
+@pytest.mark.slow("jobs of Spark that fail are repeated")
 def test_a_function_that_fails_for_a_partition_leaves_no_files(built):
     def double(df):
         if 2 in df["p"].to_numpy():

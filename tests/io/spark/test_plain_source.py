@@ -11,6 +11,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import LongType, StructType
 
+pytestmark = pytest.mark.slow("runs many Spark jobs")
+
 
 class PlainReader(ds.DataSourceReader):
     """Ten numbers; evaluates "<" and ">"."""

@@ -179,6 +179,7 @@ def copy_of(store, where):
         yield copy
 
 
+@pytest.mark.slow("many random cubes")
 @pytest.mark.parametrize("kind", XS)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -139,8 +139,8 @@ def _is_predicates(value: object) -> TypeGuard[LiteralType | list[LiteralType] |
     if isinstance(value, tuple):
         if len(value) != 3 or not all(isinstance(part, str) for part in value[:2]):
             return False
-        # three texts may be three conditions; a text without letters and digits is an operator, known or not
-        return value[1] in OPERATORS or not any(map(str.isalnum, value[1]))
+        # three texts may be conditions; one of a single word or of signs only is an operator, known or not
+        return value[1] in OPERATORS or value[1].isalpha() or not any(map(str.isalnum, value[1]))
     return isinstance(value, list) and len(value) > 0 and _is_predicates(value[0])
 
 

@@ -209,6 +209,7 @@ def test_forms_can_be_mixed_in_a_list():
         (col("ii") % 2 == 0, ValueError, "unknown column ii; did you mean i"),
         (field("ii") > 1, ValueError, "unknown column ii; did you mean i"),
         (("i", "=", 1), ValueError, r"unknown operator '='; known are ==, !="),
+        (("s", "like", "U%"), ValueError, r"unknown operator 'like'; known are ==, !="),
         ([[("i", ">", None)]], ValueError, "a null can be compared by"),
         ([[C("i") > 1]], TypeError, "got list"),
         (pd.Series([1]) > 0, TypeError, "got Series"),

@@ -81,7 +81,9 @@ def test_round_trip(blobs, compression, rows):
         assert ParquetSerializer(compression) == ParquetSerializer("NONE")
 
 
-@pytest.mark.parametrize("rows, chunk_size, groups", [(7, 3, 3), (6, 3, 2), (0, 3, 1), (2, 100, 1)])
+@pytest.mark.parametrize(
+    "rows, chunk_size, groups", [(7, 3, 3), (6, 3, 2), (0, 3, 1), (2, 100, 1), (600_000, None, 2)]
+)
 def test_row_groups(rows, chunk_size, groups):
     content = content_of(pa.table({"x": range(rows)}), ParquetSerializer(chunk_size=chunk_size))
     assert pq.read_metadata(io.BytesIO(content)).num_row_groups == groups

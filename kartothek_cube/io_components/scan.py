@@ -63,6 +63,14 @@ _REMOTE_FILES = "128"
 _BYTES_OF_TYPE = 200
 
 
+class _FileSchema(NamedTuple):
+    """What the footer of a Parquet file tells."""
+
+    columns: pa.Schema
+    #: whether statistics of row groups, by which Polars skips these, are by a writer that is known
+    has_reliable_statistics: bool
+
+
 class FileRows(NamedTuple):
     """Rows of several files, in the order of the files, and the number of rows of each."""
 
@@ -203,6 +211,7 @@ class _PolarsScan(NamedTuple):
     types: pa.Schema
     #: of the first file
     metadata: Mapping[bytes, bytes] | None
+    use_statistics: bool
 
 
 def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
@@ -211,14 +220,19 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
         return None
     sources, options = _locate(blobs, scan.keys)
     first, key = sources[0], scan.keys[0]
-    stored = _schema_of_content(first, key) if isinstance(first, bytes) else read_schema(blobs, key)
+    file = _schema_of_content(first, key) if isinstance(first, bytes) else _read_schema(blobs, key)
+    stored = file.columns
     columns = _select_known(stored.names, scan.schema) if scan.columns is None else scan.columns
     where = scan.filters[0] if scan.filters else None
     names = tuple(dict.fromkeys([*columns, *sorted(columns_of(where))]))
     types = _select_types(stored, names)
     if types is None or not columns:
         return None
-    return _PolarsScan(scan.keys, sources, options, columns, where, scan.cells, types, stored.metadata)
+    # of a file among many, few row groups are skipped; to know their writers, each footer would be read
+    use_statistics = len(sources) == 1 and file.has_reliable_statistics
+    return _PolarsScan(
+        scan.keys, sources, options, columns, where, scan.cells, types, stored.metadata, use_statistics
+    )
 
 
 def _scan_with_polars(
@@ -268,8 +282,7 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
             categorical_to_string="allow",
         ),
         extra_columns="ignore",
-        # a wrong one, of a writer that is not ours, would hide rows
-        use_statistics=False,
+        use_statistics=scan.use_statistics,
         glob=False,
         hive_partitioning=False,
         cache=False,
@@ -306,7 +319,9 @@ def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
     """The scan with types that hold the values of all files; None unless Polars has all of them."""
     threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
     names = tuple(scan.types.names)
-    schemas = list(ordered_map(lambda key: _select_types(read_schema(blobs, key), names), scan.keys, threads))
+    schemas = list(
+        ordered_map(lambda key: _select_types(_read_schema(blobs, key).columns, names), scan.keys, threads)
+    )
     if None in schemas:
         return None
     try:
@@ -406,11 +421,15 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema | No
     return pa.schema([(f.name, f.type.value_type if pat.is_dictionary(f.type) else f.type) for f in fields])
 
 
-def _schema_of_content(content: bytes, key: str) -> pa.Schema:
+def _schema_of_content(content: bytes, key: str) -> _FileSchema:
     try:
-        return _columns_of_footer(pq.read_metadata(pa.BufferReader(content)))
+        return _schema_of_footer(pq.read_metadata(pa.BufferReader(content)))
     except (pa.ArrowException, OSError) as error:
         raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
+
+
+def _schema_of_footer(footer: pq.FileMetaData) -> _FileSchema:
+    return _FileSchema(_columns_of_footer(footer), footer.created_by.startswith("parquet-cpp-arrow"))
 
 
 def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
@@ -429,15 +448,15 @@ def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
     return schema
 
 
-def read_schema(blobs: BlobStore, key: str) -> pa.Schema:
-    """Columns of a Parquet file, with pandas extension types; cached, as files do not change."""
+def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
+    """Schema of a Parquet file, with pandas extension types; cached, as files do not change."""
     identity = blobs.local_path(key) or (blobs.identity and (blobs.identity, key, "schema"))
     cached = identity and FILE_SCHEMAS.get(identity)
-    if isinstance(cached, pa.Schema):
+    if isinstance(cached, _FileSchema):
         return cached
-    schema = _columns_of_footer(read_footer(blobs, key)[0])
+    schema = _schema_of_footer(read_footer(blobs, key)[0])
     if identity:
-        FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema)))
+        FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema.columns)))
     return schema
 
 

@@ -252,6 +252,17 @@ def test_checksums_of_pages(local, by_polars, monkeypatch):
     assert by_polars == [1]
 
 
+@pytest.mark.parametrize("writer, found", [("parquet-cpp-arrow", []), ("parquet-of-tests!", [1003])])
+def test_statistics_of_other_writers_skip_no_row_groups(writer, found, local):
+    put(local, "d/a.parquet", pa.table({"x": [1001, 1002, 1003]}), row_group_size=2)
+    content = local.get("d/a.parquet")
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    wrong = content[start:].replace(struct.pack("<q", 1003), struct.pack("<q", 1002))
+    local.put("d/a.parquet", content[:start] + wrong.replace(b"parquet-cpp-arrow", writer.encode()))
+    filters = [AllOf((("x", "==", 1003),))]
+    assert scan_one(local, ["d/a.parquet"], filters=filters).table["x"].to_pylist() == found
+
+
 def test_forked_processes_use_pyarrow(local):
     """The threads of Polars do not survive a fork."""
     put(local, "d/a.parquet", pa.table({"x": [1, 2]}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -354,15 +355,18 @@ def encode_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_
     """Codes of the keys of two tables, equal where the keys are."""
     if not left:
         return JoinCodes(np.zeros(n_left, np.int64), np.zeros(n_right, np.int64), 1)
-    left_codes, right_codes, bound = _encode_pair(left[0], right[0])
-    for a, b in zip(left[1:], right[1:], strict=True):
-        next_left, next_right, next_bound = _encode_pair(a, b)
-        if bound * next_bound >= MAX_CODE:
-            left_codes, right_codes, bound = _densify(left_codes, right_codes)
-        left_codes = _combine_codes(left_codes, next_left, next_bound)
-        right_codes = _combine_codes(right_codes, next_right, next_bound)
-        bound *= next_bound
-    return JoinCodes(left_codes, right_codes, bound)
+    return reduce(combine_codes, map(_encode_pair, left, right))
+
+
+def combine_codes(first: JoinCodes, second: JoinCodes) -> JoinCodes:
+    """Codes of both keys as one, equal where both are."""
+    if first.bound * second.bound >= MAX_CODE:
+        first = _densify(first)
+        second = _densify(second) if first.bound * second.bound >= MAX_CODE else second
+    left, right = (
+        _combine(a, b, second.bound) for a, b in ((first.left, second.left), (first.right, second.right))
+    )
+    return JoinCodes(left, right, first.bound * second.bound)
 
 
 def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
@@ -385,13 +389,14 @@ def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
     return np.where(left < 0, -1, last)
 
 
-def _densify(left: Ints, right: Ints) -> JoinCodes:
+def _densify(codes: JoinCodes) -> JoinCodes:
     """Smaller codes, equal where these are."""
-    dense = _encode_by_hash(pa.array(left), pa.array(right))
-    return JoinCodes(np.where(left < 0, -1, dense.left), np.where(right < 0, -1, dense.right), dense.bound)
+    dense = _encode_by_hash(pa.array(codes.left), pa.array(codes.right))
+    left, right = np.where(codes.left < 0, -1, dense.left), np.where(codes.right < 0, -1, dense.right)
+    return JoinCodes(left, right, dense.bound)
 
 
-def _combine_codes(codes: Ints, next_codes: Ints, next_bound: int) -> Ints:
+def _combine(codes: Ints, next_codes: Ints, next_bound: int) -> Ints:
     combined = codes * next_bound + next_codes
     combined[(codes < 0) | (next_codes < 0)] = -1
     return combined

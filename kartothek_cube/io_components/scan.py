@@ -498,9 +498,10 @@ def _translate_literal(types: pa.Schema, literal: LiteralType) -> polars.Expr:
         number = operand.value if pat.is_timestamp(operand.type) else operand.as_py()
         literal_type = _polars_schema(pa.schema([("", operand.type)]))[""]
         expression: polars.Expr = _COMPARE[bound.op](values, polars.lit(number, dtype=literal_type))
+        if not pat.is_floating(dtype) or bound.op in ("<", "<=", "=="):
+            return expression
         # NaN is null here; Polars takes it for greater than all numbers
-        is_exact = not pat.is_floating(dtype) or bound.op in ("<", "<=", "==")
-        return expression if is_exact else expression & values.is_not_nan()
+        return expression & (values.is_not_nan() if bound.op == "!=" else values <= float("inf"))
     is_valid = values.is_not_null()
     if pat.is_floating(dtype):
         is_valid &= values.is_not_nan()

@@ -15,6 +15,8 @@ from kartothek_cube.core.expressions import AllOf, LiteralType, all_of, imply, t
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import repeat, take_columns, take_values, to_single_array
 from kartothek_cube.io_components.keys import (
+    JoinCodes,
+    combine_codes,
     combine_keys,
     encode_keys,
     encode_ordered,
@@ -241,9 +243,9 @@ def _match_rows(left: RowBatch, right: RowBatch) -> Ints:
     in_partition = _stay_in_partition(matches, left.counts, left_ids, right.counts, right_ids)
     if in_partition and _is_unique(codes.right, codes.bound):
         return matches
-    left_keys = [pa.array(np.repeat(left_ids, left.counts)), *left_keys]
-    right_keys = [pa.array(np.repeat(right_ids, right.counts)), *right_keys]
-    return lookup_codes(*encode_keys(left_keys, right_keys, len(left), len(right)))
+    ids = encode_keys([pa.array(left_ids)], [pa.array(right_ids)], len(left_ids), len(right_ids))
+    of_rows = JoinCodes(np.repeat(ids.left, left.counts), np.repeat(ids.right, right.counts), ids.bound)
+    return lookup_codes(*combine_codes(of_rows, codes))
 
 
 def _stay_in_partition(

@@ -65,14 +65,37 @@ def encode_ordered(column: Column) -> Codes:
     """
     chunked = as_chunked(column)
     values = integers(chunked)
-    if values is None:
+    if values is not None and _is_dense_range(values):
+        low, high = int(values.min()), int(values.max())
+        return Codes(values - low if low else values, high - low + 1)
+    runs = _find_runs(chunked)
+    if runs is None:
         return rank_values(chunked)
-    if not len(values):
-        return Codes(values, 1)
-    low, high = int(values.min()), int(values.max())
-    if not is_dense(high - low, len(values)):
-        return rank_values(chunked)
-    return Codes(values - low if low else values, high - low + 1)
+    codes, bound = encode_ordered(runs.values)
+    return Codes(np.repeat(codes, runs.lengths), bound)
+
+
+def _is_dense_range(values: Ints) -> bool:
+    return len(values) > 0 and is_dense(int(values.max()) - int(values.min()), len(values))
+
+
+class _Runs(NamedTuple):
+    """Runs of equal values, as in columns by which rows are sorted."""
+
+    values: pa.Array
+    lengths: Ints
+
+
+def _find_runs(column: pa.ChunkedArray) -> _Runs | None:
+    """Runs of a column; None for types without them, and where they are short."""
+    # encoding a value per run takes a third of the time of encoding a million texts or days in runs of 100
+    dtype = column.type
+    if not (pa.types.is_integer(dtype) or pa.types.is_temporal(dtype) or pa.types.is_string(dtype)):
+        return None
+    encoded = pc.run_end_encode(to_single_array(column), run_end_type=pa.int64())
+    if 2 * len(encoded.values) >= len(column):
+        return None
+    return _Runs(encoded.values, np.diff(encoded.run_ends.to_numpy(), prepend=0))
 
 
 def rank_values(column: pa.ChunkedArray) -> Codes:
@@ -244,11 +267,19 @@ def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
     """Stable order that sorts the rows by the columns; None if they are sorted already."""
     if strictly_increasing(columns, length):
         return None
-    codes, bound = combine_keys([encode_ordered(column) for column in columns], length)
-    if length < 2 or bool((codes[1:] >= codes[:-1]).all()):
+    codes = Codes(np.zeros(length, dtype=np.int64), 1)
+    for column in columns:
+        codes = combine_keys([codes, encode_ordered(column)], length)
+        # the first columns may tell all rows apart: cells mostly tell their partition
+        if codes.bound >= length and is_dense(codes.bound, length):
+            order = last_rows(*codes)
+            if len(order) == length:
+                return order
+    values = codes.values
+    if length < 2 or bool((values[1:] >= values[:-1]).all()):
         return None
-    order = last_rows(codes, bound)
-    return order if len(order) == length else np.argsort(codes, kind="stable")
+    order = last_rows(*codes)
+    return order if len(order) == length else np.argsort(values, kind="stable")
 
 
 def last_rows(codes: Ints, bound: int) -> Ints:
@@ -397,24 +428,41 @@ def _densify(codes: JoinCodes) -> JoinCodes:
 
 
 def _combine(codes: Ints, next_codes: Ints, next_bound: int) -> Ints:
-    combined = codes * next_bound + next_codes
-    combined[(codes < 0) | (next_codes < 0)] = -1
+    combined: Ints = np.multiply(codes, next_bound, out=allocate_array(len(codes), np.int64))
+    combined += next_codes
+    if min(codes.min(initial=0), next_codes.min(initial=0)) < 0:
+        combined[(codes < 0) | (next_codes < 0)] = -1
     return combined
 
 
 def _encode_pair(left: Column, right: Column) -> JoinCodes:
     """Codes of two columns."""
     left, right = unify_types(as_chunked(left), as_chunked(right))
-    left_values, right_values = integers(left), integers(right)
-    if left_values is None or right_values is None:
-        # equal floats must have equal bits to be found by their hash
-        return _encode_by_hash(
-            to_single_array(normalize_zeros(left)), to_single_array(normalize_zeros(right))
+    values = integers(left), integers(right)
+    numbers = None if values[0] is None or values[1] is None else (values[0], values[1])
+    if numbers is not None and _is_dense_range(min(numbers, key=len)):
+        return _encode_by_grid(*numbers)
+    left_runs, right_runs = _find_runs(left), _find_runs(right)
+    if left_runs is not None or right_runs is not None:
+        codes = _encode_pair(
+            left_runs.values if left_runs else left, right_runs.values if right_runs else right
         )
-    grid = _find_grid(left_values if len(left_values) < len(right_values) else right_values)
-    if not is_dense(grid.size, len(left_values) + len(right_values)):
-        return _encode_by_rank(left_values, right_values)
-    return JoinCodes(grid.encode(left_values), grid.encode(right_values), grid.size)
+        return JoinCodes(
+            np.repeat(codes.left, left_runs.lengths) if left_runs else codes.left,
+            np.repeat(codes.right, right_runs.lengths) if right_runs else codes.right,
+            codes.bound,
+        )
+    if numbers is not None:
+        return _encode_by_grid(*numbers)
+    # equal floats must have equal bits to be found by their hash
+    return _encode_by_hash(to_single_array(normalize_zeros(left)), to_single_array(normalize_zeros(right)))
+
+
+def _encode_by_grid(left: Ints, right: Ints) -> JoinCodes:
+    grid = _find_grid(min(left, right, key=len))
+    if not is_dense(grid.size, len(left) + len(right)):
+        return _encode_by_rank(left, right)
+    return JoinCodes(grid.encode(left), grid.encode(right), grid.size)
 
 
 class _Grid(NamedTuple):

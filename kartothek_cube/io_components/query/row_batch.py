@@ -273,8 +273,10 @@ def _is_unique(codes: Ints, bound: int) -> bool:
     if bool((present[1:] > present[:-1]).all()):
         return True
     if not is_dense(bound, len(codes)):
-        return len(np.unique(codes)) == len(codes)
-    return int(np.bincount(codes + 1, minlength=1)[1:].max(initial=0)) < 2
+        return len(np.unique(present)) == len(present)
+    seen = np.zeros(bound, dtype=bool)
+    seen[present] = True
+    return int(np.count_nonzero(seen)) == len(present)
 
 
 def _partition_ids(left: RowBatch, right: RowBatch) -> tuple[Ints, Ints]:

@@ -102,12 +102,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name != "__version__":
         return getattr(import_module(_MODULES.get(name, "kartothek_cube.api.cube")), name)
-    from importlib.metadata import PackageNotFoundError, version
+    from kartothek_cube.core.naming import library_version
 
-    try:
-        return version("kartothek_cube")
-    except PackageNotFoundError:  # a checkout that was never installed
-        return "0+unknown"
+    return library_version()
 
 
 def __dir__() -> list[str]:

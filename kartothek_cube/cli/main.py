@@ -31,7 +31,9 @@ _HELP = ("-h", "--help")
 #: module and help text of each command, by group
 _GROUPS = {
     "Inspect": {
+        "changes": ("maintain", "List the partitions that have changed since an earlier state."),
         "info": ("inspect", "Show columns, types and partitions of the datasets."),
+        "lineage": ("maintain", "Show from what the datasets were computed, and which are stale."),
         "ls": ("inspect", "List the cubes of the store (without CUBE)."),
         "query": ("query", "Query the cube: interactively, or to a table or file."),
         "report": ("inspect", "Write an HTML report about the cube."),
@@ -43,6 +45,7 @@ _GROUPS = {
         "adopt": ("maintain", "Copy a Parquet directory, Delta or Iceberg table into the cube."),
         "cleanup": ("maintain", "Delete files that no dataset refers to."),
         "compact": ("maintain", "Merge the files of each partition into one."),
+        "compute": ("maintain", "Compute a dataset by a function, where its inputs have changed."),
         "copy": ("maintain", "Copy the cube to another store."),
         "delete": ("maintain", "Delete the cube or some of its datasets."),
         "delete-rows": ("maintain", "Delete the cells that meet conditions."),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -14,6 +17,7 @@ from kartothek_cube.cli.context import (
     DEFAULT_RETENTION,
     CliContext,
     closest,
+    label,
     list_garbage_by_age,
     mask_store,
     one_line,
@@ -255,6 +259,100 @@ def delete(state: CliContext, names: list[str], yes: bool) -> None:
     click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({files}).")
     if state.cube.seed_dataset in names and not is_whole:
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
+
+
+# -- changes, compute, lineage ----------------------------------------------------------------------
+
+
+@click.command(cls=CubeCommand)
+@click.option("--since", metavar="TOKEN|VERSION|TIME", help="The earlier state; by default, all is new.")
+@pass_datasets("compared")
+@as_json
+def changes(state: CliContext, names: list[str], since: str | None, as_json: bool) -> None:
+    """List the partitions of each dataset in which rows were added, changed or removed.
+
+    The token of the newest state comes last; a later call with ``--since TOKEN`` goes on from there.
+    """
+    import pyarrow as pa
+
+    from kartothek_cube.cli.output import write_tables
+    from kartothek_cube.io.eager_cube import list_cube_changes
+
+    changed_since = None if since is None else parse_as_of(since, "--since")
+    try:
+        changes = list_cube_changes(state.cube, state.store, changed_since, datasets=names)
+    except ValueError as error:
+        usage_error(one_line(error))
+    if as_json:
+        print_json({"partitions": changes.partitions.to_dict("records"), "token": changes.token})
+        return
+    table = pa.Table.from_pandas(changes.partitions, preserve_index=False)
+    write_tables("table", None, table.schema, [table])
+    label("token:", f" {changes.token}")
+
+
+@click.command(cls=CubeCommand)
+@click.argument("function", metavar="MODULE:FUNCTION")
+@click.argument("dataset", shell_complete=complete_datasets)
+@click.option("-w", "--where", default="", help="Conditions on the cells that the function gets.")
+@click.option("-c", "--columns", help="Payload columns that it gets, comma-separated; all by default.")
+@click.option(
+    "--everything", is_flag=True, help="Compute all partitions, whether inputs have changed or not."
+)
+@pass_state
+def compute(
+    state: CliContext, function: str, dataset: str, where: str, columns: str | None, everything: bool
+) -> None:
+    """Compute DATASET by a function of a DataFrame, for each partition whose inputs have changed.
+
+    The module is found as by ``python -m``: in the current directory, or installed.
+    """
+    from kartothek_cube.io.eager_cube import compute_dataset
+
+    called = _import_function(function)
+    conditions = parse_conditions(where, column_types(state.datasets)) if where else None
+    try:
+        with state.progress("compute"):
+            result = compute_dataset(
+                called,
+                state.cube,
+                state.store,
+                dataset,
+                conditions=conditions,
+                payload_columns=None if columns is None else split_names(columns),
+                changed_since=None if everything else "last",
+            )
+    except ValueError as error:
+        usage_error(one_line(error))
+    click.echo(repr(result)[1:-1])
+
+
+def _import_function(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        usage_error(f"Invalid function {name!r}: expected MODULE:FUNCTION, such as forecast:predict")
+    sys.path.insert(0, os.getcwd())
+    try:
+        function: Callable[..., Any] | None = getattr(import_module(module), attribute, None)
+    except ImportError as error:
+        usage_error(f"Cannot import the module of {name!r}: {error}")
+    if not callable(function):
+        usage_error(f"Module {module} has no function {attribute!r}")
+    return function
+
+
+@click.command(cls=CubeCommand)
+@click.option("--openlineage", is_flag=True, help="Print run events of OpenLineage, as JSON.")
+@pass_state
+def lineage(state: CliContext, openlineage: bool) -> None:
+    """Show which dataset was computed from which, at which versions, by which job, and which are stale."""
+    from kartothek_cube.io.eager_cube import lineage_cube
+
+    lineage = lineage_cube(state.cube, state.store)
+    if openlineage:
+        print_json(lineage.to_openlineage(mask_store(state.store_name)))
+        return
+    click.echo("\n".join(map(str, lineage.datasets.values())))
 
 
 # -- delete-rows -----------------------------------------------------------------------------------
@@ -502,7 +600,7 @@ def history(
 
     from kartothek_cube.cli.output import NEVER_CUT, write_tables
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
-    from kartothek_cube.io_components.maintenance.history import STATE_COLUMNS, describe_state
+    from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
 
     options = click.get_current_context().params
     is_selected = bool(options["include"] or options["exclude"])
@@ -517,10 +615,9 @@ def history(
         rollback_cube(state.any_cube, state.store, as_of, names if is_selected else None)
         click.echo(f"Rolled back {', '.join(names)} to {rollback}.", err=True)
     # a rollback to the same content changes no dataset
+    listed = list_cube_history(state.cube, state.store)
     history = [
-        entry
-        for entry in list_cube_history(state.cube, state.store)
-        if not is_selected or not entry.datasets or set(names) & set(entry.datasets)
+        entry for entry in listed if not is_selected or not entry.datasets or set(names) & set(entry.datasets)
     ]
     if as_json:
         print_json([_to_dict(entry) for entry in history])
@@ -532,9 +629,12 @@ def history(
         )
     # a part of a version or time is of no use for --as-of and --rollback
     whole = dict.fromkeys(("version", "time"), NEVER_CUT)
-    schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in STATE_COLUMNS])
-    cells = [dict(zip(STATE_COLUMNS, describe_state(entry), strict=True)) for entry in history]
+    shown, rows = describe_states(history)
+    schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in shown])
+    cells = [dict(zip(shown, row, strict=True)) for row in rows]
     write_tables("table", None, schema, [pa.Table.from_pylist(cells, schema)])
+    for pin in listed.pins:
+        click.echo(f"pinned until {format_time(pin.expires)}: {format_versions(pin.versions)}")
 
 
 def _to_dict(entry: CubeState) -> dict[str, Any]:

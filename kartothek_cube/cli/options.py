@@ -276,9 +276,12 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def parse_as_of(text: str, option: str) -> int | str:
-    """Read a version of the cube, or check a time, such as one that ``history`` prints; without zone UTC."""
+    """Read a version or token of the cube, or check a time, as ``history`` prints it; without zone UTC."""
     if text.isdecimal():
         return int(text)
+    if "@" in text:
+        # a token, which names states of datasets
+        return text
     time = re.sub(r"\s+UTC$", "+00:00", text.strip())
     try:
         datetime.fromisoformat(time)

@@ -18,7 +18,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.header import packb, parse_header, parse_record, unpackb
-from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid
+from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid, library_version
 from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore
@@ -47,6 +47,8 @@ class OperationInfo:
     message: str | None = None
     #: information about the job that runs it, as JSON
     job: Mapping[str, Any] | None = None
+    #: version of this library; "" if unknown
+    library: str = ""
 
     def to_field(self) -> dict[str, Any]:
         """The field of a version record, without defaults."""
@@ -57,7 +59,13 @@ _ANNOTATIONS: ContextVar[OperationInfo | None] = ContextVar("_ANNOTATIONS", defa
 
 
 @contextmanager
-def annotate_operations(message: str | None = None, job: Mapping[str, Any] | None = None) -> Iterator[None]:
+def annotate_operations(
+    message: str | None = None,
+    job: Mapping[str, Any] | str | None = None,
+    *,
+    run: str | int | None = None,
+    revision: str | None = None,
+) -> Iterator[None]:
     """Describe the operations that are planned within a ``with`` block, for the history of their datasets.
 
     Parameters
@@ -65,7 +73,9 @@ def annotate_operations(message: str | None = None, job: Mapping[str, Any] | Non
     message
         Why the operation takes place.
     job
-        Which job runs it: keys and values that JSON can express.
+        Which job runs it: its name, or keys and values that JSON can express. The name has the key ``name``.
+    run, revision
+        Which run of the job, and of which revision of its code: values of the keys ``run`` and ``revision``.
 
     Raises
     ------
@@ -74,13 +84,16 @@ def annotate_operations(message: str | None = None, job: Mapping[str, Any] | Non
 
     Examples
     --------
-    >>> with annotate_operations("nightly load", job={"run": 17}):
+    >>> with annotate_operations("late readings", job="nightly load", run=17, revision="4c1e2a9"):
     ...     pass  # append_to_cube(...)
     """
     if message is not None and not isinstance(message, str):
         raise TypeError(f"message is a text, but it is {message!r}")
+    given = {"run": run, "revision": revision}
     try:
-        content = None if job is None else json.loads(json.dumps(dict(job)))
+        details = {"name": job} if isinstance(job, str) else dict(job or {})
+        details |= {key: value for key, value in given.items() if value is not None}
+        content = json.loads(json.dumps(details)) if details or job is not None else None
     except (TypeError, ValueError) as error:
         raise TypeError(f"job is a dict that JSON can express, but it is {job!r}: {error}") from error
     token = _ANNOTATIONS.set(OperationInfo("", message, content))
@@ -92,7 +105,8 @@ def annotate_operations(message: str | None = None, job: Mapping[str, Any] | Non
 
 def describe_operation(name: str) -> OperationInfo:
     """An operation by its name, with the annotations of the user."""
-    return attrs.evolve(_ANNOTATIONS.get() or OperationInfo(), name=name)
+    annotations = _ANNOTATIONS.get() or OperationInfo()
+    return OperationInfo(name, annotations.message, annotations.job, library_version())
 
 
 def operation_info(state: DatasetMetadata) -> OperationInfo:
@@ -101,11 +115,12 @@ def operation_info(state: DatasetMetadata) -> OperationInfo:
     field = (record.version or {}).get("operation") if record is not None else None
     if not isinstance(field, dict):
         return OperationInfo()
-    name, message, job = field.get("name", ""), field.get("message"), field.get("job")
+    name, message, job, library = (field.get(key) for key in ("name", "message", "job", "library"))
     return OperationInfo(
         name if isinstance(name, str) else "",
         message if isinstance(message, str) else None,
         job if isinstance(job, dict) else None,
+        library if isinstance(library, str) else "",
     )
 
 
@@ -407,23 +422,23 @@ def list_states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
     return [*list_snapshots(blobs, current, stored.key), newest]
 
 
-def check_as_of(as_of: object) -> int | datetime:
-    """Validate an ``as_of`` argument: version, or point in time (UTC without time zone)."""
+def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:
+    """Validate an argument that is a state: version, or point in time (UTC without time zone)."""
     if isinstance(as_of, str):
         try:
             as_of = datetime.fromisoformat(as_of)
         except ValueError:
             raise ValueError(
-                f"as_of is a version (int) or a point in time such as '2025-01-31T12:00:00', got {as_of!r}"
+                f"{name} is a version (int) or a point in time such as '2025-01-31T12:00:00', got {as_of!r}"
             ) from None
     if isinstance(as_of, datetime):
         try:
             return as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of.astimezone(UTC)
         except OverflowError:
-            raise ValueError(f"as_of is beyond the range of UTC: {as_of}") from None
+            raise ValueError(f"{name} is beyond the range of UTC: {as_of}") from None
     if isinstance(as_of, int) and not isinstance(as_of, bool):
         return as_of
-    raise TypeError(f"as_of is a version (int) or a point in time (datetime), got {as_of!r}")
+    raise TypeError(f"{name} is a version (int) or a point in time (datetime), got {as_of!r}")
 
 
 def select_state(uuid: str, states: Sequence[DatasetState], as_of: AsOf) -> DatasetState | None:

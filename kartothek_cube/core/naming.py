@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import quote as _quote
 from urllib.parse import unquote as _unquote
@@ -46,6 +48,15 @@ _TABLE = re.compile(rf"(?!(\.|\.\.|{INDICES_DIRECTORY})$)[^/\\]+")
 _VIRTUAL_COLUMNS = {"__filename", "__fragment_index", "__batch_index", "__last_in_fragment"}
 _FORMAT_SUFFIXES = {"json": METADATA_FORMAT_JSON, "msgpack": METADATA_FORMAT_MSGPACK}
 _HEADER_SUFFIXES = tuple(METADATA_BASE_SUFFIX + suffix for suffix in _FORMAT_SUFFIXES.values())
+
+
+@cache
+def library_version() -> str:
+    """Version of this library."""
+    try:
+        return version("kartothek_cube")
+    except PackageNotFoundError:  # a checkout that was never installed
+        return "0+unknown"
 
 
 def validate_uuid(uuid: object) -> bool:

@@ -31,6 +31,7 @@ from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
+from kartothek_cube.io_components.maintenance.lineage import CubeLineage, LineageCube
 from kartothek_cube.io_components.maintenance.publish import PublishCube, UnpublishCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query import executor, explain
@@ -54,6 +55,7 @@ __all__ = (
     "Adoption",
     "CubeChanges",
     "CubeHistory",
+    "CubeLineage",
     "CubeState",
     "adopt_dataset",
     "annotate_operations",
@@ -69,6 +71,7 @@ __all__ = (
     "explain_query",
     "extend_cube",
     "keep_cube_history",
+    "lineage_cube",
     "list_cube_changes",
     "list_cube_garbage",
     "list_cube_history",
@@ -460,6 +463,7 @@ collect_stats = _eager("collect_stats", _CollectStats, "stats")
 cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
 compute_dataset = _eager("compute_dataset", _ComputeDataset, "compute")
 list_cube_changes = _eager("list_cube_changes", ListCubeChanges[StoreInput])
+lineage_cube = _eager("lineage_cube", LineageCube[StoreInput])
 
 
 def list_cube_garbage(
@@ -610,9 +614,11 @@ def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
     -------
     CubeHistory
         The states, oldest first: ``version``, ``time`` (UTC), ``operation``, ``datasets``, the data files and
-        rows that came and went, and the message and job of :func:`annotate_operations`; ``to_frame()`` gives
-        a table. ``history["seed"]`` gives the states of one dataset. An operation on several datasets is one
-        state. States are kept until a cleanup, see :func:`keep_cube_history`.
+        rows that came and went, the message and job of :func:`annotate_operations`, the ``library`` version,
+        and the ``inputs`` of a computation; ``to_frame()`` gives a table. ``history["seed"]`` gives the
+        states of one dataset, ``history.pins`` those that readers have pinned (:func:`pin_cube`). An
+        operation on several datasets is one state. States are kept until a cleanup, see
+        :func:`keep_cube_history`.
 
     Raises
     ------

@@ -365,6 +365,7 @@ class OpenedCube:
     list_garbage = _bind(eager_cube.list_cube_garbage)
     history = _bind(eager_cube.list_cube_history)
     changes = _bind(eager_cube.list_cube_changes)
+    lineage = _bind(eager_cube.lineage_cube)
     pin = _bind(eager_cube.pin_cube)
     keep_history = _bind(eager_cube.keep_cube_history)
     rollback = _bind(eager_cube.rollback_cube)

@@ -12,10 +12,8 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.commit.change import UnchangedMetadata, UnchangedPartitions
 from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -23,8 +21,12 @@ from kartothek_cube.core.errors import StateNotFoundError, format_count
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.maintenance.changed_partitions import DatasetChanges, compare_cubes
-from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of, is_token, make_token
+from kartothek_cube.io_components.maintenance.changed_partitions import (
+    compare_used,
+    load_earlier,
+    select_files,
+)
+from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM, CubeAsOf, is_token, make_token
 from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
@@ -35,9 +37,6 @@ from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, Written, merge_writes
 from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
-
-#: metadata key: token of the state of the cube from which the dataset was computed
-COMPUTED_FROM = "kartothek_cube_computed_from"
 
 
 @attrs.frozen
@@ -175,9 +174,10 @@ class ComputeDataset(Generic[StoreT]):
         partitions, replaced = np.arange(scans.n_partitions), None if target is None else self._labels(target)
         if target is not None and replaced is not None and since is not None:
             used = {scan.name: inputs[scan.name] for scan in scans.context.scans}
-            changes = self._changes(since, used, existing)
-            partitions = np.unique(seed.partition_ids[_select(changes, seed.dataset, cube)[seed.positions]])
-            replaced = replaced.filter(pa.array(_select(changes, target, cube)))
+            changes = compare_used(cube, self._load_earlier(since), used, existing)
+            mask = select_files(cube, seed.dataset, changes)
+            partitions = np.unique(seed.partition_ids[mask[seed.positions]])
+            replaced = replaced.filter(pa.array(select_files(cube, target, changes)))
         metadata = dict(self.metadata or {})
         plan = self._plan(target, {**metadata, COMPUTED_FROM: token}, last, replaced)
         is_unchanged = last == token and not metadata and not len(partitions) and not len(replaced or ())
@@ -207,18 +207,12 @@ class ComputeDataset(Generic[StoreT]):
             )
         return target.partition_table.labels
 
-    def _changes(
-        self, since: CubeAsOf, used: Mapping[str, DatasetMetadata], existing: Mapping[str, DatasetMetadata]
-    ) -> list[DatasetChanges]:
-        """What has changed in the datasets that the function gets, or got."""
+    def _load_earlier(self, since: CubeAsOf) -> dict[str, DatasetMetadata]:
         try:
-            old = datasets_as_of(self.cube, open_blobs(self.store), since)
+            return load_earlier(self.cube, open_blobs(self.store), since)
         except StateNotFoundError as error:
             remedy = "What has changed since is unknown: compute everything once, by changed_since=None."
             raise StateNotFoundError(error.dataset_uuid, error.as_of, error.known, remedy=remedy) from error
-        # a dataset that is gone took its columns along
-        old = {name: dataset for name, dataset in old.items() if name in used or name not in existing}
-        return list(compare_cubes(self.cube, old, used).values())
 
     def _plan(
         self,
@@ -237,16 +231,6 @@ class ComputeDataset(Generic[StoreT]):
         requires = (UnchangedMetadata(COMPUTED_FROM, last), unseen)
         plan = plan.evolve_specs(replaces=replaced, requires=requires)
         return attrs.evolve(plan, keep_empty=True, commit_all=True).with_write_id()
-
-
-def _select(changes: Iterable[DatasetChanges], dataset: DatasetMetadata, cube: Cube) -> Mask:
-    """Mask of the files of a dataset in the changed partitions."""
-    table = dataset.partition_table
-    keys = table.keys(cube.partition_columns, arrow_schema(dataset))
-    mask = np.zeros(len(table), bool)
-    for change in changes:
-        mask |= change.select(keys, len(table))
-    return mask
 
 
 def run_compute(context: ComputeContext, task: ScanTask) -> Written:

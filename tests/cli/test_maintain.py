@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -369,3 +371,56 @@ def test_a_copy_that_cannot_start_deletes_nothing(ok, error, tmp_path):
     copy = ("cube", "copy", "--tgt_store", "other", "--include", "enrich", "--overwrite", "-y")
     assert "v2" in error(*copy)
     assert files(tmp_path / "other") == before
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The directory of a module with functions of jobs."""
+    (tmp_path / "jobs.py").write_text(
+        "def double(df):\n    return df[['x', 'p']].assign(twice=2 * df['v1'])\n\n\nnumber = 5\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "jobs", raising=False)
+
+
+def test_compute_changes_and_lineage(ok, error, url, module):
+    assert ok("cube", "compute", "jobs:double", "doubled", "--columns", "v1").startswith(
+        "computed: 4 rows in 2"
+    )
+    token = ok("cube", "changes").splitlines()[-1].removeprefix("token: ")
+    assert json.loads(ok("cube", "changes", "--since", token, "--json")) == {"partitions": [], "token": token}
+    append(url, 9.5)
+    changed = json.loads(ok("cube", "changes", "--since", token, "--json"))
+    assert [(row["dataset"], row["change"]) for row in changed["partitions"]] == [("seed", "changed")]
+    assert (
+        json.loads(ok("cube", "changes", "--since", token, "--exclude", "seed", "--json"))["partitions"] == []
+    )
+    assert "changed" in ok("cube", "changes", "--since", token)
+    assert re.search(
+        r"doubled: version 1; compute from enrich .*; stale: seed changed\n", ok("cube", "lineage")
+    )
+    assert ok("cube", "compute", "jobs:double", "doubled", "-c", "v1").startswith("computed: ")
+    assert re.search(r"doubled: .*; up to date\n", ok("cube", "lineage"))
+    assert len(json.loads(ok("cube", "lineage", "--openlineage"))) == 6
+    assert " from enrich " in ok("cube", "history")
+    assert "computed: " in ok("cube", "compute", "jobs:double", "doubled", "--everything", "-w", "p = 0")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("jobs", "doubled"), "expected MODULE:FUNCTION"),
+        (("jobs:number", "doubled"), "has no function 'number'"),
+        (("jobs:nothing", "doubled"), "has no function 'nothing'"),
+        (("no_jobs:f", "doubled"), "No module named 'no_jobs'"),
+        (("jobs:double", "seed"), "into is 'seed', the seed"),
+    ],
+)
+def test_compute_tells_what_is_wrong(error, module, arguments, message):
+    assert message in error("cube", "compute", *arguments)
+
+
+def test_changes_since_what_is_no_state_are_an_error(error):
+    assert "--since 'yesterday'" in error("cube", "changes", "--since", "yesterday")
+    assert "is no token" in error("cube", "changes", "--since", "seed@x")

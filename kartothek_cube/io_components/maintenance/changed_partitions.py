@@ -18,13 +18,14 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
+from kartothek_cube.core.history import check_as_of
 from kartothek_cube.core.partition import content_sums
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.display import card
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, single_step_job
 from kartothek_cube.io_components.keys import group_codes, join_codes
-from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of, make_token
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of, is_token, make_token
 
 
 @attrs.frozen
@@ -88,6 +89,34 @@ def compare_cubes(
     """What differs between two states of a cube, by dataset id."""
     changes = {name: compare_states(cube, old.get(name), new.get(name)) for name in sorted({*old, *new})}
     return {name: change for name, change in changes.items() if change is not None}
+
+
+def load_earlier(cube: Cube, blobs: BlobStore, changed_since: CubeAsOf) -> dict[str, DatasetMetadata]:
+    """The datasets of an earlier state, whatever indices they had then."""
+    if not is_token(changed_since) and not isinstance(changed_since, Mapping):
+        check_as_of(changed_since, "changed_since")
+    return datasets_as_of(cube.copy(index_columns=()), blobs, changed_since)
+
+
+def compare_used(
+    cube: Cube,
+    old: Mapping[str, DatasetMetadata],
+    used: Mapping[str, DatasetMetadata],
+    existing: Mapping[str, DatasetMetadata],
+) -> list[DatasetChanges]:
+    """What has changed in the datasets of a cube that are used, or were."""
+    # a dataset that is gone took its columns along
+    old = {name: dataset for name, dataset in old.items() if name in used or name not in existing}
+    return list(compare_cubes(cube, old, used).values())
+
+
+def select_files(cube: Cube, dataset: DatasetMetadata, changes: Iterable[DatasetChanges]) -> Mask:
+    """Mask of the files of a dataset in the changed partitions."""
+    table = dataset.partition_table
+    keys, mask = table.keys(cube.partition_columns, arrow_schema(dataset)), np.zeros(len(table), bool)
+    for change in changes:
+        mask |= change.select(keys, len(table))
+    return mask
 
 
 @attrs.frozen
@@ -175,7 +204,7 @@ class ListCubeChanges(Generic[StoreT]):
         requested = converter_str_set_optional(self.datasets)
         old: Mapping[str, DatasetMetadata] = {}
         if self.changed_since is not None:
-            old = datasets_as_of(cube, blobs, self.changed_since)
+            old = load_earlier(cube, blobs, self.changed_since)
         names = choose_datasets(cube, requested, {*old, *new})
         changes = compare_cubes(
             cube, *({n: ds for n, ds in state.items() if n in names} for state in (old, new))

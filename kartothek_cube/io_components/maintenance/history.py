@@ -140,6 +140,8 @@ def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None)
 
 
 _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
+#: metadata key: token of the state of the cube from which a dataset was computed
+COMPUTED_FROM = "kartothek_cube_computed_from"
 
 CubeAsOf: TypeAlias = history.AsOf | Mapping[str, history.AsOf]
 """A version or point in time of a cube, or of some of its datasets: the others are as they are."""
@@ -169,15 +171,35 @@ class CubeState:
     message: str | None = None
     job: Mapping[str, Any] | None = None
     current: bool = False
+    #: version of this library that committed it; "" if unknown
+    library: str = ""
+    #: versions of the datasets that a computation has read, by id
+    inputs: Mapping[str, int] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class ReaderPin:
+    """A state of a cube that a reader keeps, see `pin_cube`."""
+
+    id: str
+    #: version by id of dataset
+    versions: Mapping[str, int]
+    #: when it stops to count unless it is renewed, UTC
+    expires: datetime
 
 
 class CubeHistory(Sequence[CubeState]):
     """The states of a cube, oldest first; by the id of a dataset, the states of that."""
 
     def __init__(
-        self, states: Sequence[CubeState], datasets: Mapping[str, list[history.DatasetState]]
+        self,
+        states: Sequence[CubeState],
+        datasets: Mapping[str, list[history.DatasetState]],
+        pins: Iterable[ReaderPin] = (),
     ) -> None:
         self._states = list(states)
+        #: states that readers keep, also expired ones until a cleanup; the next to expire first
+        self.pins = list(pins)
         #: states of each dataset, oldest first
         self.datasets = dict(datasets)
 
@@ -196,7 +218,8 @@ class CubeHistory(Sequence[CubeState]):
         return len(self._states)
 
     def __repr__(self) -> str:
-        return f"<CubeHistory of {errors.format_count(len(self), 'state')}>"
+        pins = f", {errors.format_count(len(self.pins), 'pin')}" if self.pins else ""
+        return f"<CubeHistory of {errors.format_count(len(self), 'state')}{pins}>"
 
     def to_frame(self) -> pd.DataFrame:
         """The states as a table."""
@@ -204,9 +227,7 @@ class CubeHistory(Sequence[CubeState]):
         return pd.DataFrame([attrs.asdict(state, recurse=False) for state in self], columns=columns)
 
     def _repr_html_(self) -> str:
-        # without the column of messages if there are none
-        shown = STATE_COLUMNS if any(state.message for state in self) else STATE_COLUMNS[:-1]
-        rows = [describe_state(state)[: len(shown)] for state in self]
+        shown, rows = describe_states(self)
         # times and counts stay on one line, texts may be wrapped
         rows = [
             tuple(
@@ -215,25 +236,49 @@ class CubeHistory(Sequence[CubeState]):
             )
             for row in rows
         ]
-        return card("", table("", shown, rows))
+        pins = [(pin.id, format_versions(pin.versions), format_time(pin.expires)) for pin in self.pins]
+        return card("", table("", shown, rows), table("Pins", ("pin", "datasets", "expires"), pins))
 
 
-#: of a table of states
-STATE_COLUMNS = ("version", "time", "operation", "datasets", "files", "rows", "message")
+def describe_states(states: Sequence[CubeState]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Columns and cells of a table of states; times are valid for ``as_of``."""
+    cells = {
+        "version": [str(state.version) for state in states],
+        "time": [format_time(state.time) for state in states],
+        "operation": [_describe_operation(state) for state in states],
+        "datasets": [", ".join(state.datasets) for state in states],
+        "files": [f"+{state.files_added} -{state.files_removed}" for state in states],
+        "rows": [_describe_rows(state) for state in states],
+        "message": [state.message or "" for state in states],
+        "job": [format_job(state.job) for state in states],
+    }
+    shown = [name for name, texts in cells.items() if name not in ("message", "job") or any(texts)]
+    return shown, list(zip(*(cells[name] for name in shown), strict=True))
 
 
-def describe_state(state: CubeState) -> tuple[str, ...]:
-    """The cells of a state in a table; the time is valid for ``as_of``."""
+def _describe_operation(state: CubeState) -> str:
+    inputs = f" from {format_versions(state.inputs)}" if state.inputs else ""
+    return f"{state.operation}{inputs}{' (current)' if state.current else ''}"
+
+
+def _describe_rows(state: CubeState) -> str:
     is_counted = state.rows_added is not None and state.rows_removed is not None
-    return (
-        str(state.version),
-        f"{state.time:%Y-%m-%d %H:%M:%S.%f} UTC",
-        state.operation + (" (current)" if state.current else ""),
-        ", ".join(state.datasets),
-        f"+{state.files_added} -{state.files_removed}",
-        f"+{state.rows_added} -{state.rows_removed}" if is_counted else "",
-        state.message or "",
-    )
+    return f"+{state.rows_added} -{state.rows_removed}" if is_counted else ""
+
+
+def format_time(time: datetime) -> str:
+    """A point in time of a table."""
+    return f"{time:%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+def format_versions(versions: Mapping[str, int]) -> str:
+    """Versions of datasets, such as ``seed 3, sales 1``."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def format_job(job: Mapping[str, Any] | None) -> str:
+    """Information about a job, such as ``nightly load, run 17``."""
+    return ", ".join(str(text) if key == "name" else f"{key} {text}" for key, text in (job or {}).items())
 
 
 class _Histories:
@@ -341,8 +386,17 @@ class _Histories:
 
 
 def list_cube_history(cube: Cube, store: StoreInput | BlobStore) -> CubeHistory:
-    """The readable states of a cube, oldest first."""
-    return _describe_states(_Histories(cube, open_blobs(store)))
+    """The readable states of a cube, oldest first, and the pins of readers."""
+    histories = _Histories(cube, open_blobs(store))
+    listed = _describe_states(histories)
+    pins: dict[str, ReaderPin] = {}
+    for name in histories.states:
+        for pin in history.list_pins(cube.ktk_dataset_uuid(name), histories.blobs):
+            versions = pins[pin.id].versions if pin.id in pins else {}
+            expires = datetime.fromtimestamp(pin.expires, UTC)
+            pins[pin.id] = ReaderPin(pin.id, {**versions, name: _state_number(pin.state)}, expires)
+    listed.pins += sorted(pins.values(), key=lambda pin: (pin.expires, pin.id))
+    return listed
 
 
 def _describe_states(histories: _Histories) -> CubeHistory:
@@ -375,6 +429,9 @@ def _describe(
     # the header of the seed also changes with operations on other datasets
     contents = [{name: history.fingerprint(state) for name, state in states.items()} for states in (old, new)]
     changed = sorted(old.keys() | new.keys(), key=[*after, *before].index)
+    inputs: dict[str, int] = {}
+    for state in new.values() if info.name == "compute" else ():
+        inputs |= token_versions(state.metadata.get(COMPUTED_FROM))
     return CubeState(
         version=version,
         time=moment,
@@ -387,6 +444,8 @@ def _describe(
         rows_removed=_count_rows(histories.blobs, removed - added),
         message=info.message,
         job=info.job,
+        library=info.library,
+        inputs=inputs,
     )
 
 
@@ -506,6 +565,19 @@ def is_token(as_of: object) -> TypeGuard[str]:
     return isinstance(as_of, str) and "@" in as_of
 
 
+def _state_number(name: str) -> int:
+    """The version in the name of a snapshot."""
+    return int(name.partition("-")[0])
+
+
+def token_versions(token: object) -> dict[str, int]:
+    """The versions of the datasets in a token; none for what is no token."""
+    entries = token.split(",") if is_token(token) else []
+    if not all(map(_TOKEN_ENTRY.fullmatch, entries)):
+        return {}
+    return {name: _state_number(state) for name, _, state in (entry.partition("@") for entry in entries)}
+
+
 def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMetadata]:
     """The datasets in the state of a token: one request for each that has changed, besides the headers."""
     current = discover.load_snapshot(cube, blobs, None).datasets
@@ -526,8 +598,9 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
                 known = history.name_states(history.list_states(uuid, blobs))
             except errors.DatasetNotFoundError:
                 known = ""
-            version = int(state.partition("-")[0])
-            raise errors.StateNotFoundError(uuid, f"version {version} of token {entry}", known) from None
+            raise errors.StateNotFoundError(
+                uuid, f"version {_state_number(state)} of token {entry}", known
+            ) from None
     return datasets
 
 

@@ -30,7 +30,11 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.columns import expand_ranges, to_single_array
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.keys import group_codes, is_dense, make_dense
-from kartothek_cube.io_components.maintenance.changed_partitions import compare_cubes
+from kartothek_cube.io_components.maintenance.changed_partitions import (
+    compare_used,
+    load_earlier,
+    select_files,
+)
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.cube_query import QueryCube, QueryFrames, QueryTable
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
@@ -60,8 +64,10 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     scans, output = _make_scans(cube, snapshot, logical_plan)
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
     if query.changed_since is not None:
-        since = datasets_as_of(cube, blobs, query.changed_since)
-        selected[0] = _select_changed(cube, selected[0], since, snapshot, scans)
+        seed, used = selected[0], {scan.name: snapshot.datasets[scan.name] for scan in scans}
+        earlier = load_earlier(cube, blobs, query.changed_since)
+        mask = select_files(cube, seed.dataset, compare_used(cube, earlier, used, snapshot.datasets))
+        selected[0] = _Selected(seed.dataset, seed.positions[mask[seed.positions]])
     context = ScanContext(
         store=factory,
         scans=scans,
@@ -249,23 +255,6 @@ def _complete_partitions(
         return positions
     ids = group_codes([keys[c].take(pa.array(candidates)) for c in scan.alignment], len(candidates))
     return candidates[np.isin(ids, np.unique(ids[np.isin(candidates, positions)]))]
-
-
-def _select_changed(
-    cube: Cube,
-    seed: _Selected,
-    since: Mapping[str, DatasetMetadata],
-    snapshot: CubeSnapshot,
-    scans: Sequence[DatasetScan],
-) -> _Selected:
-    """Files of the seed in the partitions in which a dataset of the query has changed."""
-    current = {scan.name: snapshot.datasets[scan.name] for scan in scans}
-    # a dataset that is gone took its columns along; one that the query does not read does not matter
-    since = {name: ds for name, ds in since.items() if name in current or name not in snapshot.datasets}
-    keys, length = _partition_keys(scans[0], snapshot), len(seed.dataset.partition_table)
-    changes = compare_cubes(cube, since, current).values()
-    mask = np.any([np.zeros(length, bool), *(change.select(keys, length) for change in changes)], axis=0)
-    return _Selected(seed.dataset, seed.positions[mask[seed.positions]])
 
 
 class _PartitionCodes(NamedTuple):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from plateau.io import eager as plateau
 
+import kartothek_cube
 from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
 from kartothek_cube.core import caching, clock
 from kartothek_cube.core.commit import header_store, operation
@@ -275,6 +276,25 @@ def test_annotations_are_checked():
         pass
     with pytest.raises(TypeError, match="message is a text"), annotate_operations(message=5):
         pass
+    with pytest.raises(TypeError, match="job is a dict"), annotate_operations(job=5, run=1):
+        pass
+
+
+@pytest.mark.parametrize(
+    "arguments, job",
+    [
+        ({"job": "load", "run": 17, "revision": "4c1e"}, {"name": "load", "run": 17, "revision": "4c1e"}),
+        ({"job": {"name": "load", "run": 16}, "run": 17}, {"name": "load", "run": 17}),
+        ({"run": "a"}, {"run": "a"}),
+        ({"message": "why"}, None),
+    ],
+)
+def test_a_job_is_described_by_its_name_run_and_revision(store, arguments, job):
+    with annotate_operations(**arguments):
+        append_to_cube(data(2), CUBE, store)
+    newest = list_cube_history(CUBE, store)[-1]
+    assert (newest.job, newest.message) == (job, arguments.get("message"))
+    assert newest.library == kartothek_cube.__version__
 
 
 def without_record(store, name):

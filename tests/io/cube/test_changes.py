@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
+from urllib.parse import urlsplit
+from uuid import UUID
+
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -10,7 +15,9 @@ from hypothesis import strategies as st
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError, StateNotFoundError
+from kartothek_cube.io.eager import build_dataset_indices
 from kartothek_cube.io.eager_cube import (
+    annotate_operations,
     append_to_cube,
     build_cube,
     cleanup_cube,
@@ -19,6 +26,7 @@ from kartothek_cube.io.eager_cube import (
     delete_cube,
     extend_cube,
     keep_cube_history,
+    lineage_cube,
     list_cube_changes,
     list_cube_history,
     merge_into_cube,
@@ -28,6 +36,7 @@ from kartothek_cube.io.eager_cube import (
     rollback_cube,
     update_cube,
 )
+from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM
 from tests.support.cubes import CUBE, as_dict, frame, memory, rows, snapshot
 
 SEED = frame(x=[0, 1, 2], p=[0, 1, 2], v1=[10, 11, 12])
@@ -204,6 +213,22 @@ def test_the_replay_of_all_changes_gives_the_newest_state(batches):
         last = told.token
 
 
+@pytest.mark.parametrize("read", [query_cube, list_cube_changes])
+@pytest.mark.parametrize("since, error", [("2020", ValueError), (b"", TypeError)])
+def test_an_error_names_the_argument_that_is_wrong(store, read, since, error):
+    with pytest.raises(error, match="changed_since is a version"):
+        read(CUBE, store, changed_since=since)
+
+
+def test_the_earlier_state_may_have_had_other_indices(store):
+    before = token(store)
+    build_dataset_indices(lambda: store, "cube++seed", ["v1"])
+    indexed = CUBE.copy(index_columns=["v1"])
+    assert len(list_cube_changes(indexed, store, before)) == 0
+    append_to_cube(frame(x=[5], p=[1], v1=[0]), indexed, store)
+    assert query_cube_df(indexed, store, changed_since=before)["p"].unique().tolist() == [1]
+
+
 # -- computed datasets ---------------------------------------------------------------------------------------
 
 CALLS: list[int] = []
@@ -326,3 +351,81 @@ def test_mistakes_are_errors_that_change_nothing(store, function, into, error, m
 def test_a_function_may_return_no_rows(store):
     compute_dataset(lambda df: double(df) if df["p"].iloc[0] else None, CUBE, store, "doubled")
     assert doubled(store) == pytest.approx({0: float("nan"), 1: 22, 2: 24}, nan_ok=True)
+
+
+# -- lineage -------------------------------------------------------------------------------------------------
+
+
+def test_lineage_names_the_computation_and_tells_what_is_stale(store):
+    append_to_cube(SEED, CUBE, store)
+    seed = list_cube_history(CUBE, store)["seed"][-1].version
+    with annotate_operations(job="double", run=1):
+        compute(store)
+    assert list_cube_history(CUBE, store)[-1].inputs == {"extra": 1, "seed": seed}
+    append_to_cube({"doubled": frame(x=[0], p=[0], twice=[20])}, CUBE, store)
+    compact_cube(CUBE, store)
+    entry = lineage_cube(CUBE, store)["doubled"]
+    # a compaction of the inputs is no change, and one of the dataset does not hide the job
+    assert (entry.operation, entry.job) == ("compute", {"name": "double", "run": 1})
+    assert (entry.inputs, entry.changed_inputs, entry.is_stale) == ({"extra": 1, "seed": seed}, (), False)
+    version = lineage_cube(CUBE, store)["doubled"].version
+    append_to_cube({"extra": EXTRA}, CUBE, store)
+    assert lineage_cube(CUBE, store)["doubled"].changed_inputs == ("extra",)
+    cleanup_cube(CUBE, store)
+    assert lineage_cube(CUBE, store)["doubled"].changed_inputs == ("extra", "seed")
+    assert lineage_cube(CUBE, store)["doubled"].version == version
+    delete_cube(CUBE, store, datasets=["extra"])
+    assert "extra" in lineage_cube(CUBE, store)["doubled"].changed_inputs
+    assert not lineage_cube(CUBE, store)["seed"].is_stale
+
+
+@pytest.mark.parametrize("value", ["seed@1", "@", 5, ["seed@"], None, "x"])
+def test_lineage_of_metadata_of_strangers_is_empty(store, value):
+    append_to_cube({"extra": EXTRA}, CUBE, store, metadata={"extra": {COMPUTED_FROM: value}})
+    entry = lineage_cube(CUBE, store)["extra"]
+    assert (entry.inputs, entry.is_stale, entry.status) == ({}, False, "")
+
+
+def facets(events):
+    for event in events:
+        yield from event["run"]["facets"].values()
+        for dataset in [*event["inputs"], *event["outputs"]]:
+            yield from dataset["facets"].values()
+
+
+def test_events_of_openlineage_have_what_its_specification_requires(store):
+    """RunEvent of https://openlineage.io/spec/2-0-2/OpenLineage.json, and the facets that are used."""
+    with annotate_operations("why", job="double"):
+        compute(store)
+    lineage = lineage_cube(CUBE, store)
+    events = lineage.to_openlineage("memory")
+    assert events == json.loads(json.dumps(events)) == lineage_cube(CUBE, store).to_openlineage("memory")
+    assert [event["eventType"] for event in events] == ["START", "COMPLETE"] * 3
+    for event in events:
+        assert set(event) == {
+            "eventType",
+            "eventTime",
+            "producer",
+            "schemaURL",
+            "run",
+            "job",
+            "inputs",
+            "outputs",
+        }
+        assert datetime.fromisoformat(event["eventTime"]).tzinfo is not None
+        assert UUID(event["run"]["runId"])
+        for named in (event["job"], *event["inputs"], *event["outputs"]):
+            assert named["namespace"] == "memory"
+            assert named["name"]
+    for facet in facets(events):
+        assert {"_producer", "_schemaURL"} < set(facet)
+        assert all(urlsplit(facet[name]).scheme == "https" for name in ("_producer", "_schemaURL"))
+    event = next(event for event in events if event["outputs"][0]["name"] == "cube++doubled")
+    (output,) = event["outputs"]
+    assert event["job"]["name"] == "double"
+    assert {"name": "twice", "type": "int64"} in output["facets"]["schema"]["fields"]
+    versions = {i["name"]: i["facets"]["version"]["datasetVersion"] for i in event["inputs"]}
+    assert versions == {"cube++extra": "1", "cube++seed": "1"}
+    annotations = event["run"]["facets"]["kartothekCube_annotations"]
+    assert (annotations["message"], annotations["job"]) == ("why", {"name": "double"})
+    assert len({event["run"]["runId"] for event in events}) == 3

@@ -338,6 +338,8 @@ def forgetful():
 
 def test_a_pinned_state_survives_cleanups_until_it_is_released(forgetful):
     pin = pin_cube(CUBE, forgetful)
+    (listed,) = list_cube_history(CUBE, forgetful).pins
+    assert (listed.versions, listed.expires) == (list_cube_history(CUBE, forgetful)[-1].versions, pin.expires)
     before = query_cube(CUBE, forgetful)
     changed(forgetful)
     cleanup_cube(CUBE, forgetful)
@@ -345,6 +347,7 @@ def test_a_pinned_state_survives_cleanups_until_it_is_released(forgetful):
     cleanup_cube(CUBE, forgetful)
     assert rows(query_cube(CUBE, forgetful, as_of=pin.token)) == rows(before)
     pin.release()
+    assert list_cube_history(CUBE, forgetful).pins == []
     cleanup_cube(CUBE, forgetful)
     with pytest.raises(StateNotFoundError):
         query_cube(CUBE, forgetful, as_of=pin.token)

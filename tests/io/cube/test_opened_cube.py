@@ -27,7 +27,7 @@ METHODS = {
 }
 NAMES = (
     "adopt append build changes cleanup compact compute connect copy_to dataset delete delete_rows "
-    "extend history keep_history list_garbage merge pin publish query remove_partitions repair "
+    "extend history keep_history lineage list_garbage merge pin publish query remove_partitions repair "
     "rollback stats unpublish update update_schema verify"
 )
 

@@ -43,7 +43,9 @@ from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
 from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.merge import plan_merge
+from kartothek_cube.io_components.write.staged import discard_staged, publish_staged
 from kartothek_cube.io_components.write.write_commit import write_cube_job
+from kartothek_cube.io_components.write.write_plan import StagedWrite
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -57,6 +59,7 @@ __all__ = (
     "CubeHistory",
     "CubeLineage",
     "CubeState",
+    "StagedWrite",
     "adopt_dataset",
     "annotate_operations",
     "append_to_cube",
@@ -68,6 +71,7 @@ __all__ = (
     "copy_cube",
     "delete_cube",
     "delete_rows",
+    "discard_staged",
     "explain_query",
     "extend_cube",
     "keep_cube_history",
@@ -78,6 +82,7 @@ __all__ = (
     "merge_into_cube",
     "pin_cube",
     "publish_cube",
+    "publish_staged",
     "query_cube",
     "query_cube_df",
     "remove_partitions",
@@ -323,6 +328,7 @@ def merge_into_cube(
     df_serializer: DataFrameSerializer | None = None,
     *,
     delete_column: str | None = None,
+    publish: bool = True,
     progress: bool = False,
 ) -> MergeResult:
     """Update, insert and delete rows of a dataset by cell, in one commit.
@@ -352,6 +358,8 @@ def merge_into_cube(
     delete_column
         Boolean column of ``data`` that flags cells to delete; null is not deleted. It is not stored. Cells
         that do not exist are ignored. To delete a cell of the cube, delete it from the seed.
+    publish
+        False: stop before the commit, and return a ``StagedWrite`` (:ref:`staging`).
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -390,8 +398,8 @@ def merge_into_cube(
     from kartothek_cube.io_components.write.merge import MergeContext, merge_cube_job
 
     with progress_bar("merge", progress):
-        context = MergeContext(plan_merge(cube, store, dataset, metadata, df_serializer), delete_column)
-        return execute(merge_cube_job(context, data), available_cores())
+        plan = plan_merge(cube, store, dataset, metadata, df_serializer, publish=publish)
+        return execute(merge_cube_job(MergeContext(plan, delete_column), data), available_cores())
 
 
 remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[StoreInput])

@@ -27,6 +27,7 @@ from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.explain import QueryExplanation
 from kartothek_cube.io_components.query.planner import load_datasets, order_columns
+from kartothek_cube.io_components.write.write_plan import StagedInput
 
 if TYPE_CHECKING:
     import duckdb
@@ -373,6 +374,31 @@ class OpenedCube:
     publish = _bind(eager_cube.publish_cube)
     unpublish = _bind(eager_cube.unpublish_cube)
     delete = _bind(eager_cube.delete_cube)
+
+    def publish_staged(self, staged: StagedInput) -> dict[str, DatasetMetadata]:
+        """Commit a staged write; see :func:`~kartothek_cube.io.eager_cube.publish_staged`.
+
+        Parameters
+        ----------
+        staged
+            What a write with ``publish=False`` returned.
+
+        Returns
+        -------
+        dict
+            Dataset id to metadata of what was written.
+        """
+        return eager_cube.publish_staged(staged, self.store)
+
+    def discard_staged(self, staged: StagedInput) -> None:
+        """Delete the files of a staged write; see :func:`~kartothek_cube.io.eager_cube.discard_staged`.
+
+        Parameters
+        ----------
+        staged
+            What a write with ``publish=False`` returned.
+        """
+        eager_cube.discard_staged(staged, self.store)
 
     def as_of(self, as_of: CubeAsOf) -> OpenedCube:
         """Open an older state of the cube, to read it: ``cube.as_of(3).query()``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Generic, Literal
+from typing import Generic, Literal, cast
 
 import attrs
 import numpy as np
@@ -40,7 +40,7 @@ from kartothek_cube.io_components.scan import count_rows
 from kartothek_cube.io_components.write.cube_writes import check_is_full_removal, plan_existing
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.table_writer import write_table
-from kartothek_cube.io_components.write.write_plan import WriteResult
+from kartothek_cube.io_components.write.write_plan import WriteResult, stage_plan
 from kartothek_cube.serialization import DataFrameSerializer
 
 
@@ -123,6 +123,7 @@ class DeleteRows(Generic[StoreT]):
     ktk_cube_dataset_ids: str | Iterable[str] | None = None
     df_serializer: DataFrameSerializer | None = None
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def job(
         self, blocksize: int | None = None
@@ -142,6 +143,7 @@ class DeleteRows(Generic[StoreT]):
         where = AllOf((*(p for own in logical.predicates.values() for p in own), *logical.join_filters))
         check_is_full_removal("conditions", self.conditions, is_full=not where.operands)
         plan = plan_existing("delete_rows", cube, store, datasets, None, self.df_serializer)
+        plan = stage_plan(plan, publish=self.publish)
         stored = {name: StoredRows.of(spec, datasets[name]) for name, spec in plan.specs.items()}
         context = DeleteContext(plan, stored, query.context, seed.context)
         tasks = _make_tasks(cube, datasets, query, seed, where)
@@ -257,7 +259,9 @@ def finish_delete(context: DeleteContext, results: Iterable[Deleted]) -> dict[st
     specs = dict(context.plan.specs)
     for name, own in by_name.items():
         specs[name] = attrs.evolve(specs[name], requires=(_unchanged(context.stored[name], own),))
-    commit_rewritten(attrs.evolve(context.plan, specs=specs), by_name)
+    written = commit_rewritten(attrs.evolve(context.plan, specs=specs), by_name)
+    if context.plan.staged_id:
+        return cast("dict[str, dict[str, int]]", written)
     counts = ("rows_deleted", "partitions")
     return CountsByDataset(
         {n: {c: sum(r.stats[c] for r in own) for c in counts} for n, own in sorted(by_name.items())}

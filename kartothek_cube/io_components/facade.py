@@ -93,6 +93,11 @@ _SHARED = {
         '``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They do '
         "not depend on the values. By default, types are those of NumPy as far as possible."
     ),
+    "publish": (
+        "False: stop before the commit, and return a ``StagedWrite`` in place of the result. Queries with "
+        "``as_of=staged`` read the cube as it will be; :func:`publish_staged` commits the write, "
+        ":func:`discard_staged` deletes its files (:ref:`staging`)."
+    ),
     "progress": "Show a bar of files, bytes and the time left; needs tqdm.",
     "spark": "The session; by default the active one.",
 }

@@ -20,6 +20,7 @@ from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, co
 from tests.support.concurrent_schemas import SchemaChanges
 from tests.support.interleave import Crash, LostAnswer, ModelStore, StrangeError, World, explore
 
+STAGED_OTHERS = ("discard staged", "cleanup")
 #: operations that delete files, and what loses by it if they are not careful
 PAIRS = [
     ("cube", "append", "cleanup"),
@@ -55,6 +56,14 @@ PAIRS = [
     *(("extended", "rollback before extra", other) for other in ("query", "append both", "cleanup")),
     ("hidden", "extend", "query"),
     *(("pinned", "read pinned", other) for other in ("append", "cleanup", "compact", "remove and clean")),
+    *(
+        ("staged", "publish staged", other)
+        for other in ("publish staged", "discard staged", "cleanup", "append both", "compact", "query")
+    ),
+    ("staged", "publish and remove", "publish again"),
+    *(("staged", "read staged", other) for other in ("publish staged", "discard staged", "cleanup")),
+    *(("staged build", "publish build", other) for other in ("publish build", *STAGED_OTHERS, "build")),
+    *(("staged extend", "publish extend", other) for other in ("publish extend", *STAGED_OTHERS, "delete")),
     *(("computed", "compute", other) for other in ("compute", "append", "append both", "compact", "query")),
 ]
 
@@ -193,7 +202,11 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
 def test_one_operation_that_fails(name, faults):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""
     starts = ("cube", "past", "two", "nothing", "published", "extended")
-    own = {"compute": "computed", "read pinned": "pinned"}
+    own = {"compute": "computed", "read pinned": "pinned", "publish build": "staged build"}
+    own |= {"publish extend": "staged extend"}
+    own |= dict.fromkeys(
+        ("publish staged", "publish again", "publish and remove", "read staged", "discard staged"), "staged"
+    )
     start = own.get(name) or next(start for start in starts if applies(name, start))
     _fail(start, name, faults)
 

@@ -26,10 +26,12 @@ from kartothek_cube.api.cube import (
     copy_cube,
     delete_cube,
     delete_rows,
+    discard_staged,
     extend_cube,
     keep_cube_history,
     pin_cube,
     publish_cube,
+    publish_staged,
     query_cube,
     remove_partitions,
     repair_cube,
@@ -41,7 +43,12 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import read_table
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset_files import file_keys, schema_keys
-from kartothek_cube.core.errors import PublicationWarning, UnknownOutcomeError
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CubeNotFoundError,
+    PublicationWarning,
+    UnknownOutcomeError,
+)
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import PUBLISH, header_keys
 from kartothek_cube.core.store import open_blobs
@@ -302,6 +309,56 @@ def _extended(state: State) -> State:
     return rows, frozenset(NEW.items())
 
 
+#: the staged write of a start
+_STAGED: dict[str, Any] = {}
+
+
+def _publish_staged(store: Any) -> None:
+    publish_staged(_STAGED["write"], store)
+
+
+def _publish_and_remove(store: Any) -> None:
+    _publish_staged(store)
+    while True:
+        with suppress(ConcurrentWriteError):
+            return OPERATIONS["remove both"][0](store)
+
+
+def _read_staged(store: Any) -> None:
+    """Read a staged append, which is there as a whole; below it is a state of the cube."""
+    with suppress(ConcurrentWriteError, KeyError, CubeNotFoundError):
+        rows, second = observe(store, as_of=_STAGED["write"])
+        assert (4, 2) in rows and (4, 2) in second
+        store.world.observed.append((rows - {(4, 2)}, second - {(4, 2)}))
+
+
+def _discarded(state: State) -> State:
+    if state is not None and (4, 2) in state[0]:
+        raise Refused
+    return state
+
+
+def _build_published(state: State) -> State:
+    if state not in (None, _built(None, NEW, NEW)):
+        raise Refused
+    return _built(None, NEW, NEW)
+
+
+OPERATIONS |= {
+    "publish staged": (_publish_staged, OPERATIONS["append both"][1]),
+    # no effect: the write is published, and its rows are removed
+    "publish again": (_publish_staged, lambda state: state),
+    "publish and remove": (
+        _publish_and_remove,
+        lambda state: OPERATIONS["remove both"][1](OPERATIONS["append both"][1](state)),
+    ),
+    "publish build": (_publish_staged, _build_published),
+    "publish extend": (_publish_staged, lambda state: (_needs(state)[0], frozenset(NEW.items()))),
+    "read staged": (_read_staged, lambda state: state),
+    "discard staged": (lambda s: discard_staged(_STAGED["write"], s), _discarded),
+}
+
+
 #: where operations start: nothing, a cube, one with garbage and history, one of which a writer died
 def _nothing(store: Any) -> State:
     return None
@@ -374,6 +431,24 @@ def _computed(store: Any) -> State:
     return _built(None, {**OLD, **LATER}, OLD)
 
 
+def _staged(store: Any) -> State:
+    """A cube of two datasets, with a staged append to both."""
+    state = _extended_cube(store)
+    _STAGED["write"] = append_to_cube(both(MORE), CUBE, store, publish=False)
+    return state
+
+
+def _staged_build(store: Any) -> State:
+    _STAGED["write"] = build_cube(both(NEW), CUBE, store, publish=False)
+    return None
+
+
+def _staged_extend(store: Any) -> State:
+    state = _cube(store)
+    _STAGED["write"] = extend_cube({"extra": extra(NEW)}, CUBE, store, publish=False)
+    return state
+
+
 STARTS: dict[str, Callable[[Any], State]] = {
     "nothing": _nothing,
     "cube": _cube,
@@ -386,6 +461,9 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "pinned": _past,
     "published": _published,
     "publishing": _publishing,
+    "staged": _staged,
+    "staged build": _staged_build,
+    "staged extend": _staged_extend,
 }
 
 #: operations that are interleaved with each other on a cube of two datasets
@@ -420,8 +498,18 @@ ON_HIDDEN = ("extend", "append", "cleanup", "delete", "query")
 ON_COMPUTED = ("compute", "append", "append both", "compact", "query")
 #: what does not delete the cube
 ON_PAST = ("read pinned", "append", "update", "remove", "compact", "cleanup", "remove and clean")
+#: with a staged write
+ON_STAGED = (
+    *("publish staged", "discard staged", "read staged", "append both", "update both", "remove both"),
+    *("compact", "delete rows", "cleanup", "delete", "query"),
+)
+ON_STAGED_BUILD = ("publish build", "discard staged", "build", "copy two", "cleanup", "query")
+ON_STAGED_EXTEND = ("publish extend", "discard staged", "extend", "append", "cleanup", "delete", "query")
 
 _NAMED = {
+    "staged": ON_STAGED,
+    "staged build": ON_STAGED_BUILD,
+    "staged extend": ON_STAGED_EXTEND,
     "two": ON_TWO,
     "extended": ON_EXTENDED,
     "hidden": ON_HIDDEN,
@@ -434,7 +522,7 @@ def applies(name: str, start: str) -> bool:
     """Whether an operation has something to do from there, which leaves out pairs of refusals."""
     if start in _NAMED:
         return name in _NAMED[start]
-    if name == "read pinned":
+    if name == "read pinned" or "staged" in name or name.startswith("publish "):
         return False
     if name in (*ON_TWO, "rollback before extra") and name not in (
         "append",
@@ -578,6 +666,9 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
     for outcome in run.outcomes:
         assert is_open(outcome.error) or isinstance(outcome.error, Exception | None), outcome.error
         assert not isinstance(outcome.error, (AssertionError, AttributeError, NameError)), outcome.error
+    acknowledged = {n for n, outcome in zip(names, run.outcomes, strict=True) if outcome.acknowledged}
+    published = {"publish staged", "publish build", "publish extend"} & acknowledged
+    assert not (published and "discard staged" in acknowledged)
     found = content(store)
     allowed = expected(start, names, run)
     assert found in allowed, f"{found} is none of {allowed}: {[o.error for o in run.outcomes]}"

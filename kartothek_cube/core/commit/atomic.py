@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.change import BATCHES, STAGED, ChangeSet, WriteMode, entries_of
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.operation import Decision, OperationAborted, Role, settle_participation
 from kartothek_cube.core.commit.optimistic import Result, commit, commit_state
@@ -365,14 +365,25 @@ def _invert_metadata(
     state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata
 ) -> dict[str, Any]:
     """The metadata of the newest state; keys that still have the value of the commit get their old one."""
-    if old is None:
-        return dict(state.metadata)
-    result = dict(state.metadata)
-    for key in (set(old.metadata) | set(new.metadata)) - {TOMBSTONES_KEY}:
-        changed = old.metadata.get(key) != new.metadata.get(key)
-        if changed and state.metadata.get(key) == new.metadata.get(key):
-            if key in old.metadata:
-                result[key] = old.metadata[key]
+    before = new.metadata if old is None else old.metadata
+    result = _invert_entries(state.metadata, before, new.metadata)
+    # other writers may have added batches and staged writes to those of the commit
+    for key in (BATCHES, STAGED):
+        entries = [entries_of(each, key) for each in (state, old, new)]
+        if entries[0] and entries[2]:
+            result[key] = _invert_entries(*entries)
+    return {key: value for key, value in result.items() if value != {} or key not in (BATCHES, STAGED)}
+
+
+def _invert_entries(
+    state: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The entries of the newest state; those that still have the value of a commit get their old one."""
+    result = dict(state)
+    for key in (set(old) | set(new)) - {TOMBSTONES_KEY}:
+        if old.get(key) != new.get(key) and state.get(key) == new.get(key):
+            if key in old:
+                result[key] = old[key]
             else:
                 result.pop(key, None)
     return result

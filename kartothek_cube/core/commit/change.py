@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
 from enum import Enum
 from functools import reduce
 from typing import Any, Protocol
@@ -12,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core import clock
 from kartothek_cube.core.arrow.types import Mask, common_type, has_far_times, to_numpy
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json
@@ -128,6 +131,10 @@ class ChangeSet:
     explicit: bool = True
     #: stream and number of its batch; not newer than the last committed one: nothing changes
     batch: tuple[str, int] | None = None
+    #: id of a staged write, and the day when it was staged; None if it is committed at once
+    staged: tuple[str, str] | None = None
+    #: added rows, for messages
+    rows: int = 0
     #: part of all file names of this write, of all attempts of its tasks. If the newest state has such files,
     #: the write is committed already and nothing changes. Empty if tasks run only once
     write_id: str = ""
@@ -142,6 +149,11 @@ class ChangeSet:
             raise DatasetExistsError(self.uuid)
         if self.mode is WriteMode.UPDATE and state is None:
             raise DatasetNotFoundError(self.uuid)
+        if self.staged is not None and not _is_recent(self.staged[1], clock.datetime_utcnow().date()):
+            raise ValueError(
+                f"The write to dataset {self.uuid!r} was staged on {self.staged[1]}: it can be published "
+                f"within {_STAGED_DAYS} days. Write again"
+            )
         keys = None if self.mode is WriteMode.REPLACE or state is None else list(state.partition_keys or [])
         if keys is not None and self.partition_keys is not None and list(self.partition_keys) != keys:
             raise ValueError(
@@ -246,6 +258,10 @@ class UnchangedPartitions:
 
 #: metadata key that tells the last committed batch of each stream
 BATCHES = "kartothek_cube_batches"
+#: metadata key of the staged writes that are committed: the day of each when it was staged, by id
+STAGED = "kartothek_cube_staged"
+#: days in which a staged write can be committed; ids are kept for twice as long, which covers wrong clocks
+_STAGED_DAYS = 30
 
 
 def apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
@@ -256,10 +272,31 @@ def apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
         else _update(state, change)
     )
     _check_times(new)
-    if change.batch is None:
-        return new
-    stream, number = change.batch
-    return new.copy(metadata={**new.metadata, BATCHES: {**_batches(new), stream: number}})
+    committed = entries_of(state, STAGED)
+    if change.batch is not None:
+        stream, number = change.batch
+        new = new.copy(metadata={**new.metadata, BATCHES: {**entries_of(new, BATCHES), stream: number}})
+    if change.staged is not None:
+        write_id, day = change.staged
+        recent = {key: old for key, old in committed.items() if _is_recent(old, day, 2 * _STAGED_DAYS)}
+        committed = {**recent, write_id: day}
+    if committed != entries_of(new, STAGED):
+        # also where a state is replaced, or a user passes on the metadata of another dataset
+        others = {key: value for key, value in new.metadata.items() if key != STAGED}
+        new = new.copy(metadata={**others, STAGED: committed} if committed else others)
+    return new
+
+
+def is_staged_committed(state: DatasetMetadata, write_id: str) -> bool:
+    """Whether a staged write is committed to a dataset, whatever has become of its partitions."""
+    return write_id in entries_of(state, STAGED)
+
+
+def _is_recent(day: object, now: object, days: int = _STAGED_DAYS) -> bool:
+    """Whether less than some days lie between two days, as dates or texts; False for what is no day."""
+    with suppress(ValueError):
+        return abs(date.fromisoformat(str(now)) - date.fromisoformat(str(day))) <= timedelta(days)
+    return False
 
 
 def _check_times(state: DatasetMetadata) -> None:
@@ -278,7 +315,7 @@ def _check_times(state: DatasetMetadata) -> None:
 
 def last_batch(dataset: DatasetMetadata, stream: str) -> int | None:
     """Number of the last batch of a stream that was committed to a dataset; None if there was none."""
-    number = _batches(dataset).get(stream)
+    number = entries_of(dataset, BATCHES).get(stream)
     return number if isinstance(number, int) else None
 
 
@@ -298,9 +335,10 @@ def inherited_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: metadata[key] for key in (KEEP_HISTORY, PUBLISH) if key in metadata}
 
 
-def _batches(dataset: DatasetMetadata) -> dict[str, Any]:
-    batches = dataset.metadata.get(BATCHES)
-    return batches if isinstance(batches, dict) else {}
+def entries_of(dataset: DatasetMetadata | None, key: str) -> dict[str, Any]:
+    """The dict in the metadata of a dataset at a key that commits add to; empty if there is none."""
+    entries = None if dataset is None else dataset.metadata.get(key)
+    return entries if isinstance(entries, dict) else {}
 
 
 def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:

@@ -25,6 +25,7 @@ from kartothek_cube.core.commit.change import (
     WriteMode,
     apply,
     check_settings,
+    is_staged_committed,
     last_batch,
 )
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt, compare_and_swap_header
@@ -103,13 +104,9 @@ def commit(
 
 def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     base = _load_base(blobs, change)
-    if _is_committed(base.state, change):
+    if is_committed(base.state, change):
         return _already_committed(blobs, base)
-    if not len(change.added) and _are_removed(base.state, change.replaces):
-        # a deletion that is repeated, or another writer has deleted the same
-        change = attrs.evolve(change, replaces=None)
-    change.check_requirements(base.state)
-    new = apply(base.state, change)
+    new = _check_and_apply(base.state, change)
     if _is_unchanged(base.state, new, change) and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
@@ -123,6 +120,30 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
         info=change.info,
         is_repair=change.is_index_rebuild(base.state),
     )
+
+
+def _check_and_apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
+    if not len(change.added) and _are_removed(state, change.replaces):
+        # a deletion that is repeated, or another writer has deleted the same
+        change = attrs.evolve(change, replaces=None)
+    change.check_requirements(state)
+    return apply(state, change)
+
+
+def preview(
+    blobs: BlobStore, state: DatasetMetadata | None, change: ChangeSet, read_index: IndexReader
+) -> DatasetMetadata:
+    """The state that a commit of a change on top of a state would give; nothing is stored."""
+    if state is not None and is_committed(state, change):
+        return state
+    if state is not None and change.mode not in (WriteMode.REPLACE, WriteMode.CREATE):
+        state = _load_indices(blobs, state, change)
+    while True:
+        try:
+            return _check_and_apply(state, change)
+        except MissingIndexEntries as missing:
+            update = read_index(missing.column, missing.labels.to_pylist())
+            change = _add_entries(change, missing.column, update)
 
 
 def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
@@ -166,16 +187,18 @@ def _resolve_unknown_outcome(blobs: BlobStore, change: ChangeSet) -> Result | No
     """The newest state, if it shows that a commit whose answer was lost did land."""
     try:
         base = _load_base(blobs, change)
-        return _already_committed(blobs, base) if _is_committed(base.state, change) else None
+        return _already_committed(blobs, base) if is_committed(base.state, change) else None
     except Exception:
         # still unknown
         return None
 
 
-def _is_committed(state: DatasetMetadata | None, change: ChangeSet) -> bool:
+def is_committed(state: DatasetMetadata | None, change: ChangeSet) -> bool:
     """Whether this very change is committed already: its labels are UUIDs, which no other writer adds."""
     if state is None:
         return False
+    if change.staged is not None and is_staged_committed(state, change.staged[0]):
+        return True
     if change.batch is not None:
         last = last_batch(state, change.batch[0])
         if last is not None and last >= change.batch[1]:

@@ -395,6 +395,7 @@ def merge_into_cube_from_spark(
     df_serializer: DataFrameSerializer | None = None,
     *,
     delete_column: str | None = None,
+    publish: bool = True,
 ) -> MergeResult:
     """Update, insert and delete rows of a dataset by cell, in one commit.
 
@@ -410,7 +411,7 @@ def merge_into_cube_from_spark(
         Specification of the cube.
     store
         Store, factory or URL.
-    dataset, metadata, df_serializer, delete_column
+    dataset, metadata, df_serializer, delete_column, publish
         As in :func:`kartothek_cube.io.eager_cube.merge_into_cube`.
 
     Returns
@@ -437,5 +438,5 @@ def merge_into_cube_from_spark(
     <merge: 1 rows inserted, 0 updated, 0 deleted in 1 partition>
     """
     cube = find_cube(cube, store)
-    plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer)
+    plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer, publish=publish)
     return executor.merge_frame(MergeContext(plan, delete_column), df)

@@ -254,12 +254,14 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
     return CountsByDataset(sums)
 
 
-def commit_rewritten(plan: CubeWritePlan, rewritten: Mapping[str, Sequence[CompactResult]]) -> None:
+def commit_rewritten(
+    plan: CubeWritePlan, rewritten: Mapping[str, Sequence[CompactResult]]
+) -> dict[str, DatasetMetadata]:
     """Replace partitions by what was written from their rows, if anything: those of all datasets at once."""
     changes = {name: _change_set(plan, name, results) for name, results in rewritten.items() if results}
     written = [r.written for results in rewritten.values() for r in results if r.written is not None]
     with delete_on_failure(partial(delete_uncommitted, plan.store, written)):
-        commit_datasets(plan, changes, open_blobs(plan.store))
+        return commit_datasets(plan, changes, open_blobs(plan.store))
 
 
 def _change_set(plan: CubeWritePlan, name: str, results: Sequence[CompactResult]) -> ChangeSet:

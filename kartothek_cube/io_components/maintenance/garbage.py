@@ -18,6 +18,7 @@ from kartothek_cube.core import clock, errors, history, naming
 from kartothek_cube.core.arguments import converter_str_set
 from kartothek_cube.core.commit import header_store, operation, tombstones
 from kartothek_cube.core.commit.atomic import finish_operation
+from kartothek_cube.core.commit.change import is_staged_committed
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
@@ -208,8 +209,8 @@ def _is_temporary(key: str) -> bool:
     return _TEMPORARY.search(key) is not None
 
 
-def delete_garbage(store: StoreInput, keys: Iterable[str]) -> None:
-    """Delete garbage, except for files that were committed since it was listed."""
+def delete_garbage(store: StoreInput, keys: Iterable[str], staged_id: str = "") -> None:
+    """Delete garbage, or the files of a staged write, except for what was committed since it was listed."""
     # A writer may be about to commit a file, however old it is. So tombstones name the files from before
     # their deletion until they are gone, and the commit of one of them is refused. They are in the header of
     # the dataset; where there is none, in a file (kartothek_cube.core.commit.tombstones).
@@ -221,7 +222,7 @@ def delete_garbage(store: StoreInput, keys: Iterable[str]) -> None:
         else:
             # a repetition deletes the remaining files under the same tombstones
             collection, files = gen_uuid(), list(own)
-            header_store.retry_request(partial(_delete_files, blobs, uuid, collection, files))
+            header_store.retry_request(partial(_delete_files, blobs, uuid, collection, files, staged_id))
 
 
 def _dataset_of(key: str) -> str | None:
@@ -230,21 +231,26 @@ def _dataset_of(key: str) -> str | None:
     return uuid if separator else None
 
 
-def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> None:
+def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str], staged_id: str) -> None:
+    def list_unused(state: DatasetMetadata) -> list[str]:
+        """The keys to which a state does not refer; of a staged write, none once it is committed."""
+        used = {*file_keys(state), *schema_keys(state, blobs)}
+        return [key for key in keys if key not in used and not is_staged_committed(state, staged_id)]
+
     for _ in header_store.attempts():
         state = None
         with suppress(errors.DatasetNotFoundError):
             state = _edit_tombstones(
                 blobs,
                 uuid,
-                lambda s: tombstones.add_tombstones(s.metadata, collection, _list_unused(s, keys, blobs)),
+                lambda s: tombstones.add_tombstones(s.metadata, collection, list_unused(s)),
             )
         if state is not None:
             # a publisher that reads the header from now on finds the tombstones; and the state that a reader
             # has pinned was the current one after the pin was put, so that a pin of these files is there now
             used = _table_keys(blobs, uuid, [blob.key for blob in blobs.list(delta_log.log_folder(uuid))])
             used |= _pinned_keys(blobs, uuid, history.list_pins(uuid, blobs))
-            deleted = [key for key in _list_unused(state, keys, blobs) if key not in used]
+            deleted = [key for key in list_unused(state) if key not in used]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
             return None
@@ -263,12 +269,6 @@ def _delete_tombstoned(blobs: BlobStore, uuid: str, collection: str, keys: Seque
     names = {tombstones.tombstone_name(key) for key in keys}
     with suppress(errors.DatasetNotFoundError):
         _edit_tombstones(blobs, uuid, lambda s: tombstones.remove_tombstones(s.metadata, collection, names))
-
-
-def _list_unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> list[str]:
-    """The keys to which a state does not refer."""
-    used = {*file_keys(state), *schema_keys(state, blobs)}
-    return [key for key in keys if key not in used]
 
 
 def _edit_tombstones(

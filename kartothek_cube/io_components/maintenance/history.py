@@ -36,7 +36,9 @@ from kartothek_cube.display import card, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations, store_time
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map
+from kartothek_cube.io_components.write.staged import datasets_with_staged
 from kartothek_cube.io_components.write.write_commit import commit_cube
+from kartothek_cube.io_components.write.write_plan import StagedInput, StagedWrite
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 
@@ -143,8 +145,8 @@ _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 #: metadata key: token of the state of the cube from which a dataset was computed
 COMPUTED_FROM = "kartothek_cube_computed_from"
 
-CubeAsOf: TypeAlias = history.AsOf | Mapping[str, history.AsOf]
-"""A version or point in time of a cube, or of some of its datasets: the others are as they are."""
+CubeAsOf: TypeAlias = history.AsOf | Mapping[str, history.AsOf] | StagedInput
+"""A version or point in time of a cube, or of some of its datasets; or a staged write, on top of the cube."""
 
 
 @attrs.frozen
@@ -502,7 +504,7 @@ def _resolve_as_of(
         states = {}
         for name, moment in as_of.items():
             uuid = cube.ktk_dataset_uuid(name)
-            state = history.select_state(uuid, histories.states[name], moment)
+            state = history.select_state(uuid, histories.states[name], history.check_as_of(moment))
             if state is None:
                 raise errors.StateNotFoundError(
                     uuid, str(moment), history.name_states(histories.states[name])
@@ -528,8 +530,12 @@ def datasets_as_of(
 ) -> dict[str, DatasetMetadata]:
     """The datasets of a cube as of one of its states."""
     blobs = open_blobs(store)
-    if is_token(as_of):
+    datasets = None
+    if isinstance(as_of, StagedWrite):
+        datasets = datasets_with_staged(cube, blobs, as_of)
+    elif is_token(as_of):
         datasets = load_token(cube, blobs, as_of)
+    if datasets is not None:
         return {name: datasets[name] for name in sorted(discover.choose_datasets(cube, names, datasets))}
     histories = _Histories(cube, blobs)
     chosen = sorted(discover.choose_datasets(cube, names, histories.states))

@@ -43,6 +43,7 @@ from kartothek_cube.io_components.write.write_plan import (
     SchemaMode,
     Written,
     is_merge_mode,
+    stage_plan,
 )
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -142,6 +143,7 @@ class BuildCube(Generic[DataT, StoreT]):
     overwrite: bool = False
     partition_on: Mapping[str, Iterable[str]] | None = None
     df_serializer: DataFrameSerializer | None = None
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan to write a new cube."""
@@ -214,7 +216,8 @@ class BuildCube(Generic[DataT, StoreT]):
                 mode=WriteMode.REPLACE if self.overwrite else WriteMode.CREATE,
                 metadata={**kept, **user.get(name, {}), **consistency.cube_metadata(cube, name)},
             )
-        return CubeWritePlan(operation=operation, cube=cube, store=store, specs=specs)
+        plan = CubeWritePlan(operation=operation, cube=cube, store=store, specs=specs)
+        return stage_plan(plan, publish=self.publish)
 
 
 @attrs.frozen
@@ -374,6 +377,7 @@ class AppendToCube(Generic[DataT, StoreT]):
     df_serializer: DataFrameSerializer | None = None
     unique_cells: bool = attrs.field(default=False, kw_only=True)
     schema_mode: SchemaMode = attrs.field(default="strict", kw_only=True)
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan to add partitions to datasets of a cube."""
@@ -390,6 +394,7 @@ class AppendToCube(Generic[DataT, StoreT]):
             )
         others = existing if is_merge else None
         plan = plan_existing("append", cube, store, datasets, self.metadata, self.df_serializer, others)
+        plan = stage_plan(plan, publish=self.publish)
         return attrs.evolve(plan, unique_cells=self.unique_cells)
 
     def plan_overwrite(self, name: str) -> CubeWritePlan:
@@ -479,6 +484,7 @@ class UpdateCube(Generic[DataT, StoreT]):
     df_serializer: DataFrameSerializer | None = None
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     rows_outside: RowsOutside = attrs.field(default="raise", kw_only=True)
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
@@ -540,6 +546,7 @@ class RemovePartitions(Generic[StoreT]):
     ktk_cube_dataset_ids: str | Iterable[str] | None = None
     metadata: CubeMetadata | None = None
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def job(
         self, blocksize: int | None = None
@@ -727,6 +734,7 @@ def _plan_removal(
             specs[name] = attrs.evolve(spec, remove_where=remove_where, assumed_labels=labels)
             if names is None and len(labels):
                 _warn_of_other_keys(caller, conjunction, existing[name], selected, store)
+    plan = stage_plan(plan, publish=write.publish)
     return attrs.evolve(plan, specs=specs, commit_all=True, caller=caller)
 
 

@@ -33,6 +33,7 @@ from kartothek_cube.io_components.write.write_plan import (
     WriteSpec,
     Written,
     is_merge_mode,
+    stage_plan,
 )
 from kartothek_cube.io_components.write.write_tasks import (
     DatasetElement,
@@ -108,6 +109,7 @@ class StoreDataset:
     table_name: str = naming.SINGLE_TABLE
     sort_partitions_by: Names = None
     metadata_merger: MetadataMerger | None = None
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def plan(self) -> WritePlan:
         """Plan to write a new dataset."""
@@ -118,11 +120,11 @@ class StoreDataset:
         )
         if not self.overwrite and DatasetMetadata.exists(uuid, spec.store):
             raise DatasetExistsError(uuid)
-        return _plan(spec)
+        return _plan(spec, publish=self.publish)
 
 
-def _plan(spec: WriteSpec) -> WritePlan:
-    return WritePlan(store=spec.store, specs={spec.uuid: spec})
+def _plan(spec: WriteSpec, *, publish: bool) -> WritePlan:
+    return stage_plan(WritePlan(store=spec.store, specs={spec.uuid: spec}), publish=publish)
 
 
 def _columns(name: str, value: Names) -> tuple[str, ...]:
@@ -239,6 +241,7 @@ class UpdateDataset:
     factory: DatasetFactory | None = None
     on_conflict: OnConflict = attrs.field(default="raise", kw_only=True)
     schema_mode: SchemaMode = attrs.field(default="strict", kw_only=True)
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def plan(self) -> WritePlan:
         """Plan to remove and add partitions; a dataset that does not exist is created."""
@@ -256,7 +259,7 @@ class UpdateDataset:
         try:
             state = dataset.dataset_metadata
         except DatasetNotFoundError:
-            return _plan(spec)
+            return _plan(spec, publish=self.publish)
         scope = normalize_arg("delete_scope", self.delete_scope) or []
         remove_where, labels = _plan_removal(state, scope, spec.store)
         spec = attrs.evolve(
@@ -266,7 +269,7 @@ class UpdateDataset:
             remove_where=remove_where,
             assumed_labels=None if self.on_conflict == "replace" else labels,
         )
-        return _plan(spec)
+        return _plan(spec, publish=self.publish)
 
 
 def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
@@ -279,7 +282,7 @@ def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
     remove_where, labels = _plan_removal(dataset, scope, plan.store)
     # None: on_conflict="replace"
     assumed = None if spec.assumed_labels is None else labels
-    return _plan(attrs.evolve(spec, remove_where=remove_where, assumed_labels=assumed))
+    return plan.evolve_specs(remove_where=remove_where, assumed_labels=assumed)
 
 
 def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> WriteSpec:
@@ -517,6 +520,7 @@ class CreateHeader(StoreDataset):
     secondary_indices: None = attrs.field(default=None, init=False)
     sort_partitions_by: None = attrs.field(default=None, init=False)
     metadata_merger: None = attrs.field(default=None, init=False)
+    publish: bool = attrs.field(default=True, init=False)
 
 
 def create_header(create: CreateHeader) -> DatasetMetadata:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -31,7 +31,13 @@ from kartothek_cube.io_components.write.cube_writes import plan_existing
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import finish_write
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
+from kartothek_cube.io_components.write.write_plan import (
+    CubeWritePlan,
+    CubeWriteSpec,
+    Written,
+    merge_writes,
+    stage_plan,
+)
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, prepare_table, run_write
 
 Input = TypeVar("Input")
@@ -132,6 +138,8 @@ def plan_merge(
     dataset: str | None = None,
     metadata: Mapping[str, object] | None = None,
     df_serializer: Any = None,
+    *,
+    publish: bool = True,
 ) -> CubeWritePlan:
     """Plan to update, insert and delete cells of one dataset, by default the seed."""
     ensure_cube(cube)
@@ -140,7 +148,7 @@ def plan_merge(
     datasets = {name: existing[name] for name in names}
     user = None if metadata is None else dict.fromkeys(names, metadata)
     plan = plan_existing("merge", cube, store, datasets, user, df_serializer)
-    return attrs.evolve(plan, keep_empty=True, commit_all=True)
+    return stage_plan(attrs.evolve(plan, keep_empty=True, commit_all=True), publish=publish)
 
 
 # -- checks --------------------------------------------------------------------------------------------------
@@ -390,6 +398,8 @@ def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> Me
     )
     with delete_on_failure(partial(delete_uncommitted, plan.store, merged.written.values())):
         datasets = finish_write(plan, [merged.written])
+    if plan.staged_id:
+        return cast("MergeResult", datasets)
     return MergeResult(datasets[context.spec.name], counts)
 
 

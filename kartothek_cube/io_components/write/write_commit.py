@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import errors
+from kartothek_cube.core import clock, errors
 from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.arrow.types import to_numpy
 from kartothek_cube.core.commit.atomic import Step, commit_operation
-from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema, last_batch
+from kartothek_cube.core.commit.change import (
+    ChangeSet,
+    IndexUpdate,
+    NoUnseenPartitions,
+    WriteMode,
+    compute_schema,
+    last_batch,
+)
 from kartothek_cube.core.commit.header_store import CommitReceipt
 from kartothek_cube.core.commit.operation import Role
-from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.commit.optimistic import IndexReader, commit
 from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, load_states
@@ -28,6 +35,7 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arguments import extract_duplicates
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
@@ -37,6 +45,8 @@ from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.stored_rows import ValuesKept
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
+    CubeWriteSpec,
+    StagedWrite,
     WritePlan,
     WriteResult,
     WriteSpec,
@@ -104,10 +114,6 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     changes = _change_sets(plan, results)
     others: Mapping[str, DatasetMetadata] = {}
     if isinstance(plan, CubeWritePlan):
-        for name, change in changes.items():
-            if change.merge_schema:
-                requires = (*change.requires, ValuesKept(plan.specs[name]))
-                changes[name] = attrs.evolve(change, requires=requires)
         others = _check_cube_write(plan, results, changes, blobs)
     else:
         _check_dataset_write(plan.spec, results)
@@ -121,12 +127,15 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
         if isinstance(plan, CubeWritePlan):
             table_writer.delete_uncommitted(plan.store, results.values())
         raise
-    return DatasetsById({**others, **written})
+    return written if plan.staged_id else DatasetsById({**others, **written})
 
 
 def finish_dataset_write(plan: WritePlan, parts: Iterable[Written]) -> DatasetMetadata:
     """Commit what tasks wrote of one dataset."""
-    (dataset,) = finish_write(plan, parts).values()
+    written = finish_write(plan, parts)
+    if plan.staged_id:
+        return cast("DatasetMetadata", written)
+    (dataset,) = written.values()
     return dataset
 
 
@@ -153,7 +162,7 @@ def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
         results[name] = WriteResult(spec.uuid, spec.table, schema, indices=entries)
     existing = load_states(plan.cube.uuid_prefix, open_blobs(plan.store))
-    _check_outcome(attrs.evolve(plan, keep_empty=True), _change_sets(plan, results), existing)
+    check_outcome(attrs.evolve(plan, keep_empty=True), _change_sets(plan, results), existing)
 
 
 def _check_cube_write(
@@ -171,15 +180,16 @@ def _check_cube_write(
     # users may change what is returned
     load = discover_datasets_unchecked if plan.return_all else load_states
     existing = load(plan.cube.uuid_prefix, blobs)
-    _check_outcome(plan, changes, existing)
+    check_outcome(plan, changes, existing)
     return existing if plan.return_all else {}
 
 
-def _check_outcome(
+def check_outcome(
     plan: CubeWritePlan,
     changes: Mapping[str, ChangeSet],
     existing: Mapping[str, DatasetMetadata],
 ) -> None:
+    """Check the cube as it will be: its rules, and that no dataset ends up without partitions."""
     after = {name: _after_write(change, existing.get(name)) for name, change in changes.items()}
     after = {**existing, **after}
     _check_not_empty(plan, changes, after)
@@ -214,8 +224,9 @@ def _check_not_empty(
     plan: CubeWritePlan, changes: Mapping[str, ChangeSet], after: Mapping[str, DatasetMetadata]
 ) -> None:
     for name, change in changes.items():
-        partitions, labels = after[name].partition_table, plan.specs[name].assumed_labels
-        removed = 0 if labels is None else int((partitions.positions(labels) >= 0).sum())
+        partitions = after[name].partition_table
+        assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
+        removed = sum(int((partitions.positions(labels) >= 0).sum()) for labels in assumed)
         if not plan.keep_empty and not len(change.added) and len(partitions) == removed:
             problem = ValueError(
                 f"No partitions left in dataset(s): {name}. An update may not remove all partitions without "
@@ -248,7 +259,9 @@ def _prospective_dataset(change: ChangeSet) -> DatasetMetadata:
 def commit_datasets(
     plan: WritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
-    """Commit the changes of a plan, by id: those of a cube at once."""
+    """Commit the changes of a plan, by id: those of a cube at once. A staged write is the result itself."""
+    if plan.staged_id:
+        return cast("dict[str, DatasetMetadata]", _stage(plan, changes))
     if not isinstance(plan, CubeWritePlan):
         return {
             name: publish_committed(blobs, commit_change(blobs, change)[0])
@@ -256,10 +269,28 @@ def commit_datasets(
         }
     # the seed last: without it there is no cube, so that readers with any library see all of a new one
     order = plan.cube.commit_order(changes)
+    changes = {name: with_values_kept(change, plan.cube, plan.store) for name, change in changes.items()}
     steps = {changes[name].uuid: partial(commit_change, blobs, changes[name]) for name in order}
     creates = any(change.mode is not WriteMode.UPDATE for change in changes.values())
     written = commit_cube(plan.cube, blobs, steps, plan.info, creates=creates)
     return {name: written[changes[name].uuid] for name in sorted(changes)}
+
+
+def _stage(plan: WritePlan, changes: Mapping[str, ChangeSet]) -> StagedWrite:
+    staged = (plan.staged_id, clock.datetime_utcnow().date().isoformat())
+    return StagedWrite(
+        plan.cube if isinstance(plan, CubeWritePlan) else None,
+        {name: attrs.evolve(change, staged=staged) for name, change in sorted(changes.items())},
+        isinstance(plan, CubeWritePlan) and plan.keep_empty,
+    )
+
+
+def with_values_kept(change: ChangeSet, cube: Cube, store: StoreFactory) -> ChangeSet:
+    """A change that hides no stored values, if its rows may lack columns of the dataset."""
+    if not change.merge_schema or change.replaces is not None:
+        return change
+    spec = CubeWriteSpec(name=change.uuid, cube=cube, store=store, uuid=change.uuid)
+    return attrs.evolve(change, requires=(*change.requires, ValuesKept(spec)))
 
 
 def commit_cube(
@@ -348,8 +379,12 @@ def commit_change(
     blobs: BlobStore, change: ChangeSet, role: Role = None
 ) -> tuple[DatasetMetadata, CommitReceipt]:
     """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
-    read = partial(_read_index_entries, blobs, change.uuid, change.table, change.added)
-    return commit(blobs, change, read, role)
+    return commit(blobs, change, index_reader(blobs, change), role)
+
+
+def index_reader(blobs: BlobStore, change: ChangeSet) -> IndexReader:
+    """The function that reads index entries of a change back from its files."""
+    return partial(_read_index_entries, blobs, change.uuid, change.table, change.added)
 
 
 def _check_rows_outside(plan: CubeWritePlan, results: Written) -> None:

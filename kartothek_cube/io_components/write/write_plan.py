@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -20,6 +21,7 @@ from kartothek_cube.core.commit.change import (
     WriteMode,
 )
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     MultiTableCommitAborted,
     SchemaConflictError,
@@ -98,9 +100,38 @@ class WriteResult:
             schema=self.schema,
             widths=self.widths,
             indices=dict(self.indices),
+            rows=self.rows,
             **updates,
         )
 
+
+@attrs.frozen(eq=False)
+class StagedWrite:
+    """A write whose files are stored, and which is not committed; small, and picklable for another process.
+
+    ``as_of=staged`` reads the cube as it would be, :func:`publish_staged` commits the write, and
+    :func:`discard_staged` deletes its files.
+    """
+
+    #: None for a write to a single dataset
+    cube: Cube | None
+    #: what is committed, by dataset id; for a single dataset by uuid
+    changes: Mapping[str, ChangeSet]
+    #: whether a dataset may end up without partitions
+    keep_empty: bool = False
+
+    def __repr__(self) -> str:
+        parts = []
+        for name, change in sorted(self.changes.items()):
+            assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
+            removed = sum(map(len, [*assumed, () if change.replaces is None else change.replaces]))
+            text = f"{name}: {format_count(change.rows, 'row')} in {format_count(len(change.added), 'file')}"
+            parts.append(text + (f" in place of {format_count(removed, 'file')}" if removed else ""))
+        return f"<staged: {'; '.join(parts) or 'nothing'}>"
+
+
+StagedInput: TypeAlias = StagedWrite | Mapping[str, DatasetMetadata] | DatasetMetadata
+"""What a write with ``publish=False`` returns, which has the declared type of what it returns otherwise."""
 
 #: what a task wrote, by the ids of the datasets in the plan
 Written: TypeAlias = Mapping[str, WriteResult]
@@ -307,6 +338,9 @@ class WritePlan:
     #: message and job of the user
     annotations: OperationInfo = attrs.field(factory=partial(describe_operation, ""))
 
+    #: id of a write that is staged; empty if it is committed
+    staged_id: str = ""
+
     @property
     def info(self) -> OperationInfo:
         """What the history tells of the operation."""
@@ -367,6 +401,26 @@ class CallerLine(NamedTuple):
         """Warn as if this line did."""
         shown = _SHOWN.setdefault(self.file, {})
         warnings.warn_explicit(message, category, self.file, self.number, self.module, shown)
+
+
+P = TypeVar("P", bound=WritePlan)
+
+
+def stage_plan(plan: P, *, publish: bool) -> P:
+    """The plan of a write that stops before its commit, unless it is published; ``publish`` argument."""
+    if not isinstance(publish, bool):
+        raise TypeError(f"publish is True or False, got {publish!r}")
+    if publish:
+        return plan
+    for spec in plan.specs.values():
+        try:
+            pickle.dumps(spec.merge_metadata)
+        except Exception as error:
+            raise ValueError(
+                "metadata_merger of a write with publish=False has to be a function of a module: another "
+                f"process may publish the write, and {spec.merge_metadata!r} cannot be pickled"
+            ) from error
+    return attrs.evolve(plan, staged_id=gen_uuid()[:16])
 
 
 @attrs.frozen(kw_only=True)

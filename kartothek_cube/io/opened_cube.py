@@ -71,6 +71,19 @@ def _bind_write(
     return _describe(method, function)
 
 
+def _bind_staged(
+    function: Callable[[StagedInput, StoreInput], R],
+) -> Callable[[OpenedCube, StagedInput], R]:
+    """Method that calls a function of a staged write and its store."""
+
+    @wraps(function)
+    def method(self: OpenedCube, /, staged: StagedInput) -> R:
+        self._pass_state(function, {})
+        return function(staged, self.store)
+
+    return _describe(method, function)
+
+
 M = TypeVar("M", bound=Callable[..., object])
 
 
@@ -374,31 +387,8 @@ class OpenedCube:
     publish = _bind(eager_cube.publish_cube)
     unpublish = _bind(eager_cube.unpublish_cube)
     delete = _bind(eager_cube.delete_cube)
-
-    def publish_staged(self, staged: StagedInput) -> dict[str, DatasetMetadata]:
-        """Commit a staged write; see :func:`~kartothek_cube.io.eager_cube.publish_staged`.
-
-        Parameters
-        ----------
-        staged
-            What a write with ``publish=False`` returned.
-
-        Returns
-        -------
-        dict
-            Dataset id to metadata of what was written.
-        """
-        return eager_cube.publish_staged(staged, self.store)
-
-    def discard_staged(self, staged: StagedInput) -> None:
-        """Delete the files of a staged write; see :func:`~kartothek_cube.io.eager_cube.discard_staged`.
-
-        Parameters
-        ----------
-        staged
-            What a write with ``publish=False`` returned.
-        """
-        eager_cube.discard_staged(staged, self.store)
+    publish_staged = _bind_staged(eager_cube.publish_staged)
+    discard_staged = _bind_staged(eager_cube.discard_staged)
 
     def as_of(self, as_of: CubeAsOf) -> OpenedCube:
         """Open an older state of the cube, to read it: ``cube.as_of(3).query()``.

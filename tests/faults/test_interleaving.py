@@ -289,6 +289,14 @@ def test_a_protocol_that_does_not_check_its_files_is_found_out(monkeypatch):
             pass
 
 
+def test_a_staged_write_that_is_published_twice_is_found_out(monkeypatch):
+    """The oracle can fail: without its id in the header, the write brings back rows that were removed."""
+    monkeypatch.setattr(optimistic, "is_staged_committed", lambda *args: False)
+    with pytest.raises(AssertionError, match="publish and remove and publish again"):
+        for _ in explore(Pair("s3", "staged", ("publish and remove", "publish again")).play, bound=1):
+            pass
+
+
 @pytest.mark.slow("many schedules")
 def test_headers_that_repeat_are_found_out(monkeypatch):
     """The ABA problem: a header without an id of its own is taken for an earlier one."""

@@ -39,7 +39,8 @@ class QueryCube(Generic[StoreT]):
     as_of
         Version of the cube (:func:`list_cube_history`) or point in time: the cube is read in that state,
         which is kept until a cleanup (:func:`keep_cube_history`). Or a dict of dataset id to version or time,
-        for some of the datasets. By default, the cube is read as it is now.
+        for some of the datasets. Or a staged write (:ref:`staging`): the cube as it would be. By default, the
+        cube is read as it is now.
     changed_since
         Earlier state of the cube: the token of :func:`list_cube_changes`, a version, or a point in time. Only
         partitions are read in which rows of a dataset of the query have changed since. Their cells may be

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import pickle
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,6 +16,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io.eager_cube import publish_staged
 from tests.support.cubes import (
     as_dict,
     check_integrity,
@@ -93,8 +96,29 @@ def queries() -> st.SearchStrategy[tuple]:
 CHANGES = ["append"] * 5 + ["update"] * 3 + ["remove_partitions", "extend", "build", "delete", "cleanup"]
 
 
+class Staged:
+    """Each write is staged, read, and published by another process; what is read stays the same."""
+
+    def __getattr__(self, name):
+        if name not in eager_cube.__all__:
+            # what hypothesis asks for
+            raise AttributeError(name)
+
+        def write(*args, **kwargs):
+            (store,) = [argument for argument in args if isinstance(argument, Same)]
+            staged = pickle.loads(pickle.dumps(getattr(eager_cube, name)(*args, publish=False, **kwargs)))
+            seen = eager_cube.query_cube(CUBE, store, as_of=staged)
+            publish_staged(staged, store)
+            assert list(map(as_dict, seen)) == list(map(as_dict, eager_cube.query_cube(CUBE, store)))
+
+        return write
+
+
 class CubeMachine(RuleBasedStateMachine):
     """Does all twice: with the cube in the store, and with a frame per dataset, rows in order of commit."""
+
+    #: has the functions that write
+    writes: Any = eager_cube
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +127,7 @@ class CubeMachine(RuleBasedStateMachine):
 
     @initialize(data=some(st.just(set(CELL))))
     def start(self, data):
-        eager_cube.build_cube(data, CUBE, self.store, partition_on=PARTITION_ON)
+        self.writes.build_cube(data, CUBE, self.store, partition_on=PARTITION_ON)
         self.model = dict(data)
 
     @rule(data=st.data(), change=st.sampled_from(CHANGES))
@@ -122,7 +146,7 @@ class CubeMachine(RuleBasedStateMachine):
         overwrite = draw(st.booleans())
 
         def build():
-            eager_cube.build_cube(
+            self.writes.build_cube(
                 data, CUBE, self.store, overwrite=overwrite, partition_on=self.partition_on(data)
             )
 
@@ -139,7 +163,7 @@ class CubeMachine(RuleBasedStateMachine):
         overwrite = draw(st.booleans())
 
         def extend():
-            eager_cube.extend_cube(
+            self.writes.extend_cube(
                 data, CUBE, self.store, overwrite=overwrite, partition_on=self.partition_on(data)
             )
 
@@ -153,7 +177,7 @@ class CubeMachine(RuleBasedStateMachine):
         data = draw(some(st.sets(ids, min_size=1)))
 
         def append():
-            eager_cube.append_to_cube(data, CUBE, self.store)
+            self.writes.append_to_cube(data, CUBE, self.store)
 
         if set(data) - set(self.model):
             self.fails(ValueError, append)
@@ -168,7 +192,7 @@ class CubeMachine(RuleBasedStateMachine):
 
         def update():
             conditions = None if partition is None else C("p") == partition
-            eager_cube.update_cube(data, CUBE, self.store, conditions, sorted(names), rows_outside="append")
+            self.writes.update_cube(data, CUBE, self.store, conditions, sorted(names), rows_outside="append")
 
         kept = {name: self.without(name, partition) for name in names}
         if any(len(kept[name]) == 0 and name not in data for name in names):
@@ -181,7 +205,7 @@ class CubeMachine(RuleBasedStateMachine):
     def remove_partitions(self, draw):
         names = draw(st.sets(st.sampled_from(sorted(self.model))))
         partition = draw(numbers)
-        eager_cube.remove_partitions(CUBE, self.store, C("p") == partition, names)
+        self.writes.remove_partitions(CUBE, self.store, C("p") == partition, names)
         self.model.update({name: self.without(name, partition) for name in names})
 
     def delete(self, draw):
@@ -271,6 +295,17 @@ class CubeMachine(RuleBasedStateMachine):
             how = "left" if restricting.isdisjoint(PAYLOAD[name]) else "inner"
             result = df if result is None else result.merge(df, on=CELL[name], how=how)
         return result.sort_values(["x", "y", "p"])
+
+
+class StagedMachine(CubeMachine):
+    """The same with staged writes."""
+
+    writes = Staged()
+
+
+@pytest.mark.slow("random sequences of staged writes")
+class TestStaged(StagedMachine.TestCase):
+    settings = settings(max_examples=4, stateful_step_count=8, deadline=None)
 
 
 class TestCube(CubeMachine.TestCase):

@@ -27,8 +27,8 @@ METHODS = {
 }
 NAMES = (
     "adopt append build changes cleanup compact compute connect copy_to dataset delete delete_rows "
-    "extend history keep_history lineage list_garbage merge pin publish query remove_partitions repair "
-    "rollback stats unpublish update update_schema verify"
+    "discard_staged extend history keep_history lineage list_garbage merge pin publish publish_staged query "
+    "remove_partitions repair rollback stats unpublish update update_schema verify"
 )
 
 

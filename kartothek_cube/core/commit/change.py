@@ -272,19 +272,25 @@ def apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
         else _update(state, change)
     )
     _check_times(new)
-    committed = entries_of(state, STAGED)
     if change.batch is not None:
         stream, number = change.batch
         new = new.copy(metadata={**new.metadata, BATCHES: {**entries_of(new, BATCHES), stream: number}})
+    is_unused = STAGED not in new.metadata and (state is None or STAGED not in state.metadata)
+    return new if change.staged is None and is_unused else _with_staged_ids(state, new, change)
+
+
+def _with_staged_ids(
+    state: DatasetMetadata | None, new: DatasetMetadata, change: ChangeSet
+) -> DatasetMetadata:
+    """The state after a change with the ids of the one before, also where that is replaced, and its own."""
+    ids = entries_of(state, STAGED)
     if change.staged is not None:
         write_id, day = change.staged
-        recent = {key: old for key, old in committed.items() if _is_recent(old, day, 2 * _STAGED_DAYS)}
-        committed = {**recent, write_id: day}
-    if committed != entries_of(new, STAGED):
-        # also where a state is replaced, or a user passes on the metadata of another dataset
-        others = {key: value for key, value in new.metadata.items() if key != STAGED}
-        new = new.copy(metadata={**others, STAGED: committed} if committed else others)
-    return new
+        recent = {key: old for key, old in ids.items() if _is_recent(old, day, 2 * _STAGED_DAYS)}
+        ids = {**recent, write_id: day}
+    # not those that a user passes on with the metadata of another dataset
+    others = {key: value for key, value in new.metadata.items() if key != STAGED}
+    return new.copy(metadata={**others, STAGED: ids} if ids else others)
 
 
 def is_staged_committed(state: DatasetMetadata, write_id: str) -> bool:

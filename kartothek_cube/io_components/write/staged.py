@@ -14,7 +14,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.write_commit import (
@@ -31,11 +31,26 @@ def datasets_with_staged(cube: Cube, blobs: BlobStore, staged: StagedWrite) -> d
     if staged.cube is None or staged.cube.uuid_prefix != cube.uuid_prefix:
         raise ValueError(f"{staged!r} is no write to cube {cube.uuid_prefix!r}")
     datasets = load_states(cube.uuid_prefix, blobs)
+    plan = _plan(staged, staged.cube, store_factory(blobs))
     for name, change in staged.changes.items():
-        change = with_values_kept(change, staged.cube, store_factory(blobs))
+        change = with_values_kept(change, plan)
         datasets[name] = preview(blobs, datasets.get(name), change, index_reader(blobs, change))
     check_cube(datasets, cube)
     return dict(sorted(datasets.items()))
+
+
+def _plan(staged: StagedWrite, cube: Cube, store: StoreFactory) -> CubeWritePlan:
+    """What the commit of a staged write needs of its plan."""
+    infos = [change.info for change in staged.changes.values() if change.info is not None]
+    info = infos[0] if infos else describe_operation("write")
+    return CubeWritePlan(
+        operation=info.name,
+        annotations=info,
+        cube=cube,
+        store=store,
+        specs={},
+        keep_empty=staged.keep_empty,
+    )
 
 
 def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetMetadata]:
@@ -86,18 +101,9 @@ def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetM
     """
     write, factory = _check_staged(staged), store_factory(store)
     blobs = open_blobs(factory)
-    infos = [change.info for change in write.changes.values() if change.info is not None]
-    info = infos[0] if infos else describe_operation("publish")
     if write.cube is None:
         return commit_datasets(WritePlan(store=factory, specs={}), write.changes, blobs)
-    plan = CubeWritePlan(
-        operation=info.name,
-        annotations=info,
-        cube=write.cube,
-        store=factory,
-        specs={},
-        keep_empty=write.keep_empty,
-    )
+    plan = _plan(write, write.cube, factory)
     states = load_states(write.cube.uuid_prefix, blobs)
     if not _are_committed(write, states):
         check_outcome(plan, write.changes, states)

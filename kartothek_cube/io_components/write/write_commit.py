@@ -35,7 +35,6 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arguments import extract_duplicates
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
@@ -269,8 +268,10 @@ def commit_datasets(
         }
     # the seed last: without it there is no cube, so that readers with any library see all of a new one
     order = plan.cube.commit_order(changes)
-    changes = {name: with_values_kept(change, plan.cube, plan.store) for name, change in changes.items()}
-    steps = {changes[name].uuid: partial(commit_change, blobs, changes[name]) for name in order}
+    steps = {
+        changes[name].uuid: partial(commit_change, blobs, with_values_kept(changes[name], plan))
+        for name in order
+    }
     creates = any(change.mode is not WriteMode.UPDATE for change in changes.values())
     written = commit_cube(plan.cube, blobs, steps, plan.info, creates=creates)
     return {name: written[changes[name].uuid] for name in sorted(changes)}
@@ -285,11 +286,11 @@ def _stage(plan: WritePlan, changes: Mapping[str, ChangeSet]) -> StagedWrite:
     )
 
 
-def with_values_kept(change: ChangeSet, cube: Cube, store: StoreFactory) -> ChangeSet:
+def with_values_kept(change: ChangeSet, plan: CubeWritePlan) -> ChangeSet:
     """A change that hides no stored values, if its rows may lack columns of the dataset."""
     if not change.merge_schema or change.replaces is not None:
         return change
-    spec = CubeWriteSpec(name=change.uuid, cube=cube, store=store, uuid=change.uuid)
+    spec = CubeWriteSpec(name=change.uuid, cube=plan.cube, store=plan.store, uuid=change.uuid)
     return attrs.evolve(change, requires=(*change.requires, ValuesKept(spec)))
 
 

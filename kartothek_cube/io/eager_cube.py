@@ -33,6 +33,7 @@ from kartothek_cube.io_components.maintenance.garbage import CleanupCube, Delete
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
 from kartothek_cube.io_components.maintenance.lineage import CubeLineage, LineageCube
 from kartothek_cube.io_components.maintenance.publish import PublishCube, UnpublishCube
+from kartothek_cube.io_components.maintenance.staged import discard_staged, publish_staged
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query import executor, explain
 from kartothek_cube.io_components.query.cube_query import QueryFrame, QueryFrames
@@ -43,7 +44,6 @@ from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
 from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.merge import plan_merge
-from kartothek_cube.io_components.write.staged import discard_staged, publish_staged
 from kartothek_cube.io_components.write.write_commit import write_cube_job
 from kartothek_cube.io_components.write.write_plan import StagedWrite
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input

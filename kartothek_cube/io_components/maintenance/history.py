@@ -34,9 +34,9 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations, store_time
+from kartothek_cube.io_components.maintenance.staged import datasets_with_staged
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map
-from kartothek_cube.io_components.write.staged import datasets_with_staged
 from kartothek_cube.io_components.write.write_commit import commit_cube
 from kartothek_cube.io_components.write.write_plan import StagedInput, StagedWrite
 from kartothek_cube.serialization.parquet_reader import read_footer

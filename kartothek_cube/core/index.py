@@ -482,18 +482,25 @@ class ExplicitSecondaryIndex(IndexBase):
             Key of the file: the one the index has, if it belongs to the dataset; else a new one with the time
             stamp of this object, or the next free one if a file of that time exists.
         """
-        blobs, data = open_blobs(store), self._data()
-        content = render_index(self.column, data)
+        blobs = open_blobs(store)
         if self.index_storage_key and self.index_storage_key.startswith(
             f"{dataset_uuid}/{INDICES_DIRECTORY}/"
         ):
-            blobs.put(self.index_storage_key, content, durable=True)
+            blobs.put(self.index_storage_key, render_index(self.column, self._data()), durable=True)
             return self.index_storage_key
+        key = self.store_new(blobs, dataset_uuid)
+        blobs.flush([key])
+        return key
+
+    def store_new(self, blobs: BlobStore, dataset_uuid: str) -> str:
+        """Write the index to a new file, which a commit makes durable; return its key."""
+        data = self._data()
+        content = render_index(self.column, data)
         stamp = self.creation_time
         while True:
             key = index_key(dataset_uuid, self.column, stamp)
             try:
-                blobs.put_if(key, content, None)
+                blobs.put_new(key, content)
             except PreconditionFailed:
                 stamp += datetime.timedelta(microseconds=1)
             else:

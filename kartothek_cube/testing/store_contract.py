@@ -205,7 +205,9 @@ class StoreContract:
         assert self.read_directly(store, key) == b"2"
         blobs.delete_if(key, second)
         assert not blobs.exists(key)
-        blobs.put_if(key, b"3", None)
+        blobs.put_new(key, b"3")
+        with pytest.raises(PreconditionFailed):
+            blobs.put_new(key, b"4")
         assert self.read_directly(store, key) == b"3"
 
     @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import numpy as np
@@ -37,8 +37,18 @@ from kartothek_cube.core.uuid import gen_uuid
 _LOGGER = logging.getLogger(__name__)
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 #: commits one of the datasets in the given role
 Step = Callable[[Role], Result]
+
+
+class Mapper(Protocol):
+    """Calls a function with each item, in order or several at once; all calls have ended with the results."""
+
+    def __call__(self, function: Callable[[T], R], items: Sequence[T], /) -> Iterable[R]:
+        """Results in the order of the items."""
 
 
 def commit_operation(
@@ -49,6 +59,7 @@ def commit_operation(
     *,
     creates: bool = False,
     final_lineage: str | None = None,
+    run: Mapper = map,
 ) -> dict[str, DatasetMetadata]:
     """Commit several datasets at once; the header of the coordinator, whose step is the last, decides."""
     # With `creates`, datasets are created, of which the coordinator may name an earlier operation: then a
@@ -59,7 +70,7 @@ def commit_operation(
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in header_store.attempts():
         try:
-            return _commit_once(blobs, coordinator, steps, info, final_lineage)
+            return _commit_once(blobs, coordinator, steps, info, final_lineage, run)
         except OperationAborted:
             # another writer aborted the operation: this one was too slow
             continue
@@ -79,18 +90,35 @@ def _commit_once(
     steps: Mapping[str, Step],
     info: OperationInfo | None,
     final_lineage: str | None,
+    run: Mapper,
 ) -> dict[str, DatasetMetadata]:
     lineage, token, creates = _coordinator_version(blobs, coordinator, final_lineage or gen_uuid())
     operation_id = gen_uuid()
     role = Participation(operation_id, coordinator, lineage, creates=creates)
     results: dict[str, DatasetMetadata] = {}
     receipts: list[CommitReceipt] = []
+    errors: list[Exception] = []
+
+    def commit_participant(uuid: str) -> Result | None:
+        if errors:
+            return None
+        try:
+            return steps[uuid](role)
+        except Exception as error:
+            # raised when the other commits have ended, whose receipts are needed to undo them
+            errors.append(error)
+            return None
+
     try:
-        for uuid, step in steps.items():
-            if uuid != coordinator:
-                results[uuid], receipt = step(role)
+        # their order does not matter: no reader sees one before the coordinator is committed
+        participants = [uuid for uuid in steps if uuid != coordinator]
+        for uuid, committed in zip(participants, run(commit_participant, participants), strict=True):
+            if committed is not None:
+                results[uuid], receipt = committed
                 if receipt.header != receipt.base.header:
                     receipts.append(receipt)
+        if errors:
+            raise errors[0]
         decision = Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
     except UnknownOutcomeError as error:
         undo_all(blobs, receipts)

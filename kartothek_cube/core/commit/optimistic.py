@@ -587,7 +587,7 @@ def store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str]) 
         if not isinstance(index, ExplicitSecondaryIndex):
             continue
         if index.index_storage_key is None:
-            key = index.store(blobs, state.uuid)
+            key = index.store_new(blobs, state.uuid)
             written.append(key)
             index = ExplicitSecondaryIndex(column=column, index_storage_key=key, dtype=index.dtype)
         indices[column] = index.unload()

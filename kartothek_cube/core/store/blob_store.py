@@ -211,6 +211,18 @@ class BlobStore(ABC):
         yield buffer
         self.put(key, buffer.getbuffer(), durable=durable)
 
+    def put_new(self, key: str, data: Data) -> None:
+        """Create a blob, not durably; raise PreconditionFailed if it exists.
+
+        Parameters
+        ----------
+        key
+            Key of the blob.
+        data
+            Its content.
+        """
+        self.put_if(key, data, None)
+
     def put_file(self, key: str, path: str, *, link: bool = False) -> bool:
         """Create or replace a blob with the content of a local file, not durably.
 

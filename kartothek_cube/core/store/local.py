@@ -191,19 +191,14 @@ class LocalBlobStore(blob_store.BlobStore):
         sync_all(paths, [f"{self.root}/{folder}" for folder in folders])
 
     @_retry_if_removed
+    def put_new(self, key: str, data: blob_store.Data) -> None:
+        self._swap(key, data, None, durable=False)
+
+    @_retry_if_removed
     def put_if(self, key: str, data: blob_store.Data, token: blob_store.Token | None) -> blob_store.Token:
         if not self.can_swap:
             blob_store.warn_no_swap(type(self._store))
-        with self._stage_file(key) as (descriptor, temporary, path):
-            write_all(descriptor, data)
-            if self._durable:
-                os.fsync(descriptor)
-            with self._hold_lock():
-                current = self._stat(key)
-                _compare(key, current, token)
-                set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
-                result = _token(os.stat(temporary))
-                os.replace(temporary, path)
+        result = self._swap(key, data, token, durable=self._durable)
         try:
             self._sync_folders(key, created=token is None)
         except OSError as error:
@@ -211,6 +206,21 @@ class LocalBlobStore(blob_store.BlobStore):
             raise blob_store.FlushError(
                 error.errno, f"{key!r} was written, but not flushed: {error}"
             ) from error
+        return result
+
+    def _swap(
+        self, key: str, data: blob_store.Data, token: blob_store.Token | None, *, durable: bool
+    ) -> blob_store.Token:
+        with self._stage_file(key) as (descriptor, temporary, path):
+            write_all(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+            with self._hold_lock():
+                current = self._stat(key)
+                _compare(key, current, token)
+                set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
+                result = _token(os.stat(temporary))
+                os.replace(temporary, path)
         return result
 
     def delete_if(self, key: str, token: blob_store.Token) -> None:

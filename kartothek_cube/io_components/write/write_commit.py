@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import clock, errors
+from kartothek_cube.core import clock, errors, tuning
 from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.arrow.types import to_numpy
 from kartothek_cube.core.commit.atomic import Step, commit_operation
@@ -39,6 +39,7 @@ from kartothek_cube.io_components.arguments import extract_duplicates
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
+from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.stored_rows import ValuesKept
@@ -305,7 +306,11 @@ def commit_cube(
 ) -> dict[str, DatasetMetadata]:
     """Commit datasets of a cube, by uuid, at once; undo what was committed if one of them fails."""
     seed = cube.ktk_dataset_uuid(cube.seed_dataset)
-    written = commit_operation(blobs, seed, steps, info, creates=creates, final_lineage=final_lineage)
+    # a commit waits for the store most of the time
+    run = partial(ordered_map, threads=tuning.REMOTE_REQUESTS)
+    written = commit_operation(
+        blobs, seed, steps, info, creates=creates, final_lineage=final_lineage, run=run
+    )
     # after all of them: readers of the cube do not see one before
     return {uuid: publish_committed(blobs, state) for uuid, state in written.items()}
 

@@ -402,6 +402,10 @@ class PublicationWarning(UserWarning):
     """A commit is done, but its table still shows an older state (:doc:`/publish`)."""
 
 
+class HookWarning(UserWarning):
+    """A function of ``on_commit`` or ``on_query`` has failed; the commit or query is done."""
+
+
 class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
     """One dataset of a cube could not be committed; what this operation had committed was rolled back.
 

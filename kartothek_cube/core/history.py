@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import attrs
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, hooks
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
@@ -49,10 +49,17 @@ class OperationInfo:
     job: Mapping[str, Any] | None = None
     #: version of this library; "" if unknown
     library: str = ""
+    #: when it was planned, for hooks; not stored
+    started: datetime | None = None
 
     def to_field(self) -> dict[str, Any]:
         """The field of a version record, without defaults."""
-        return {name: value for name, value in attrs.asdict(self).items() if value}
+        names = ("name", "message", "job", "library")
+        return {name: value for name in names if (value := getattr(self, name))}
+
+    def seconds(self) -> float | None:
+        """Seconds since it was planned."""
+        return None if self.started is None else (_now() - self.started).total_seconds()
 
 
 _ANNOTATIONS: ContextVar[OperationInfo | None] = ContextVar("_ANNOTATIONS", default=None)
@@ -106,7 +113,8 @@ def annotate_operations(
 def describe_operation(name: str) -> OperationInfo:
     """An operation by its name, with the annotations of the user."""
     annotations = _ANNOTATIONS.get() or OperationInfo()
-    return OperationInfo(name, annotations.message, annotations.job, library_version())
+    started = _now() if hooks.COMMIT_HOOKS or hooks.QUERY_HOOKS else None
+    return OperationInfo(name, annotations.message, annotations.job, library_version(), started)
 
 
 def operation_info(state: DatasetMetadata) -> OperationInfo:
@@ -210,6 +218,12 @@ def recorded_version(state: DatasetMetadata) -> Version | None:
     if not isinstance(state_id, str) or not _STATE_ID.fullmatch(state_id):
         return None
     return Version(number, time, state_id, _parse_time(field.get("since")))
+
+
+def version_number(state: DatasetMetadata | None) -> int | None:
+    """The number of the version in the record of a state; None without one."""
+    version = None if state is None else recorded_version(state)
+    return None if version is None else version.number
 
 
 def _parse_time(text: Any) -> datetime | None:

@@ -17,7 +17,7 @@ from kartothek_cube.io_components.facade import Example, define_facade
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_query import QueryCube, QueryTable
-from kartothek_cube.io_components.query.executor import query_table_job, run_task
+from kartothek_cube.io_components.query.executor import announce_query, query_table_job, run_task
 from kartothek_cube.io_components.query.planner import plan_query, plan_table
 from kartothek_cube.io_components.row_sources import CubeSource, DatasetOfCubeSource
 from kartothek_cube.io_components.runtime import store_factory
@@ -232,7 +232,9 @@ def query_cube_arrow(query: QueryCube[StoreInput]) -> list[pa.Table]:
     """
     plan = plan_query(query)
     task = plan.single_task()
-    return [] if task is None else run_task(plan.context, task)
+    tables = [] if task is None else run_task(plan.context, task)
+    announce_query(plan, sum(map(len, tables)))
+    return tables
 
 
 def _table(query: QueryTable[StoreInput]) -> pa.Table:

@@ -18,6 +18,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
+from kartothek_cube.core.hooks import CommitEvent, Hook, QueryEvent, on_commit, on_query
 from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -55,10 +56,13 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Adoption",
+    "CommitEvent",
     "CubeChanges",
     "CubeHistory",
     "CubeLineage",
     "CubeState",
+    "Hook",
+    "QueryEvent",
     "StagedWrite",
     "adopt_dataset",
     "annotate_operations",
@@ -80,6 +84,8 @@ __all__ = (
     "list_cube_garbage",
     "list_cube_history",
     "merge_into_cube",
+    "on_commit",
+    "on_query",
     "pin_cube",
     "publish_cube",
     "publish_staged",

@@ -20,7 +20,8 @@ from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query.cube_query import QueryFrames
-from kartothek_cube.io_components.query.executor import query_job, run_frames
+from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frames
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
@@ -93,7 +94,16 @@ def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFram
     planned.
     """
     plan = plan_frames(query)
-    return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
+    frames = chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
+    return frames if plan.info is None else _announce_end(plan, frames)
+
+
+def _announce_end(plan: PhysicalPlan, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    n_rows = 0
+    for frame in frames:
+        n_rows += len(frame)
+        yield frame
+    announce_query(plan, n_rows)
 
 
 build_cube__iter = _write("build_cube__iter", cube_writes.BuildParts[Iterable[CubeElement], StoreInput])

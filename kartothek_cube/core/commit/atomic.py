@@ -15,7 +15,7 @@ from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import BATCHES, STAGED, ChangeSet, WriteMode, entries_of
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
 from kartothek_cube.core.commit.operation import Decision, OperationAborted, Role, settle_participation
-from kartothek_cube.core.commit.optimistic import Result, commit, commit_state
+from kartothek_cube.core.commit.optimistic import Result, announce_commit, commit, commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import file_keys, read_header
 from kartothek_cube.core.errors import (
@@ -131,7 +131,10 @@ def _commit_once(
         raise
     step = steps.get(coordinator) or partial(_touch, blobs, coordinator, info)
     has_final = creates and lineage == final_lineage
-    result = _decide(blobs, coordinator, step, decision, receipts, creates, has_final)
+    result, decided = _decide(blobs, coordinator, step, decision, receipts, creates, has_final)
+    if decision.participants:
+        # else the coordinator is the only commit
+        announce_commit(info, [*receipts, decided] if coordinator in steps else receipts)
     return {**results, coordinator: result} if coordinator in steps else results
 
 
@@ -149,7 +152,7 @@ def _decide(
     receipts: list[CommitReceipt],
     creates: bool,
     has_final: bool,
-) -> DatasetMetadata:
+) -> Result:
     """Commit the coordinator, with which the operation is committed."""
     try:
         result, decided = step(decision if decision.participants else None)
@@ -168,7 +171,7 @@ def _decide(
         operation.delete_before(blobs, receipt.before)
     if has_final and all(receipt.final for receipt in (*receipts, decided)):
         _put_final_headers(blobs, [*receipts, decided])
-    return result
+    return result, decided
 
 
 def _put_final_headers(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:

@@ -133,7 +133,7 @@ class ChangeSet:
     batch: tuple[str, int] | None = None
     #: id of a staged write, and the day when it was staged; None if it is committed at once
     staged: tuple[str, str] | None = None
-    #: added rows, for messages
+    #: added rows, for messages and hooks
     rows: int = 0
     #: part of all file names of this write, of all attempts of its tasks. If the newest state has such files,
     #: the write is committed already and nothing changes. Empty if tasks run only once

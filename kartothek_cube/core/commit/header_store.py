@@ -267,6 +267,8 @@ class CommitReceipt:
     operation: str = ""
     #: header to put in place of the new one once that operation is committed; empty for the same, settled
     final: bytes = b""
+    #: rows that the commit has added, for hooks; None if that is not known
+    rows: int | None = None
 
 
 def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:

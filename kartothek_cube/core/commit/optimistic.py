@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import history
+from kartothek_cube.core import history, hooks
 from kartothek_cube.core.commit import header_store, operation, tombstones
 from kartothek_cube.core.commit.change import (
     ChangeSet,
@@ -70,9 +70,12 @@ def commit(
 ) -> Result:
     """Commit a change to the newest state; return the new state, as loading it gives, and a receipt."""
     check_settings(change.metadata)
+    result: Result | None = None
+    is_landed = False
     for number in header_store.attempts():
         try:
-            return _attempt(blobs, change, role)
+            result = _attempt(blobs, change, role)
+            break
         except PreconditionFailed:
             # another writer was faster: apply the change to its state
             _LOGGER.debug(
@@ -98,8 +101,48 @@ def commit(
             result = _resolve_unknown_outcome(blobs, change)
             if result is None:
                 raise
-            return result
-    raise ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
+            is_landed = True
+            break
+    if result is None:
+        raise ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
+    if hooks.COMMIT_HOOKS:
+        result = result[0], attrs.evolve(result[1], rows=change.rows)
+        if role is None:
+            announce_commit(change.info, [result[1]], is_landed=is_landed)
+    return result
+
+
+def announce_commit(
+    info: OperationInfo | None, receipts: Sequence[CommitReceipt], *, is_landed: bool = False
+) -> None:
+    """Call hooks, unless nothing was committed: a commit whose answer was lost has landed."""
+    if not hooks.COMMIT_HOOKS or not (is_landed or any(r.header != r.base.header for r in receipts)):
+        return
+    info, versions, n_added, n_removed = info or OperationInfo(), {}, 0, 0
+    for receipt in receipts:
+        # of a commit whose answer was lost, the base is the new state
+        old = None if receipt.header == receipt.base.header else receipt.base.state
+        new = receipt.state
+        versions[new.uuid] = history.version_number(old), history.version_number(new)
+        n_kept = 0
+        if old is not None:
+            n_kept = int((old.partition_table.positions(new.partition_table.labels) >= 0).sum())
+            n_removed += len(old.partition_table) - n_kept
+        n_added += len(new.partition_table) - n_kept
+    prefix, separator, _ = receipts[0].state.uuid.rpartition("++")
+    rows = [receipt.rows for receipt in receipts if receipt.rows is not None]
+    event = hooks.CommitEvent(
+        operation=info.name,
+        cube=prefix if separator else None,
+        versions=versions,
+        rows=sum(rows) if rows else None,
+        files_added=n_added,
+        files_removed=n_removed,
+        seconds=info.seconds(),
+        message=info.message,
+        job=info.job,
+    )
+    hooks.call_hooks(hooks.COMMIT_HOOKS, event)
 
 
 def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
@@ -396,7 +439,10 @@ def commit_copy(
             if content != schema and content in (receipt.schema, base.schema):
                 blobs.put_if(base.schema_key, schema, token)
                 receipt = attrs.evolve(receipt, schema=schema)
-    return new, _complete(blobs, attrs.evolve(receipt, final=final), role, before)
+    receipt = _complete(blobs, attrs.evolve(receipt, final=final), role, before)
+    if role is None and hooks.COMMIT_HOOKS:
+        announce_commit(history.describe_operation("copy"), [receipt])
+    return new, receipt
 
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from kartothek_cube.core.header import (
     parse_record,
     participation_of,
 )
+from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.schema.file import (
     VersionedSchema,
@@ -220,6 +221,7 @@ class CopyPlan:
     target_cube: Cube
     #: whether existing datasets are replaced
     overwrite: bool = False
+    info: OperationInfo = attrs.field(factory=partial(describe_operation, "copy"))
 
 
 def _check_found(
@@ -302,8 +304,9 @@ def _commit_copies(plan: CopyPlan, target: BlobStore, copies: Mapping[str, Datas
 
     seed = plan.target_cube.ktk_dataset_uuid(plan.target_cube.seed_dataset)
     steps = {uuid: partial(put_header, copy) for uuid, copy in copies.items()}
+    lineage = _lineage(copies, seed)
     try:
-        commit_cube(plan.target_cube, target, steps, creates=True, final_lineage=_lineage(copies, seed))
+        commit_cube(plan.target_cube, target, steps, plan.info, creates=True, final_lineage=lineage)
     except Exception as exc:
         raise copy_error(plan, started[:-1], started[-1] if started else seed, exc) from exc
 

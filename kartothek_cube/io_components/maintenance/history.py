@@ -18,7 +18,7 @@ from kartothek_cube.core import errors, history, tuning
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode, inherited_settings
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
-from kartothek_cube.core.commit.optimistic import commit, commit_state
+from kartothek_cube.core.commit.optimistic import announce_commit, commit, commit_state
 from kartothek_cube.core.commit.tombstones import missing_files
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
@@ -110,17 +110,17 @@ def finish_rollback(
     blobs: BlobStore, plan: RollbackPlan, role: Role = None
 ) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
     """Commit an older state as a new one; the state that it replaces is archived."""
-    base = plan.base
+    base, info = plan.base, history.describe_operation("rollback")
     for _ in header_store.attempts():
         try:
-            return commit_state(
+            state, receipt = commit_state(
                 blobs,
                 base,
                 plan.state,
                 file_keys(plan.state),
                 mode=WriteMode.REPLACE,
                 role=role,
-                info=history.describe_operation("rollback"),
+                info=info,
                 hides=plan.hides,
             )
         except PreconditionFailed as error:
@@ -128,6 +128,10 @@ def finish_rollback(
             # only notes of others in the header, such as tombstones or aborted operations, do not matter
             if not _is_same_state(base.state, plan.base.state):
                 raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT) from error
+            continue
+        if role is None:
+            announce_commit(info, [receipt])
+        return state, receipt
     raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT)
 
 
@@ -627,7 +631,7 @@ def return_cube(
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Make older states of the datasets of a cube the current ones, all at once."""
-    blobs = open_blobs(store)
+    blobs, info = open_blobs(store), history.describe_operation("rollback")
     # an operation whose writer was killed is no state to return to, nor one to replace
     finish_operations(cube, blobs)
     histories = _Histories(cube, blobs)
@@ -646,7 +650,7 @@ def return_cube(
         cube.ktk_dataset_uuid(name): partial(finish_rollback, blobs, plans[name])
         for name in cube.commit_order(plans)
     }
-    result = commit_cube(cube, blobs, steps, history.describe_operation("rollback"))
+    result = commit_cube(cube, blobs, steps, info)
     return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(states)}
 
 

@@ -15,7 +15,13 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import StateNotFoundError
-from kartothek_cube.core.history import list_states, load_state, operation_info, recorded_version
+from kartothek_cube.core.history import (
+    list_states,
+    load_state,
+    operation_info,
+    recorded_version,
+    version_number,
+)
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -231,12 +237,12 @@ def _describe(
     inputs = token_versions(token)
     changed = [n for n in inputs if _has_changed(cube, blobs, n, token, datasets.get(n))]
     origin = _find_computation(dataset, blobs, token) if inputs else dataset
-    info, current, version = operation_info(origin), recorded_version(dataset), recorded_version(origin)
+    info, version = operation_info(origin), recorded_version(origin)
     visible = get_dataset_columns(dataset)
     return DatasetLineage(
         dataset=name,
         uuid=dataset.uuid,
-        version=None if current is None else current.number,
+        version=version_number(dataset),
         time=None if version is None else version.time,
         operation=info.name,
         message=info.message,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import hooks, tuning
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.arrow.types import Ints, concat_promoted
 from kartothek_cube.core.expressions import AllOf, Node, columns_of, tree_mask
+from kartothek_cube.core.history import version_number
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import take_columns
 from kartothek_cube.io_components.job import Job
@@ -107,10 +108,39 @@ def query_job(
         context=plan.context,
         tasks=tasks,
         run=run,
-        finish=list,
+        finish=list if plan.info is None else partial(_finish_query, plan),
         steps=("prepare", step, "done"),
         files=plan.n_files,
     )
+
+
+def _finish_query(plan: PhysicalPlan, results: Iterable[Result]) -> list[Result]:
+    parts: list[Any] = list(results)
+    # frames of a task, or its only one
+    announce_query(plan, sum(sum(map(len, part)) if isinstance(part, list) else len(part) for part in parts))
+    return parts
+
+
+def _finish_table(plan: PhysicalPlan, tables: Iterable[pa.Table]) -> pa.Table:
+    (table,) = tables
+    announce_query(plan, len(table))
+    return table
+
+
+def announce_query(plan: PhysicalPlan, n_rows: int) -> None:
+    """Call the hooks of queries, if there were any when this one was planned."""
+    if plan.info is None:
+        return
+    event = hooks.QueryEvent(
+        cube=plan.files[0].dataset.uuid.rpartition("++")[0],
+        versions={files.dataset.uuid: version_number(files.dataset) for files in plan.files},
+        rows=n_rows,
+        files=plan.n_files,
+        seconds=plan.info.seconds() or 0.0,
+        message=plan.info.message,
+        job=plan.info.job,
+    )
+    hooks.call_hooks(hooks.QUERY_HOOKS, event)
 
 
 def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd.DataFrame]:
@@ -134,7 +164,7 @@ def query_table_job(
         context=plan,
         tasks=[limit],
         run=run_table,
-        finish=lambda tables: next(iter(tables)),
+        finish=partial(_finish_table, plan),
         steps=("prepare", "group", "done"),
     )
 

@@ -17,6 +17,7 @@ from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions import Node, columns_of
+from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
@@ -277,6 +278,8 @@ class PhysicalPlan:
     #: physical partitions of the seed that can hold the rows of each group, by the values of the
     #: ``partition_by`` columns, in the order of the result; None without these
     groups: Mapping[Group, Ints] | None
+    #: when and by which job it was planned, if hooks of queries are registered
+    info: OperationInfo | None = None
 
     def __repr__(self) -> str:
         return f"QueryPlan({self.summary})"

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import hooks, tuning
 from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset
 from kartothek_cube.core.arrow.pandas_conversion import check_dtype_backend
 from kartothek_cube.core.arrow.types import Ints, Mask
@@ -22,6 +22,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import all_of, columns_of, imply, tree_mask
+from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.evolution import WIDTHS_KEY, Widths, column_widths, narrow_type
@@ -56,6 +57,7 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     """Plan a query."""
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     cube, factory = query.cube, store_factory(query.store)
+    info = describe_operation("query") if hooks.QUERY_HOOKS else None
     blobs = open_blobs(factory)
     snapshot = _load_snapshot(cube, blobs, query.datasets, query.as_of)
     logical_plan = build_logical_plan(
@@ -80,7 +82,7 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     plan = _align_partitions(context, selected, logical_plan, snapshot, blobs)
     plan = _with_widths_of_files(plan, blobs)
     _log_plan(cube, plan)
-    return plan
+    return plan if info is None else attrs.evolve(plan, info=info)
 
 
 def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:

@@ -103,7 +103,14 @@ def test_every_function_of_a_cube_is_a_method():
     assert sorted(METHODS) == NAMES.split()
     functions = {name for name in eager_cube.__all__ if inspect.isfunction(getattr(eager_cube, name))}
     # not of a cube; methods of a query
-    functions -= {"annotate_operations", "explain_query", "query_cube", "query_cube_df"}
+    functions -= {
+        "annotate_operations",
+        "on_commit",
+        "on_query",
+        "explain_query",
+        "query_cube",
+        "query_cube_df",
+    }
     assert functions - {function.__name__ for function in METHODS.values()} == set()
 
 

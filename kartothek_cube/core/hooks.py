@@ -1,0 +1,171 @@
+"""Functions of the user that this process calls after commits and queries."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, Generic, Self, TypeVar
+
+import attrs
+
+from kartothek_cube.core.errors import HookWarning
+
+
+@attrs.frozen
+class CommitEvent:
+    """An acknowledged commit, which readers see."""
+
+    #: such as ``append``
+    operation: str
+    #: prefix of the cube, None for a dataset of no cube
+    cube: str | None
+    #: by uuid of dataset its versions before and after, None for one that is new or of other software
+    versions: Mapping[str, tuple[int | None, int | None]]
+    #: rows that were written, None if that is not known
+    rows: int | None
+    #: data files that came and went
+    files_added: int
+    files_removed: int
+    #: since the operation was planned, None if another process did that without a hook
+    seconds: float | None
+    #: of :func:`annotate_operations`
+    message: str | None
+    job: Mapping[str, Any] | None
+
+
+@attrs.frozen
+class QueryEvent:
+    """A query of which all rows were returned."""
+
+    cube: str
+    #: version by uuid of dataset, None for one of other software
+    versions: Mapping[str, int | None]
+    rows: int
+    #: data files that were read
+    files: int
+    #: since the query was planned
+    seconds: float
+    #: of :func:`annotate_operations`
+    message: str | None
+    job: Mapping[str, Any] | None
+
+
+Event = TypeVar("Event")
+
+
+class Hook(Generic[Event]):
+    """A registered function, until :meth:`remove` or the end of a ``with`` block."""
+
+    def __init__(self, function: Callable[[Event], object], hooks: list[Hook[Event]]) -> None:
+        if not callable(function):
+            raise TypeError(f"A hook is a function of an event, but it is {function!r}")
+        self.function = function
+        self._hooks = hooks
+        hooks.append(self)
+
+    def remove(self) -> None:
+        """Call the function no more."""
+        with suppress(ValueError):
+            self._hooks.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+COMMIT_HOOKS: list[Hook[CommitEvent]] = []
+QUERY_HOOKS: list[Hook[QueryEvent]] = []
+_IS_CALLING: ContextVar[bool] = ContextVar("_IS_CALLING", default=False)
+
+
+def on_commit(function: Callable[[CommitEvent], object]) -> Hook[CommitEvent]:
+    """Call a function after each commit of this process, once it is acknowledged and visible.
+
+    An operation on several datasets of a cube is one commit. Deletions and cleanups are none. An exception of
+    the function is a ``HookWarning``; the commit is done. Commits and queries of the function itself call no
+    functions. With dask, the process that runs the last task commits, which is a worker of a cluster; with
+    Spark, it is the driver.
+
+    Parameters
+    ----------
+    function
+        Takes a ``CommitEvent``, with ``operation``, ``cube``, ``versions`` (before and after, by uuid of
+        dataset), ``rows``, ``files_added``, ``files_removed``, ``seconds``, and the ``message`` and ``job``
+        of :func:`annotate_operations`.
+
+    Returns
+    -------
+    Hook
+        Its method ``remove()``, or the end of a ``with`` block, ends the calls.
+
+    Raises
+    ------
+    TypeError
+        ``function`` is none.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> with on_commit(lambda event: print(event.operation, event.versions, event.rows)):
+    ...     _ = build_cube(cities, Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://"))
+    build {'geodata++seed': (None, 1)} 2
+    """
+    return Hook(function, COMMIT_HOOKS)
+
+
+def on_query(function: Callable[[QueryEvent], object]) -> Hook[QueryEvent]:
+    """Call a function after each query of this process that returns DataFrames or tables.
+
+    That of an iterator ends with its last frame. Queries of dask and Spark, lazy frames and datasets of Arrow
+    are read by other engines and call no function. An exception of the function is a ``HookWarning``.
+
+    Parameters
+    ----------
+    function
+        Takes a ``QueryEvent``, with ``cube``, ``versions`` (by uuid of dataset), ``rows``, ``files``,
+        ``seconds``, ``message`` and ``job``.
+
+    Returns
+    -------
+    Hook
+        As of :func:`on_commit`.
+
+    Raises
+    ------
+    TypeError
+        ``function`` is none.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store, query_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> _ = build_cube(pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]}), cube, store)
+    >>> with on_query(lambda event: print(event.cube, event.rows, event.files)):
+    ...     _ = query_cube(cube, store, "COUNTRY_CODE = 'DE'")
+    geodata 1 1
+    """
+    return Hook(function, QUERY_HOOKS)
+
+
+def call_hooks(hooks: list[Hook[Event]], event: Event) -> None:
+    """Call functions with an event; what they raise is a warning."""
+    if _IS_CALLING.get():
+        return
+    token = _IS_CALLING.set(True)
+    try:
+        for hook in list(hooks):
+            try:
+                hook.function(event)
+            except Exception as error:
+                # what the event tells of is done, also where warnings are errors
+                with suppress(HookWarning):
+                    warnings.warn(f"A hook has failed: {error!r}", HookWarning, stacklevel=2)
+    finally:
+        _IS_CALLING.reset(token)

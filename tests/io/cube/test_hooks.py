@@ -1,0 +1,277 @@
+"""Functions that are called after commits and queries: once each, whatever fails."""
+
+from __future__ import annotations
+
+import sys
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core import hooks
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.errors import ConcurrentWriteError, HookWarning
+from kartothek_cube.io.arrow_cube import query_cube_arrow, query_cube_polars, query_cube_table
+from kartothek_cube.io.eager import update_dataset_from_dataframes
+from kartothek_cube.io.eager_cube import (
+    annotate_operations,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    compact_cube,
+    compute_dataset,
+    copy_cube,
+    delete_cube,
+    delete_rows,
+    extend_cube,
+    keep_cube_history,
+    list_cube_history,
+    merge_into_cube,
+    on_commit,
+    on_query,
+    query_cube,
+    query_cube_df,
+    remove_partitions,
+    rollback_cube,
+    update_cube,
+    update_schema,
+)
+from kartothek_cube.io.iter_cube import query_cube__iterator
+from tests.support.concurrent_cubes import Pair, is_open
+from tests.support.cubes import CUBE, frame, memory
+from tests.support.interleave import Crash, LostAnswer, explore
+
+SEED = frame(x=[0, 1, 2], p=[0, 1, 2], v1=[10, 11, 12])
+EXTRA = frame(x=[0, 1, 2], p=[0, 1, 2], v2=[20, 21, 22])
+BOTH = {"seed": SEED, "extra": EXTRA}
+
+
+@pytest.fixture
+def store():
+    store = memory()
+    build_cube(BOTH, CUBE, store)
+    return store
+
+
+@pytest.fixture
+def commits():
+    events = []
+    with on_commit(events.append):
+        yield events
+
+
+def double(df):
+    return df[["x", "p"]].assign(twice=2 * df["v1"])
+
+
+#: operation -> its call, and rows, files that came and went, and datasets of its event
+OPERATIONS = {
+    "append": (lambda s: append_to_cube(BOTH, CUBE, s), 6, 6, 0, "extra seed"),
+    "update": (lambda s: update_cube(SEED[:1], CUBE, s, C("p") == 0, ["seed"]), 1, 1, 1, "seed"),
+    "merge": (lambda s: merge_into_cube(SEED[:1].assign(v1=0), CUBE, s), 1, 1, 1, "seed"),
+    "extend": (lambda s: extend_cube({"new": frame(x=[0], p=[0], n=[1])}, CUBE, s), 1, 1, 0, "new"),
+    "remove_partitions": (lambda s: remove_partitions(CUBE, s, C("p") == 0), 0, 0, 2, "extra seed"),
+    "delete_rows": (lambda s: delete_rows(CUBE, s, C("x") == 0), 0, 0, 2, "extra seed"),
+    "compute": (lambda s: compute_dataset(double, CUBE, s, "doubled"), 3, 3, 0, "doubled"),
+    "update_schema": (lambda s: update_schema(CUBE, s, add={"new": "string"}), 0, 0, 0, "seed"),
+    "keep history": (lambda s: keep_cube_history(CUBE, s, 3, ["seed"]), 0, 0, 0, "seed"),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_commit_is_one_event_that_tells_what_was_done(store, commits, operation):
+    call, rows, added, removed, datasets = OPERATIONS[operation]
+    with annotate_operations("why", job="load", run=1):
+        call(store)
+    (event,) = commits
+    assert (event.operation, event.cube) == (operation, "cube")
+    assert (event.rows, event.files_added, event.files_removed) == (rows, added, removed)
+    assert (event.message, event.job) == ("why", {"name": "load", "run": 1})
+    newest = list_cube_history(CUBE, store)[-1].versions
+    before = {"seed": 1, "extra": 1}
+    assert dict(event.versions) == {
+        CUBE.ktk_dataset_uuid(name): (before.get(name), newest[name]) for name in datasets.split()
+    }
+    assert event.seconds >= 0
+    call = len(commits)
+    cleanup_cube(CUBE, store)
+    assert len(commits) == call
+
+
+def test_copies_compactions_and_rollbacks_are_commits(store, commits):
+    append_to_cube(SEED, CUBE, store)
+    compact_cube(CUBE, store)
+    rollback_cube(CUBE, store, 2)
+    target = memory()
+    copy_cube(CUBE, store, target)
+    copy_cube(CUBE, store, target, overwrite=True)
+    delete_cube(CUBE, target)
+    assert [event.operation for event in commits] == ["append", "compact", "rollback", "copy", "copy"]
+    assert (commits[1].files_added, commits[1].files_removed) == (3, 6)
+    assert commits[3].versions == {"cube++extra": (None, 2), "cube++seed": (None, 4)}
+
+
+def test_a_commit_of_a_dataset_has_no_cube(commits):
+    store = memory()
+    update_dataset_from_dataframes([SEED], dataset_uuid="d", store=lambda: store)
+    (event,) = commits
+    assert (event.cube, event.rows, event.versions) == (None, 3, {"d": (None, 1)})
+
+
+def test_each_facade_calls_the_function_once(driver, store_factory, commits):
+    driver.build_cube(data=SEED, cube=CUBE, store=store_factory)
+    assert [(event.operation, event.rows) for event in commits] == [("build", 3)]
+
+
+def test_what_is_not_committed_is_no_event(store, commits):
+    def overtaken(df):
+        with hooks.on_commit(print):
+            compute_dataset(double, CUBE, store, "doubled")
+        return double(df)
+
+    compute_dataset(double, CUBE, store, "doubled")
+    append_to_cube(SEED[:1], CUBE, store)
+    with pytest.raises(ConcurrentWriteError):
+        compute_dataset(overtaken, CUBE, store, "doubled")
+    assert [event.operation for event in commits] == ["compute", "append", "compute"]
+    compute_dataset(double, CUBE, store, "doubled")
+    keep_cube_history(CUBE, store, 3)
+    number = len(commits)
+    keep_cube_history(CUBE, store, 3)
+    assert len(commits) == number
+
+
+def fail(event):
+    raise RuntimeError("unreachable server")
+
+
+def test_what_a_function_raises_is_a_warning(store, commits, recwarn):
+    with on_commit(fail), on_query(fail), on_commit(commits.append):
+        with pytest.warns(HookWarning, match="unreachable server"):
+            append_to_cube(SEED, CUBE, store)
+        # warnings are errors here
+        append_to_cube(SEED, CUBE, store)
+        assert len(query_cube_df(CUBE, store)) == 3
+    assert len(commits) == 4
+    assert list_cube_history(CUBE, store)[-1].version == 4
+
+
+def test_a_function_is_called_until_it_is_removed(store, commits):
+    hook = on_commit(commits.append)
+    append_to_cube(SEED, CUBE, store)
+    hook.remove()
+    hook.remove()
+    append_to_cube(SEED, CUBE, store)
+    assert len(commits) == 3
+    with pytest.raises(TypeError, match="A hook is a function"):
+        on_query(5)
+
+
+def test_commits_of_a_function_call_none(store, commits):
+    with on_commit(lambda event: append_to_cube(SEED, CUBE, store)):
+        append_to_cube(SEED, CUBE, store)
+    assert len(commits) == 1
+    assert list_cube_history(CUBE, store)[-1].version == 4
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        query_cube,
+        query_cube_df,
+        query_cube_arrow,
+        query_cube_table,
+        query_cube_polars,
+        lambda *args: query_cube_df(*args, limit=5),
+        lambda *args: query_cube(*args, partition_by="p"),
+        lambda *args: list(query_cube__iterator(*args, partition_by="p")),
+    ],
+)
+def test_a_query_is_one_event(store, query):
+    append_to_cube(SEED, CUBE, store)
+    events = []
+    with on_query(events.append), annotate_operations("why", job="report"):
+        query(CUBE, store, C("p") < 2)
+    query(CUBE, store)
+    (event,) = events
+    assert (event.cube, event.rows, event.files) == ("cube", 2, 6)
+    assert event.versions == {"cube++seed": 2, "cube++extra": 1}
+    assert (event.message, event.job) == ("why", {"name": "report"})
+    assert event.seconds >= 0
+
+
+def count_calls(run):
+    """Calls of functions of hooks, and of those that make their events."""
+    names = []
+
+    def profile(frame, event, argument):
+        code = frame.f_code
+        if event == "call" and (code.co_filename == hooks.__file__ or code.co_name.startswith("announce_")):
+            names.append(code.co_name)
+
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def test_without_functions_nothing_is_called(store):
+    row = pd.DataFrame({"x": [5], "p": [1], "v1": [1]})
+    assert count_calls(lambda: append_to_cube(row, CUBE, store)) == []
+    assert count_calls(lambda: query_cube(CUBE, store)) == []
+
+
+class Counted(Pair):
+    """Operations whose events are counted in every schedule."""
+
+    silent = frozenset({"delete", "cleanup"})
+
+    def play(self, scheduler):
+        self.events = []
+        with on_commit(self.events.append):
+            return super().play(scheduler)
+
+    def _check(self, world, run):
+        outcomes = [o for name, o in zip(self.names, run.outcomes, strict=True) if name not in self.silent]
+        acknowledged = sum(outcome.acknowledged for outcome in outcomes)
+        unknown = sum(is_open(outcome.error) for outcome in outcomes)
+        # a copy builds its source first
+        kinds = {name.split()[0] for name in self.names}
+        n_events = sum(event.operation.split("_")[0] in kinds for event in self.events)
+        assert acknowledged <= n_events <= acknowledged + unknown, (self.events, run.steps)
+
+
+@pytest.mark.slow("many schedules")
+@pytest.mark.parametrize(
+    "start, names",
+    [
+        ("cube", ("append", "append other")),
+        ("two", ("append both", "append extra")),
+        ("two", ("append both", "delete rows")),
+        ("nothing", ("build two", "build")),
+        ("nothing", ("copy two", "copy two")),
+        ("past", ("rollback", "append")),
+        ("cube", ("append", "delete")),
+        ("computed", ("compute", "append")),
+    ],
+)
+def test_every_acknowledged_commit_is_one_event_in_every_schedule(start, names):
+    assert sum(1 for _ in explore(Counted("s3", start, names).play, bound=1)) > 2
+
+
+@pytest.mark.parametrize(
+    "start, name",
+    [
+        ("cube", "append"),
+        ("two", "append both"),
+        ("nothing", "build two"),
+        ("cube", "extend"),
+        ("nothing", "copy two"),
+        ("past", "rollback"),
+    ],
+)
+@pytest.mark.slow("many schedules")
+def test_every_acknowledged_commit_is_one_event_whatever_request_fails(start, name):
+    """The process dies at each of its requests, or the answer is lost."""
+    assert sum(1 for _ in explore(Counted("s3", start, (name,)).play, faults=(Crash, LostAnswer))) > 4

@@ -2,9 +2,10 @@
 
 Usage: spark.py STORE OTHER OUT.json [ROUNDS [WARM_UP]]
 
-Engines: functions of `kartothek_cube.io.spark.cube`, the data source ``format("kartothek_cube")``, and plain
-Spark: Parquet files, written after a shuffle by partition and a sort, and read and joined by Spark SQL. All
-of them read the files of the cube; results are counted and summed in Spark. STORE and OTHER are directories.
+Engines: functions of `kartothek_cube.io.spark.cube` and lazy tables, the data source
+``format("kartothek_cube")``, and plain Spark: Parquet files, written after a shuffle by partition and a sort,
+and read and joined by Spark SQL. All of them read the files of the cube; results are counted and summed in
+Spark. STORE and OTHER are directories.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.spark import local_session, register
 from kartothek_cube.io.spark.cube import build_cube_from_spark, extend_cube_from_spark, query_cube_spark
+from kartothek_cube.io.spark.table import spark_table
 
 OURS, SOURCE, PLAIN = "kartothek_cube", "data source", "spark parquet"
 RAW = ("seed", "enrich", "loc", "cal")
@@ -108,6 +110,25 @@ def by_joins(spark, root, name):
 ENGINES = {OURS: by_function, SOURCE: by_source, PLAIN: by_joins}
 
 
+#: name -> what is asked of the seed alone
+SCANS = {
+    "count": lambda df: df.agg(f.count("*"), f.lit(None)),
+    "sum": lambda df: df.agg(f.count("*"), f.sum("v0")),
+    "filter": lambda df: df.where("v0 > 0.99").agg(f.count("*"), f.sum("v0")),
+    "point": lambda df: df.where("x = 2900 AND y = timestamp_ntz'2020-01-11'").select("p", "v0"),
+}
+
+
+def read_seed(spark, root, engine):
+    """The seed as a table of an engine."""
+    if engine == OURS:
+        return spark_table(CUBE, store_url(root), spark=spark)
+    if engine == PLAIN:
+        return spark.read.parquet(f"{root}/bench++seed/table")
+    options = {"store": store_url(root), "cube": "bench", "columns": "v0", "push_filters": "true"}
+    return spark.read.format("kartothek_cube").options(**options).load()
+
+
 def counted_and_summed(df):
     """Number of rows and sum of v0; needs all payload columns."""
     row = df.agg(f.count("*").alias("n"), *(f.sum(c).alias(c) for c in COLUMNS)).first()
@@ -140,6 +161,14 @@ def measure_queries(spark, root, rounds, warm_up):
                 if number >= warm_up:
                     value = {"s": seconds, "rows": rows, "check": check}
                     result.setdefault(name, {}).setdefault(engine, []).append(value)
+        for name, scan in SCANS.items():
+            for engine in ENGINES:
+                ask = lambda: scan(read_seed(spark, root, engine)).first() or (0, 0)  # noqa: B023, E731
+                seconds, (rows, check) = _common.median_seconds(ask, 1)
+                if number >= warm_up:
+                    result.setdefault(name, {}).setdefault(engine, []).append(
+                        {"s": seconds, "rows": rows, "check": check or 0}
+                    )
     return result
 
 

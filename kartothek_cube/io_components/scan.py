@@ -460,6 +460,11 @@ def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
     return schema
 
 
+def read_columns(blobs: BlobStore, key: str) -> pa.Schema:
+    """Columns of a Parquet file with the types that it was written with; cached."""
+    return _read_schema(blobs, key).columns
+
+
 def _survives_polars(dtype: pa.DataType) -> bool:
     """Whether values of a type come back equal from Polars."""
     is_other = pat.is_decimal256(dtype) or pat.is_date64(dtype) or isinstance(dtype, pa.BaseExtensionType)

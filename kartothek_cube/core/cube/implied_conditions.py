@@ -94,6 +94,9 @@ def to_conjunction(conditions: ConditionsInput, types: Mapping[str, pa.DataType]
 
 def join_conditions(base: ConditionsInput, more: Iterable[ImpliedCondition]) -> ConditionsInput:
     """Conditions in any form, and more of them."""
+    more = [*more]
+    if not more:
+        return base
     is_list = isinstance(base, list | tuple | Iterator) and not _is_predicates(base)
     return [*base, *more] if is_list else [*(() if base is None else (base,)), *more]  # type: ignore[misc]
 
@@ -655,13 +658,17 @@ def _decode_classic(node: Any) -> Expression:
         return Field(tuple(names.apply(number) for number in range(names.size())))
     if kind != "Literal":
         raise ValueError(kind)
-    value = node.value()
+    return decode_java(node.value())
+
+
+def decode_java(value: Any) -> pa.Scalar:
+    """A value of Spark's JVM; raises ValueError for one of another class than literals have."""
     if not hasattr(value, "getClass"):
         return pa.scalar(value)
     java = value.getClass().getName()
     if java in ("java.sql.Date", "java.time.LocalDate"):
         return pa.scalar(date.fromisoformat(value.toString()))
-    if java == "java.time.LocalDateTime":
+    if java in ("java.time.LocalDateTime", "java.time.Instant"):
         return pa.scalar(datetime.fromisoformat(value.toString()))
     if java != "java.sql.Timestamp":
         raise ValueError(java)

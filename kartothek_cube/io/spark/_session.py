@@ -92,6 +92,22 @@ def column_functions(df: DataFrame) -> ModuleType:
     return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
 
 
+def quote_column(name: str) -> str:
+    """The name of a column as Spark reads it, with dots and spaces in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@contextmanager
+def changed_setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Change a setting of the session that has a default, and change it back."""
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
 def workers(spark: SparkSession) -> int:
     """Number of tasks that a session can run at the same time, as far as it can be determined."""
     context = _context(spark)

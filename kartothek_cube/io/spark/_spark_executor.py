@@ -488,7 +488,7 @@ def _shuffle_by_partition(
     df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
 ) -> DataFrame:
     """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
-    names = [quote_column(key) for key in keys]
+    names = [session.quote_column(key) for key in keys]
     if file_rows is not None:
         f = session.column_functions(df)
         shares = f.ceil(f.count(f.lit(1)) * _UNEVEN / file_rows).alias(_SHARES)
@@ -498,15 +498,10 @@ def _shuffle_by_partition(
         marked = (
             df.join(f.broadcast(large), list(keys), "left") if keys else df.crossJoin(f.broadcast(counts))
         )
-        cell_names = [quote_column(cell) for cell in cells]
+        cell_names = [session.quote_column(cell) for cell in cells]
         share: Column = f.pmod(f.xxhash64(*cell_names), f.coalesce(f.col(_SHARES), f.lit(1)))
         sorted_rows = marked.repartition(*names, share).sortWithinPartitions(*names, *cell_names)
-        return sorted_rows.select(*map(quote_column, df.columns))
+        return sorted_rows.select(*map(session.quote_column, df.columns))
     if not keys:
         return df.repartition(1)
     return df.repartition(*names).sortWithinPartitions(*names)
-
-
-def quote_column(name: str) -> str:
-    """The name of a column as Spark reads it, with dots and spaces in it."""
-    return "`" + name.replace("`", "``") + "`"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ParamSpec
 
@@ -14,13 +14,15 @@ from pyspark.sql.types import StructType
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.arrow.types import Frame
-from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
+from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import spark_schema
+from kartothek_cube.io.spark._parquet_scan import find_obstacle, scan_parquet
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
 from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
@@ -309,18 +311,34 @@ def _remove_partitions(operation: cube_writes.RemovePartitions[StoreInput]) -> d
 
 
 def query_as_frame(
-    query: QueryCube[StoreInput], session: SparkSession, types: StructType | None = None
+    query: QueryCube[StoreInput],
+    session: SparkSession,
+    types: StructType | None = None,
+    pushed: Sequence[Condition] = (),
 ) -> DataFrame:
-    """The rows of a query; in the types of a schema that contains its columns, or in their own."""
-    plan = plan_query(with_stores(query, picklable_store))
-    job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
-    # Spark shows the name in plans, and in those of its web UI
-    job = attrs.evolve(job, name=f"query_{query.cube.uuid_prefix}: {plan.summary}")
+    """The rows of a query, as tasks of this library or Spark itself read them.
+
+    The latter with a schema only, which contains the columns and has their types. Of ``pushed`` conditions,
+    which follow from what Spark evaluates, rows may be left that do not meet them.
+    """
+    query = with_stores(query, picklable_store)
+    plan = plan_query(attrs.evolve(query, conditions=join_conditions(query.conditions, pushed)))
     schema = spark_schema(plan.context.output)
+    # Spark shows the name in plans, and in those of its web UI
+    name = f"query_{query.cube.uuid_prefix}: {plan.summary}"
     if types is not None:
         # numbers are narrower where the files that are read have no large ones
         schema = type(types)([types[name] for name in schema.names])
-    return executor.results_as_spark_dataframe(session, job, schema)
+        own = () if query.conditions is None else plan_query(query).context.scans
+        obstacle = (
+            "it has conditions on rows" if any(scan.predicates or scan.implied for scan in own) else None
+        )
+        obstacle = obstacle or find_obstacle(plan, schema, session)
+        if obstacle is None:
+            return scan_parquet(plan, schema, session)
+        name += f"; read in Python: {obstacle}"
+    job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
+    return executor.results_as_spark_dataframe(session, attrs.evolve(job, name=name), schema)
 
 
 def _query(query: _QueryCube) -> DataFrame:

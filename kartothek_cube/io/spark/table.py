@@ -7,7 +7,7 @@ import io
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -15,23 +15,26 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql import datasource as ds
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, In, InputPartition, IsNotNull, Not
 from pyspark.sql.types import StructType
 
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
-from kartothek_cube.core.cube.implied_conditions import join_conditions
+from kartothek_cube.core.cube.implied_conditions import decode_java
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._conversion import spark_schema, to_conditions
 from kartothek_cube.io.spark._datasource_options import concise_errors
 from kartothek_cube.io.spark._session import (
     active_session,
+    changed_setting,
     column_functions,
     no_pandas_warnings,
     picklable_store,
+    quote_column,
 )
-from kartothek_cube.io.spark._spark_executor import quote_column, unpickle
+from kartothek_cube.io.spark._spark_executor import unpickle
 from kartothek_cube.io.spark.cube import query_as_frame
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_query import QueryCube
@@ -46,6 +49,14 @@ _OPTIMIZED = re.compile(r"== Optimized Logical Plan ==\n(.*?)\n\n== Physical Pla
 _ANSWER = re.compile(r"<conditions ([A-Za-z0-9+/=]*)>")
 #: the id of a column in the text of a plan
 _ID = re.compile(r"#(\d+)L?")
+#: filters with one value
+_FILTERS: dict[str, Callable[[tuple[str, ...], Any], Filter]] = {
+    kind.__name__: kind
+    for kind in (
+        *(ds.EqualTo, ds.EqualNullSafe, ds.GreaterThan, ds.GreaterThanOrEqual, ds.LessThan),
+        *(ds.LessThanOrEqual, ds.StringStartsWith),
+    )
+}
 #: texts of plans leave out columns beyond this number
 _MANY_FIELDS = "spark.sql.debug.maxToStringFields"
 #: methods of a DataFrame whose result is another lazy table
@@ -150,9 +161,12 @@ class CubeTable:
         return df
 
     def _pushed_conditions(self) -> list[Condition]:
-        """Conditions that follow from those of Spark; its optimizer pushes them to a source of its own."""
+        """Conditions that follow from those of Spark, as its optimizer pushes them down."""
         if not self._steps:
             return []
+        if not self._opaque.__class__.__module__.startswith("pyspark.sql.connect"):
+            return to_conditions(_find_filters(self._opaque), self._types)[0]
+        # clients of Spark Connect see the text of plans alone: a source of its own tells what is pushed to it
         types = base64.b64encode(self._types.serialize()).decode()
         source = self._spark.read.format(FilterSource.name()).option("types", types).schema(self._cells)
         match = _ANSWER.search(_explain(self._apply(source.load())))
@@ -163,13 +177,9 @@ class CubeTable:
         """Columns that Spark's optimizer leaves of the cube's."""
         if not self._steps:
             return self._cells.names
-        before = str(self._spark.conf.get(_MANY_FIELDS))
-        self._spark.conf.set(_MANY_FIELDS, "1000000")
-        try:
+        with changed_setting(self._spark, _MANY_FIELDS, "1000000"):
             # columns of the result under new names, so that the plan mentions all of them
             text = _explain(self._opaque.toDF(*(f"c{number}" for number in range(len(self._opaque.columns)))))
-        finally:
-            self._spark.conf.set(_MANY_FIELDS, before)
         match = _OPTIMIZED.search(text)
         lines = match.group(1).splitlines() if match else []
         leaves = [line for line in lines if "MapInArrow " in line]
@@ -260,6 +270,54 @@ class _FilterReader(DataSourceReader):
         return iter(())
 
 
+def _find_filters(df: DataFrame) -> list[Filter]:
+    """Filters that Spark's optimizer pushes down to the only rows of a cube in a plan."""
+    leaves: list[tuple[Any, Any]] = []
+
+    def visit(node: Any, parent: Any) -> None:
+        children = node.children()
+        if node.nodeName() == "MapInArrow" and children.apply(0).nodeName() == "Range":
+            leaves.append((node, parent))
+        for number in range(children.size()):
+            visit(children.apply(number), node)
+
+    classic: Any = df
+    visit(classic._jdf.queryExecution().optimizedPlan(), None)
+    if len(leaves) != 1 or leaves[0][1] is None or leaves[0][1].nodeName() != "Filter":
+        return []
+    package = classic.sparkSession._jvm.org.apache.spark.sql.execution.datasources
+    strategy = getattr(getattr(package, "DataSourceStrategy$"), "MODULE$")
+    filters, expressions = [], [leaves[0][1].condition()]
+    while expressions:
+        expression = expressions.pop()
+        if expression.nodeName() == "And":
+            expressions += [expression.right(), expression.left()]
+        elif (translated := strategy.translateFilter(expression, True)).isDefined():
+            # without those of other kinds or values: nothing is implied by them
+            with suppress(KeyError, ValueError, TypeError, pa.ArrowException):
+                filters.append(_decode_filter(translated.get()))
+    return filters
+
+
+def _decode_filter(java: Any) -> Filter:
+    """A filter of a data source in the JVM as one of PySpark."""
+    kind = java.getClass().getSimpleName()
+    if kind == "Not":
+        return Not(_decode_filter(java.child()))
+    text = java.attribute()
+    name = text[1:-1].replace("``", "`")
+    if quote_column(name) != text:
+        name = text
+        if "." in text:  # a field of a struct
+            raise KeyError(text)
+    column = (name,)
+    if kind == "IsNotNull":
+        return IsNotNull(column)
+    if kind == "In":
+        return In(column, tuple(decode_java(value).as_py() for value in java.values()))
+    return _FILTERS[kind](column, decode_java(java.value()).as_py())
+
+
 def _explain(df: DataFrame) -> str:
     text = io.StringIO()
     with redirect_stdout(text):
@@ -317,8 +375,8 @@ def spark_table(
     def run_query(pushed: list[Condition], columns: list[str]) -> DataFrame:
         payload = [name for name in columns if name not in fixed]
         query: QueryCube[StoreInput] = QueryCube(
-            cube, factory, join_conditions(conditions, pushed), datasets, payload_columns=payload, as_of=as_of
+            cube, factory, conditions, datasets, payload_columns=payload, as_of=as_of
         )
-        return query_as_frame(query, session, spark_schema(types))
+        return query_as_frame(query, session, spark_schema(types), pushed)
 
     return CubeTable(run_query, session, types, f"kartothek_cube_{uuid4().hex}")

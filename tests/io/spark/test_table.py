@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from contextlib import redirect_stdout
+from datetime import date, datetime
+from io import StringIO
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -36,9 +39,9 @@ def asked(monkeypatch):
     """Arguments of the last query."""
     seen = {}
 
-    def query(query, session, types):
-        seen.update(payload_columns=query.payload_columns, conditions=" & ".join(map(str, query.conditions)))
-        return query_as_frame(query, session, types)
+    def query(query, session, types, pushed):
+        seen.update(payload_columns=query.payload_columns, conditions=" & ".join(map(str, pushed)))
+        return query_as_frame(query, session, types, pushed)
 
     monkeypatch.setattr(module, "query_as_frame", query)
     return seen
@@ -116,6 +119,91 @@ def test_a_table_is_a_frame(spark, cube_url, tmp_path):
     copied = CUBE.copy(uuid_prefix="copied")
     build_cube_from_spark(table.where(table.x < 4).select("x", "y", "p"), copied, cube_url)
     assert query_cube_spark(copied, cube_url).count() == 4
+
+
+def read_both(cube, url, *where) -> str:
+    """Compare a lazy table with the query of tasks; the plan of the former."""
+    table, rows = spark_table(cube, url), query_cube_spark(cube, url)
+    for condition in ("true", *where):
+        expected = sorted(map(str, rows.where(condition).collect()))
+        assert sorted(map(str, table.where(condition).collect())) == expected
+    return explain(table)
+
+
+@SLOW
+def test_spark_reads_files_of_equal_rows(jvm, tmp_path):
+    berlin = pa.timestamp("us", "Europe/Berlin")
+    columns = {
+        "x": pa.array([1, 2, 3, 4]),
+        "p": pa.array(["a b", "a b", "1%+&", "null"]),
+        "f": pa.array([None, float("nan"), 1.5, 0.1]),
+        "f32": pa.array([None, float("nan"), 1.5, 0.1], pa.float32()),
+        "t": pa.array([0, 1, None, -1], pa.timestamp("us")),
+        "z": pa.array([0, 1, None, -1], berlin),
+        "day of year 1": pa.array([date.min, date(1582, 10, 9), None, date.max]),
+        "text": pa.array(["ä", None, "", "a"]).dictionary_encode(),
+        "flag": pa.array([True, None, False, True]),
+        "a.b": pa.array([b"a", None, b"", b"\xff"]),
+    }
+    # in paths of Hadoop, names are not decoded
+    url, cube = (
+        f"hfs://{quote(f'{tmp_path}/50%25 of all')}?create_if_missing=true",
+        Cube(["x"], ["p"], "cube"),
+    )
+    build_cube(pa.table({**columns, "n": pa.array([1, 2, 3, 4], pa.int8())}), cube, url)
+    more = {**columns, "p": pa.array(["new"] * 4), "n": pa.array([9, None, 400, -(2**31)], pa.int32())}
+    append_to_cube(pa.table(more), cube, url)
+    conditions = ["f > 1", "n = 400", "p = '1%+&' AND x = 3", "`day of year 1` < date'1582-10-15'"]
+    conditions += ["z > timestamp'1970-01-01 09:00:00'", "text = '' OR isnan(f)", "`a.b` = X'61'"]
+    assert "FileScan parquet" in read_both(cube, url, *conditions)
+    table = spark_table(cube, url, "p != new")
+    assert "FileScan parquet" in explain(table) and table.count() == 4
+
+
+def rows_of(**columns) -> pa.Table:
+    return pa.table({"x": [1, 2], "p": [1, 1], "v": [1, 2], **columns})
+
+
+OBSTACLES = {
+    "several files": [rows_of(), rows_of(v=[3, 4])],
+    "other values": [rows_of(p=["Köln", "a"])],
+    "other types of partition": [rows_of(p=[True, False])],
+    "other types of column v": [rows_of(v=pa.array([1, 2], pa.uint8()))],
+    "upper and lower case": [rows_of(V=[3, 4])],
+}
+
+
+@pytest.mark.parametrize(
+    "reason", ["several files", *(pytest.param(r, marks=SLOW) for r in OBSTACLES if r != "several files")]
+)
+def test_explain_tells_why_spark_does_not_read_files(jvm, url, reason):
+    cube, (first, *more) = Cube(["x"], ["p"], "cube"), OBSTACLES[reason]
+    build_cube(first, cube, url)
+    for rows in more:
+        append_to_cube(rows, cube, url)
+    columns = ["x", "p"] if "case" in reason else ["x", "p", "v"]
+    table = spark_table(cube, url).select(columns)
+    text = explain(table)
+    assert reason in text.partition("read in Python:")[2]
+    expected = query_cube_spark(cube, url, payload_columns=columns[2:]).select(columns)
+    assert sorted(map(str, table.collect())) == sorted(map(str, expected.collect()))
+
+
+def explain(table) -> str:
+    with redirect_stdout(StringIO()) as text:
+        table.explain()
+    return text.getvalue()
+
+
+@SLOW
+def test_explain_tells_of_joins_conditions_and_paths(jvm, cube_url, tmp_path):
+    table = spark_table(CUBE, cube_url)
+    assert "joins datasets" in explain(table) and "FileScan" in explain(table.select("v"))
+    assert "conditions on rows" in explain(spark_table(CUBE, cube_url, [[("v", ">", 4)]]).select("v"))
+    assert "no file" in explain(table.where("p = 7").select("v"))
+    other = f"hfs://{tmp_path}/[a]?create_if_missing=true"
+    build_cube(seed_rows([1]), CUBE, other)
+    assert "for a pattern" in explain(spark_table(CUBE, other)) and spark_table(CUBE, other).count() == 1
 
 
 def test_unknown_columns_are_those_of_spark(spark, cube_url):

@@ -35,6 +35,17 @@ def test_the_first_cube_can_be_built_and_queried_again(tmp_path):
         names["cube"].build(names["weather"])
 
 
+def test_jobs_build_on_each_other(tmp_path):
+    first, second = re.findall(r"\.\. code-block:: python\n\n((?:(?:    .*)?\n)+)", README)[::2]
+    imports = "\n".join(textwrap.dedent(first).splitlines()[:2])
+    code = textwrap.dedent(second).strip().replace("/tmp/energy", str(tmp_path))
+    statements, _, question = code.rpartition("\n")
+    names: dict = {}
+    exec(f"{imports}\n{statements}", names)  # noqa: S102
+    assert str(eval(question, names)).strip() == block_after("corrected day::")  # noqa: S307
+    assert "forecast: version 2; compute from seed 2" in repr(names["energy"].lineage())
+
+
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_commands_exist(target):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -71,6 +71,15 @@ def test_info_shows_no_internal_columns(tmp_path, ok):
         Cube(["x"], ["p"], "plain"),
         store,
     )
+    # as kartothek wrote cubes before version 3
+    old = Cube(["x"], ["p"], "old")
+    timed = frame.rename(columns={"__index_level_0__": "KLEE_TS"})
+    metadata = cube_metadata(old, "seed")
+    store_dataframes_as_dataset(
+        store, "old++seed", [timed], metadata=metadata, partition_on=["p"], secondary_indices=["x"]
+    )
+    described = json.loads(ok("old", "info", "--json"))["datasets"]["seed"]
+    assert (described["dimension_columns"], described["payload_columns"]) == ({"x": "int64"}, {})
     for cube in ("indexed", "plain"):
         for options in ([], ["--json"]):
             assert "index_level" not in ok(cube, "info", *options)

@@ -52,6 +52,7 @@ def test_the_option_wins_over_the_suffix(ok, tmp_path):
         ("A.CSV", pd.read_csv),
         ("a.parquet", pq.read_table),
         ("a.arrow", lambda path: pa.ipc.open_stream(path.read_bytes()).read_all()),
+        ("a.arrows", lambda path: pa.ipc.open_stream(path.read_bytes()).read_all()),
         ("a.json", pd.read_json),
         ("a.txt", pd.read_fwf),
         ("a.feather", pa.feather.read_table),

@@ -152,8 +152,9 @@ def parse_text(s: str) -> ConditionText:
     """Column, operator and value of the text of a comparison; raises ValueError."""
     match = _CONDITION.fullmatch(s)
     if match is None:
+        problem = "" if s.strip() else ": one is missing before or behind AND (or &)"
         raise ValueError(
-            f"Cannot parse condition {abbreviate_text(repr(s))}; expected: column operator value "
+            f"Cannot parse condition {abbreviate_text(repr(s))}{problem}; expected: column operator value "
             "(text with & = or ) in quotes, '' for an empty text)"
         )
     column, operator, quoted, text = match.group("column", "op", "quoted", "value")
@@ -187,10 +188,11 @@ def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: C
     try:
         return convert(text)
     except ValueError as error:
-        expected = f"column {column!r} has type {dtype}"
+        last = text.rpartition(" ")[2]
+        hint = f"; a condition is missing behind {last}" if last.upper() in ("AND", "OR", "NOT") else ""
         raise ValueError(
             f"Condition {abbreviate_text(repr(s))}: {abbreviate_text(repr(text))} does not fit, "
-            f"{expected} ({error})"
+            f"column {column!r} has type {dtype} ({error}){hint}"
         ) from error
 
 

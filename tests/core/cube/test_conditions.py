@@ -627,6 +627,10 @@ def test_words_of_sql_join(text, expected):
         ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
         ("s LIKE 'B_d%'", "startswith 'a_b'"),
         ("NOT", "Cannot parse condition 'NOT'"),
+        ("i = 1 and", r"Condition 'i = 1 and': .*; a condition is missing behind and$"),
+        ("i = 1 OR", "; a condition is missing behind OR$"),
+        ("AND i = 1", "one is missing before or behind AND"),
+        ("i = 1 & ", "one is missing before or behind AND"),
     ],
 )
 def test_sql_that_is_none(text, problem):

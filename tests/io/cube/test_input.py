@@ -159,6 +159,19 @@ def test_zones_in_maps_are_not_mixed(store_factory):
         eager_cube.append_to_cube(mixed, CUBE, store_factory)
 
 
+@pytest.mark.parametrize(
+    "metadata, problem",
+    [
+        ([("seed", {})], "metadata should be a dict of dataset id to dict, but is list"),
+        ({"seed": [1]}, "metadata for dataset seed should be a dict, but is list"),
+        ({"seed": {"a": object()}}, "metadata for dataset seed cannot be stored as JSON"),
+    ],
+)
+def test_metadata_that_are_no_dict(store_factory, metadata, problem):
+    with refuses(store_factory, TypeError, problem):
+        eager_cube.build_cube(FRAME, CUBE, store_factory, metadata=metadata)
+
+
 @pytest.mark.parametrize("name", ["__v", "__", "KLEE_TS"])
 def test_columns_that_no_query_shows_are_refused(driver, store_factory, name):
     seed, other = frame(x=[0], p=[0], v1=[1]), frame(x=[0], p=[0], v2=[1])

@@ -255,3 +255,10 @@ def test_a_graph_that_is_computed_again_commits_once(built, lazy):
     after = snapshot(built)
     assert {key: after[key] for key in before} == before
     assert states(built) == state
+
+
+@pytest.mark.parametrize("function, n_elements", [("delete_cube_bag", 2), ("cleanup_cube_bag", 2)])
+def test_the_elements_of_a_bag_without_a_result_are_none(built, function, n_elements):
+    elements = getattr(bag_cube, function)(CUBE, built, blocksize=1).compute(scheduler="sync")
+    assert set(elements) == {None}
+    assert len(elements) >= n_elements

@@ -243,7 +243,7 @@ def test_ids_that_other_software_has_damaged_are_ignored(store, kept, monkeypatc
 
 
 def test_an_undone_commit_leaves_no_id_below_that_of_another_writer():
-    """Also of batches: the second dataset fails after another writer has published to the first one."""
+    """The second dataset fails after another writer has published to the first one."""
     inner = memory()
     both = {"first": frame(x=[0], p=[0], w=[1]), "seed": SEED}
     eager_cube.build_cube(both, CUBE, inner)

@@ -234,8 +234,10 @@ def _dataset_of(key: str) -> str | None:
 def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str], staged_id: str) -> None:
     def list_unused(state: DatasetMetadata) -> list[str]:
         """The keys to which a state does not refer; of a staged write, none once it is committed."""
+        if staged_id and is_staged_committed(state, staged_id):
+            return []
         used = {*file_keys(state), *schema_keys(state, blobs)}
-        return [key for key in keys if key not in used and not is_staged_committed(state, staged_id)]
+        return [key for key in keys if key not in used]
 
     for _ in header_store.attempts():
         state = None

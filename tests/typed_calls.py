@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kartothek_cube import Cube, append_to_cube, open_cube
-from kartothek_cube.api.cube import month
+from kartothek_cube.api.cube import month, publish_staged
 
 
 def make_calls() -> None:
@@ -15,6 +15,10 @@ def make_calls() -> None:
     cube = Cube("x", ["p"], "c", index_columns={"i"})
     append_to_cube(None, cube, "hfs:///c", schema_mode="merge")
     append_to_cube(None, cube, "hfs:///c", schema_mode="union")  # type: ignore[arg-type]
+    staged = append_to_cube(None, cube, "hfs:///c", publish=False)
+    publish_staged(staged, "hfs:///c")
+    publish_staged(5, "hfs:///c")  # type: ignore[arg-type]
+    open_cube("c", "hfs:///c").query(as_of=staged)
     open_cube("c", "hfs:///c").append(None, schema_mode="merge")
     open_cube("c", "hfs:///c").append(None, schema_mode="union")  # type: ignore[arg-type]
     open_cube("c", "hfs:///c").query("x > 1", columns=["x"], by="p").to_pandas(dtype_backend="pyarrow")

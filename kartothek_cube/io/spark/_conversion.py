@@ -25,6 +25,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -403,6 +404,9 @@ def _value(value: Any, dtype: pa.DataType) -> Any:
         return stamp if dtype.tz is None else stamp.tz_convert(dtype.tz)
     if isinstance(value, float) and value != value:
         raise ValueError("NaN is equal to nothing here, and to itself in Spark")
+    if pat.is_float32(dtype):
+        # py4j hands it over as its shortest text
+        return float(np.float32(value))
     return value
 
 

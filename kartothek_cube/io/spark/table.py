@@ -166,7 +166,10 @@ class CubeTable:
             return []
         if not self._opaque.__class__.__module__.startswith("pyspark.sql.connect"):
             return to_conditions(_find_filters(self._opaque), self._types)[0]
-        # clients of Spark Connect see the text of plans alone: a source of its own tells what is pushed to it
+        return self._conditions_of_source()
+
+    def _conditions_of_source(self) -> list[Condition]:
+        """The conditions for clients of Spark Connect, which see the text of plans alone."""
         types = base64.b64encode(self._types.serialize()).decode()
         source = self._spark.read.format(FilterSource.name()).option("types", types).schema(self._cells)
         match = _ANSWER.search(_explain(self._apply(source.load())))
@@ -304,6 +307,8 @@ def _decode_filter(java: Any) -> Filter:
     kind = java.getClass().getSimpleName()
     if kind == "Not":
         return Not(_decode_filter(java.child()))
+    if kind not in ("IsNotNull", "In", *_FILTERS):
+        raise KeyError(kind)
     text = java.attribute()
     name = text[1:-1].replace("``", "`")
     if quote_column(name) != text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import redirect_stdout
 from datetime import date, datetime
+from decimal import Decimal
 from io import StringIO
 from urllib.parse import quote
 
@@ -204,6 +205,50 @@ def test_explain_tells_of_joins_conditions_and_paths(jvm, cube_url, tmp_path):
     other = f"hfs://{tmp_path}/[a]?create_if_missing=true"
     build_cube(seed_rows([1]), CUBE, other)
     assert "for a pattern" in explain(spark_table(CUBE, other)) and spark_table(CUBE, other).count() == 1
+
+
+PUSHED = (
+    *(
+        "x IN (1, 2, NULL)",
+        "x NOT IN (1, 2)",
+        "x <=> 1",
+        "x = 1 OR s = 'q'",
+        "NOT (s = 'a' OR x > 3)",
+        "flag",
+    ),
+    *("x BETWEEN 1 AND 3 AND (p = 2 OR s = 'q')", "f < 0.1", "f = 0.1f", "s LIKE 'a%' AND s LIKE '%b'"),
+    *("s = 'a), EqualTo(x,1'", "d > date'2020-01-01'", "d < date'1500-03-01'", "dec = 1.1", "bin = X'61'"),
+    *("z >= timestamp'2020-01-01 00:00:00.5'", "z < timestamp'1960-01-01 00:00:00.000001'", "a.b = 1"),
+    *("t = timestamp_ntz'2020-01-01 00:00:00.123456'", "`o.k` = 1", "`w``e ird` > 1", "s IS NULL"),
+)
+
+
+@SLOW
+@pytest.mark.parametrize("java8", ["false", "true"])
+def test_spark_tells_the_filters_that_it_pushes_to_sources(jvm, url, java8):
+    columns = {
+        "f": pa.array([0.1, 2], pa.float32()),
+        "s": ["a", "b"],
+        "t": pa.array([0, 1], pa.timestamp("us")),
+        "z": pa.array([0, 1], pa.timestamp("us", "UTC")),
+        "d": [date.min, date.max],
+        "flag": [True, False],
+        "dec": [Decimal("1.10"), Decimal("2.00")],
+        "bin": [b"a", b""],
+        "a": [{"b": 1}, {"b": 2}],
+        "o.k": [1, 2],
+        "w`e ird": [1, 2],
+    }
+    build_cube(rows_of(**columns), Cube(["x"], ["p"], "cube"), url)
+    before = jvm.conf.get("spark.sql.datetime.java8API.enabled")
+    jvm.conf.set("spark.sql.datetime.java8API.enabled", java8)
+    try:
+        for text in PUSHED:
+            table = spark_table("cube", url).where(text)
+            # what sessions without access to the JVM do
+            assert set(table._pushed_conditions()) == set(table._conditions_of_source()), text
+    finally:
+        jvm.conf.set("spark.sql.datetime.java8API.enabled", before)
 
 
 def test_unknown_columns_are_those_of_spark(spark, cube_url):

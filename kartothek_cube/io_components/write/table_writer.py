@@ -183,8 +183,6 @@ def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> Widths:
 
 def check_file_names(spec: WriteSpec, table: pa.Table) -> None:
     """Raise ValueError if a name is too long for a file or directory, before anything is written."""
-    if not open_blobs(spec.store).is_local:
-        return
     # headers are written to temporary files with longer names
     names = [f"{'':37}{naming.metadata_key_from_uuid(spec.uuid)}"]
     names += map(naming.quote, spec.index_columns(table.column_names))
@@ -197,9 +195,10 @@ def check_file_names(spec: WriteSpec, table: pa.Table) -> None:
             names += [
                 f"{prefix}{naming.quote(value)}" for value in values.filter(is_long).unique().to_pylist()
             ]
-    for name in names:
-        if len(name) > naming.MAX_FILE_NAME:
-            raise naming.name_too_long(name.strip())
+    too_long = next((name for name in names if len(name) > naming.MAX_FILE_NAME), None)
+    # the store is opened only if its kind matters
+    if too_long is not None and open_blobs(spec.store).is_local:
+        raise naming.name_too_long(too_long.strip())
 
 
 def check_input(spec: WriteSpec, table: pa.Table) -> None:

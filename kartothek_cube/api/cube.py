@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kartothek_cube.api import lazy_names
-from kartothek_cube.core import transforms
+from kartothek_cube.core import contract, transforms
+from kartothek_cube.core.contract import *
 from kartothek_cube.core.cube import conditions, constants, cube, discover
 from kartothek_cube.core.cube.conditions import *
 from kartothek_cube.core.cube.constants import *
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kartothek_cube.io.spark.cube import *
 
 _MODULES = (
+    contract,
     conditions,
     constants,
     cube,

@@ -82,6 +82,9 @@ def _print_dataset(name: str, dataset: DatasetMetadata, description: Mapping[str
     label("Metadata:")
     text = json.dumps(_user_metadata(dataset), indent=2, sort_keys=True, default=str)
     click.echo("\n".join(f"  {line}" for line in text.splitlines()))
+    if description["contract"]:
+        label("Contract:")
+        click.echo("\n".join(f"  - {rule}" for rule in description["contract"]))
     for title, columns in (("Dimension", "dimension_columns"), ("Payload", "payload_columns")):
         _print_columns(f"{title} Columns:", description[columns], description[columns])
 
@@ -116,6 +119,7 @@ def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
         "partitions": count_partitions(dataset),
         "files": len(dataset.partition_table),
         "metadata": dataset.metadata,
+        "contract": _describe_contract(dataset),
         "indices": sorted(set(dataset.indices) - set(dataset.partition_keys)),
         "dimension_columns": dimensions,
         "payload_columns": {
@@ -124,6 +128,17 @@ def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
             if name not in dimensions and name not in cube.partition_columns
         },
     }
+
+
+def _describe_contract(dataset: DatasetMetadata) -> list[str]:
+    """The rules of a dataset, or what is wrong with them."""
+    from kartothek_cube.core.contract import Contract
+
+    try:
+        rules = Contract.of(dataset.uuid, dataset.metadata).rules
+    except ValueError as error:
+        return [str(error)]
+    return [f"{rule}{'' if rule.checked else ', not checked on older rows'}" for rule in rules]
 
 
 def column_types(datasets: Mapping[str, DatasetMetadata]) -> dict[str, pa.DataType]:

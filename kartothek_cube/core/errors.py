@@ -398,6 +398,61 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
         super().__init__(message + (f"\n{detail}" if detail else ""))
 
 
+class ContractViolationError(KartothekCubeError, ValueError):
+    """Rows break a rule of the contract of their dataset; nothing was committed.
+
+    Parameters
+    ----------
+    dataset
+        Uuid of the dataset.
+    rule
+        The rule.
+    count, n_rows
+        Number of rows that break it, and of those that were checked.
+    examples
+        Some of the rows.
+    detail
+        What was found, if rows do not show it.
+
+    Attributes
+    ----------
+    dataset, rule : str
+    count, n_rows : int
+    examples : tuple of dict
+    detail : str
+
+    Examples
+    --------
+    >>> print(ContractViolationError("sales++seed", "NotNull('QTY')", 1, 5, [{"DAY": 17, "QTY": None}]))
+    Dataset 'sales++seed' has the rule NotNull('QTY'), which 1 of 5 rows breaks, such as DAY=17, QTY=None
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        rule: str,
+        count: int,
+        n_rows: int,
+        examples: Iterable[Mapping[str, object]] = (),
+        detail: str = "",
+    ) -> None:
+        self.dataset = dataset
+        self.rule = rule
+        self.count = count
+        self.n_rows = n_rows
+        self.examples = tuple(map(dict, examples))
+        self.detail = detail
+        verb = "breaks" if count == 1 else "break"
+        rows = format_count(n_rows, "row")
+        message = f"Dataset {dataset!r} has the rule {rule}, which {count:,} of {rows} {verb}"
+        if self.detail:
+            message += f": {self.detail}"
+        if self.examples:
+            shown = (", ".join(f"{c}={v!r}" for c, v in row.items()) for row in self.examples)
+            message += f", such as {'; '.join(shown)}"
+        super().__init__(message)
+
+
 class PublicationWarning(UserWarning):
     """A commit is done, but its table still shows an older state (:doc:`/publish`)."""
 

@@ -32,6 +32,8 @@ ICEBERG = "iceberg"
 TABLE_FORMATS = ("delta", ICEBERG)
 #: metadata key of the format in which each commit publishes the dataset
 PUBLISH = "kartothek_cube_publish"
+#: metadata key of the rules that rows of the dataset have to meet
+CONTRACT = "kartothek_cube_contract"
 TABLE_METADATA_FILE = "_common_metadata"
 SINGLE_TABLE = "table"
 #: bytes of a component of a path, in all usual file systems

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_tupleset
 from kartothek_cube.core.arrow.types import Frame
+from kartothek_cube.core.contract import ContractRule
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -80,6 +81,7 @@ __all__ = (
     "extend_cube",
     "keep_cube_history",
     "lineage_cube",
+    "list_contract",
     "list_cube_changes",
     "list_cube_garbage",
     "list_cube_history",
@@ -94,6 +96,7 @@ __all__ = (
     "remove_partitions",
     "repair_cube",
     "rollback_cube",
+    "set_contract",
     "unpublish_cube",
     "update_cube",
     "update_schema",
@@ -315,6 +318,106 @@ def update_schema(
     from kartothek_cube.io_components.maintenance.schema_update import plan_schema_update, update_cube_schema
 
     return update_cube_schema(cube, store, dataset, plan_schema_update(add, defaults, drop, rename, widen))
+
+
+def set_contract(
+    cube: Cube | str,
+    store: StoreInput,
+    dataset: str,
+    rules: Iterable[ContractRule],
+    *,
+    check_existing: bool = True,
+) -> DatasetMetadata:
+    """Set the rules that rows of a dataset have to meet, in place of the former ones.
+
+    They are stored with the dataset. Each write of this library checks them before its commit, whatever the
+    façade: a violation is an error, and nothing is committed. Overwrites and rollbacks keep the contract.
+    kartothek and plateau ignore it; :func:`verify_cube` finds what they wrote. Compactions and
+    deletions check nothing.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    dataset
+        Id of the dataset.
+    rules
+        Rules (:mod:`kartothek_cube.core.contract`), such as ``NotNull("KWH")``; an empty list removes the
+        contract.
+    check_existing
+        Whether the rows that are stored are checked: all are read. Otherwise new rules are marked as not
+        ``checked``.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ContractViolationError
+        Stored rows break a rule. Nothing is changed.
+    TypeError, ValueError
+        For unknown datasets and columns, and values of other types than those of the columns.
+    ConcurrentWriteError
+        Another writer added rows meanwhile: repeat the call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> from kartothek_cube.core.contract import InRange, NotNull
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = set_contract(cube, store, "seed", [NotNull("PEOPLE"), InRange("PEOPLE", min=0)])
+    >>> append_to_cube(cities.assign(PEOPLE=-1), cube, store)
+    Traceback (most recent call last):
+    ...
+    kartothek_cube.core.errors.ContractViolationError: Dataset 'geodata++seed' has the rule InRange(...
+    """
+    cube = find_cube(cube, store)
+    from kartothek_cube.io_components.write import contract_checks
+
+    return contract_checks.set_contract(cube, store, dataset, rules, check_existing=check_existing)
+
+
+def list_contract(cube: Cube | str, store: StoreInput, dataset: str) -> list[ContractRule]:
+    """List the rules that rows of a dataset have to meet.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    dataset
+        Id of the dataset.
+
+    Returns
+    -------
+    list of ContractRule
+        ``str(rule)`` is a short form.
+
+    Raises
+    ------
+    ValueError
+        There is no such dataset, or its contract is malformed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> from kartothek_cube.core.contract import NotNull
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = set_contract(cube, store, "seed", [NotNull("PEOPLE")])
+    >>> list_contract(cube, store, "seed")
+    [NotNull(checked=True, column='PEOPLE')]
+    """
+    cube = find_cube(cube, store)
+    from kartothek_cube.io_components.write import contract_checks
+
+    return contract_checks.list_contract(cube, store, dataset)
 
 
 @attrs.frozen

@@ -380,6 +380,8 @@ class OpenedCube:
     history = _bind(eager_cube.list_cube_history)
     changes = _bind(eager_cube.list_cube_changes)
     lineage = _bind(eager_cube.lineage_cube)
+    contract = _bind(eager_cube.list_contract)
+    set_contract = _bind(eager_cube.set_contract)
     pin = _bind(eager_cube.pin_cube)
     keep_history = _bind(eager_cube.keep_cube_history)
     rollback = _bind(eager_cube.rollback_cube)

@@ -227,8 +227,8 @@ class ComputeDataset(Generic[StoreT]):
             return attrs.evolve(extension.plan([self.into]), operation="compute").with_write_id()
         plan = plan_existing("compute", cube, self.store, {self.into: target}, by_name, self.df_serializer)
         # rows that another writer has added meanwhile would be hidden by older computed ones
-        unseen = UnchangedPartitions((), pa.array([""]), target.partition_table.labels)
-        requires = (UnchangedMetadata(COMPUTED_FROM, last), unseen)
+        unseen = UnchangedPartitions.of_dataset(target)
+        requires = (UnchangedMetadata(COMPUTED_FROM, last, "computed it"), unseen)
         plan = plan.evolve_specs(replaces=replaced, requires=requires)
         return attrs.evolve(plan, keep_empty=True, commit_all=True).with_write_id()
 

@@ -64,6 +64,8 @@ PAIRS = [
     *(("staged", "read staged", other) for other in ("publish staged", "discard staged", "cleanup")),
     *(("staged build", "publish build", other) for other in ("publish build", *STAGED_OTHERS, "build")),
     *(("staged extend", "publish extend", other) for other in ("publish extend", *STAGED_OTHERS, "delete")),
+    ("cube", "set contract", "append 7"),
+    *(("contracted", "append 3", other) for other in ("append 5", "append 7", "set contract", "compact")),
     *(("computed", "compute", other) for other in ("compute", "append", "append both", "compact", "query")),
 ]
 
@@ -202,7 +204,7 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
 )
 def test_one_operation_that_fails(name, faults):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""
-    starts = ("cube", "past", "two", "nothing", "published", "extended")
+    starts = ("cube", "past", "two", "nothing", "published", "extended", "contracted")
     own = {"compute": "computed", "read pinned": "pinned", "publish build": "staged build"}
     own |= {"publish extend": "staged extend"}
     own |= dict.fromkeys(("publish staged", "read staged", "discard staged"), "staged")

@@ -18,6 +18,8 @@ import pandas as pd
 from kartothek_cube.api.cube import (
     C,
     Cube,
+    InRange,
+    RowCount,
     append_to_cube,
     build_cube,
     cleanup_cube,
@@ -36,6 +38,7 @@ from kartothek_cube.api.cube import (
     remove_partitions,
     repair_cube,
     rollback_cube,
+    set_contract,
     unpublish_cube,
     update_cube,
     verify_cube,
@@ -259,6 +262,18 @@ OPERATIONS |= {
         lambda state: state,
     ),
     "read pinned": (lambda s: _read_pinned(s), lambda state: state),
+    # rows that break a contract are a problem of the verification at the end
+    "set contract": (
+        lambda s: set_contract(CUBE, s, "seed", [InRange("v", 0, 50), RowCount(1, 2)]),
+        lambda state: _needs(state),
+    ),
+    **{
+        f"append {x}": (
+            lambda s, x=x, v=v: append_to_cube(seed({x: v}), CUBE, s),
+            lambda state, x=x, v=v: (_written(_needs(state)[0], {x: v}), state[1]),
+        )
+        for x, v in ((3, 3), (5, 5), (7, 99))
+    },
 }
 
 
@@ -449,6 +464,13 @@ def _staged_extend(store: Any) -> State:
     return state
 
 
+def _contracted(store: Any) -> State:
+    """A cube with a contract that allows one more row in a partition."""
+    build_cube(seed(OLD), CUBE, store)
+    OPERATIONS["set contract"][0](store)
+    return _built(None, OLD)
+
+
 STARTS: dict[str, Callable[[Any], State]] = {
     "nothing": _nothing,
     "cube": _cube,
@@ -458,6 +480,7 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "extended": _extended_cube,
     "hidden": _hidden,
     "computed": _computed,
+    "contracted": _contracted,
     "pinned": _past,
     "published": _published,
     "publishing": _publishing,
@@ -506,10 +529,15 @@ ON_STAGED = (
 ON_STAGED_BUILD = ("publish build", "discard staged", "build", "copy two", "cleanup", "query")
 ON_STAGED_EXTEND = ("publish extend", "discard staged", "extend", "append", "cleanup", "delete", "query")
 
+#: what may break a contract, or set one
+_OF_CONTRACTS = ("append 3", "append 5", "append 7", "set contract")
+ON_CONTRACTED = (*_OF_CONTRACTS, "compact", "update", "cleanup")
+
 _NAMED = {
     "staged": ON_STAGED,
     "staged build": ON_STAGED_BUILD,
     "staged extend": ON_STAGED_EXTEND,
+    "contracted": ON_CONTRACTED,
     "two": ON_TWO,
     "extended": ON_EXTENDED,
     "hidden": ON_HIDDEN,
@@ -522,7 +550,7 @@ def applies(name: str, start: str) -> bool:
     """Whether an operation has something to do from there, which leaves out pairs of refusals."""
     if start in _NAMED:
         return name in _NAMED[start]
-    if name == "read pinned" or "staged" in name or name.startswith("publish "):
+    if name == "read pinned" or "staged" in name or name.startswith("publish ") or name in _OF_CONTRACTS:
         return False
     if name in (*ON_TWO, "rollback before extra") and name not in (
         "append",

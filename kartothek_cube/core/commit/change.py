@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import date, timedelta
 from enum import Enum
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import attrs
 import numpy as np
@@ -27,7 +27,7 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.history import KEEP_HISTORY, OperationInfo, snapshot_retention
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import PUBLISH, SINGLE_TABLE, TABLE_FORMATS
+from kartothek_cube.core.naming import CONTRACT, PUBLISH, SINGLE_TABLE, TABLE_FORMATS
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.evolution import (
@@ -226,12 +226,15 @@ class UnchangedMetadata:
 
     key: str
     value: object
+    #: what another writer has done that sets it
+    action: str
 
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has set it since."""
         if state.metadata.get(self.key) != self.value:
             raise ConcurrentWriteError(
-                change.uuid, detail="Another writer has computed it since this operation began. Repeat it."
+                change.uuid,
+                detail=f"Another writer has {self.action} since this operation began. Repeat it.",
             )
 
 
@@ -244,6 +247,11 @@ class UnchangedPartitions:
     #: values of these columns, as in labels
     folders: pa.StringArray
     labels: pa.StringArray
+
+    @classmethod
+    def of_dataset(cls, state: DatasetMetadata) -> Self:
+        """The dataset as a whole has no other files than a state."""
+        return cls((), pa.array([""]), state.partition_table.labels)
 
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has added one since."""
@@ -337,8 +345,13 @@ def check_settings(metadata: Mapping[str, Any]) -> None:
 
 
 def inherited_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata that survive an overwrite or a rollback, and that new datasets of a cube inherit."""
-    return {key: metadata[key] for key in (KEEP_HISTORY, PUBLISH) if key in metadata}
+    """Metadata that survive an overwrite or a rollback."""
+    return {key: metadata[key] for key in (KEEP_HISTORY, PUBLISH, CONTRACT) if key in metadata}
+
+
+def cube_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of them that new datasets of a cube inherit from its seed."""
+    return {key: value for key, value in inherited_settings(metadata).items() if key != CONTRACT}
 
 
 def entries_of(dataset: DatasetMetadata | None, key: str) -> dict[str, Any]:

@@ -6,20 +6,19 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-import attrs
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.types import widen as widen_type
-from kartothek_cube.core.commit.change import ChangeSet, apply
+from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, apply
 from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube.consistency import check_cube, is_internal
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.schema.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -98,30 +97,16 @@ def _to_type(given: Any) -> pa.DataType:
     return given
 
 
-@attrs.frozen
-class _CheckedPartitions:
-    """The dataset has no partitions whose values were not checked."""
-
-    labels: pa.StringArray
-
-    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
-        """Raise ConcurrentWriteError if another writer has added one since."""
-        if state is None:
-            return
-        checked = pc.is_in(state.partition_table.labels, value_set=self.labels)
-        unchecked = state.partition_table.labels.filter(pc.invert(checked))
-        if len(unchecked):
-            raise ConcurrentWriteError(change.uuid, unchecked.to_pylist())
-
-
 def _change_set(dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[str, str]) -> ChangeSet:
+    contract = Contract.of(dataset.uuid, dataset.metadata)
     return ChangeSet(
         dataset.uuid,
         dataset.table_name,
         schema_update=update,
-        fixed_columns=fixed,
+        fixed_columns={**dict.fromkeys(contract.columns, "named by the contract"), **fixed},
         info=describe_operation("update_schema"),
-        requires=(_CheckedPartitions(dataset.partition_table.labels),) if update.widen else (),
+        # the values of all partitions are checked
+        requires=(UnchangedPartitions.of_dataset(dataset),) if update.widen else (),
     )
 
 

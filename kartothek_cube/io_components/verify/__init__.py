@@ -51,6 +51,7 @@ REMEDIES: Mapping[str, str] = {
     "cube-columns": "Write the dataset again with the columns that the cube demands.",
     "cube-metadata": "Use the specification with which the cube was built (discover_cube tells it).",
     "payload-overlap": "Write one of the datasets again without the column.",
+    "contract": "Correct the rows, by merge_into_cube, or change the contract by set_contract.",
     "type-conflict": "Write one of the datasets again with the type of the other one.",
 }
 

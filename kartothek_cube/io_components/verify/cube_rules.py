@@ -13,11 +13,12 @@ import pyarrow as pa
 from kartothek_cube.core import naming
 from kartothek_cube.core.commit.atomic import finish_operation
 from kartothek_cube.core.commit.header_store import read_versioned
+from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.consistency import Rule
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetNotFoundError, KartothekCubeError
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.schema.file import VersionedSchema, schema_to_bytes, schema_version_of
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -117,6 +118,8 @@ def _find_more(
 ) -> Iterator[Problem]:
     """Problems of the cube as a whole, and cells that several partitions of the seed have."""
     yield from problems
+    for name, plan in plans.items():
+        yield from _find_contract_problems(cube, store, plans, name, plan)
     seed, dimensions = plans.get(cube.seed_dataset), cube.dimension_columns
     if seed is None or seed.dataset is None or seed.context is None or not seed.context.deep:
         return
@@ -136,6 +139,34 @@ def _find_more(
         return
     if repeated is not None:
         yield Problem(seed.uuid, "duplicate-cells", repeated.key, str(repeated))
+
+
+def _find_contract_problems(
+    cube: Cube, store: StoreFactory, plans: Mapping[str, VerifyPlan], name: str, plan: VerifyPlan
+) -> Iterator[Problem]:
+    """Rules of the contract of a dataset that stored rows break, by writers that do not check it."""
+    states = {n: p.dataset for n, p in plans.items() if p.dataset is not None and p.context is not None}
+    if name not in states:
+        return
+    key = naming.metadata_key_from_uuid(plan.uuid)
+    try:
+        contract = Contract.of(plan.uuid, states[name].metadata)
+    except CorruptDatasetError as error:
+        yield Problem(plan.uuid, "contract", key, str(error))
+        return
+    if not contract.rules or plan.context is None or not plan.context.deep:
+        return
+    from kartothek_cube.io_components.write.contract_checks import find_stored_violations
+
+    try:
+        for violations in find_stored_violations(cube, store, states, name, contract):
+            since = (
+                "" if violations.rule.checked else "; stored rows were not checked when the rule was added"
+            )
+            yield Problem(plan.uuid, "contract", key, f"{violations.error(plan.uuid)}{since}")
+    except (pa.ArrowException, KartothekCubeError, KeyError, TypeError, ValueError, OSError):
+        # files that are missing, unreadable or of other types, which is reported already
+        return
 
 
 # -- rules of the cube ---------------------------------------------------------------------------------------

@@ -127,6 +127,11 @@ def adopt_job(
     keys = None if partition_on is None else {dataset_id: partition_on}
     new = BuildCube if dataset_id == cube.seed_dataset else ExtendCube
     plan = new(None, cube, store, user, overwrite, keys).plan([dataset_id])
+    if plan.spec.contract.rules:
+        raise ValueError(
+            f"Dataset {dataset_id!r} has a contract, which adopted files are not checked against: remove it "
+            "by set_contract(cube, store, dataset_id, []), and set it again afterwards"
+        )
     plan = attrs.evolve(plan, operation="adopt").with_write_id()
     table, files = open_table(source, snapshot, _parse_types(types), plan.spec.types)
     check_schemas(plan, {dataset_id: table.schema.empty_table()})

@@ -15,7 +15,8 @@ from kartothek_cube.core.arguments import (
     converter_str_tupleset,
 )
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.commit.change import WriteMode, check_settings, inherited_settings
+from kartothek_cube.core.commit.change import WriteMode, check_settings, cube_settings
+from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
@@ -155,8 +156,9 @@ class BuildCube(Generic[DataT, StoreT]):
                 f"given are: {', '.join(sorted(names)) or 'none'}"
             )
         factory = store_factory(store)
-        kept = _read_settings(cube, store) if self.overwrite else {}
-        plan = self._plan_new("build", factory, names, {}, {}, kept)
+        replaced = {name: _read_metadata(cube, store, name) for name in names} if self.overwrite else {}
+        kept = cube_settings(replaced.get(cube.seed_dataset, {}))
+        plan = self._plan_new("build", factory, names, {}, {}, kept, replaced)
         existing = discover.existing_dataset_ids(cube.uuid_prefix, store)
         others = existing - names
         if others:
@@ -184,13 +186,14 @@ class BuildCube(Generic[DataT, StoreT]):
         foreign: Mapping[str, str],
         types: Mapping[str, pa.DataType],
         kept: Mapping[str, Any],
+        replaced: Mapping[str, Mapping[str, Any]],
     ) -> CubeWritePlan:
-        """Plan new datasets; `foreign` has the payload columns of the other datasets of the cube."""
+        """Plan new datasets; `foreign` has the payload of the others, `replaced` the metadata of old ones."""
         cube, partition_on = self.cube, self.partition_on
         names = sorted(names)
         user = _check_metadata(self.metadata, names)
         # settings belong to the cube: those of its seed count for new datasets
-        kept = {**kept, **inherited_settings(user.get(cube.seed_dataset, {}))}
+        kept = {**kept, **cube_settings(user.get(cube.seed_dataset, {}))}
         if partition_on is not None and not isinstance(partition_on, Mapping):
             raise TypeError(
                 "partition_on should be a dict of dataset id to columns, "
@@ -212,6 +215,7 @@ class BuildCube(Generic[DataT, StoreT]):
                 partition_on=keys,
                 serializer=df_serializer,
                 types=types,
+                contract=Contract.of(cube.ktk_dataset_uuid(name), replaced.get(name, {})),
                 optional_indices=tuple(sorted(indexed - set(keys))),
                 mode=WriteMode.REPLACE if self.overwrite else WriteMode.CREATE,
                 metadata={**kept, **user.get(name, {}), **consistency.cube_metadata(cube, name)},
@@ -299,8 +303,10 @@ class ExtendCube(BuildCube[DataT, StoreT]):
         types = {column: dtype for column, dtype in _types(others.values()).items() if column in shared}
         seed = existing[cube.seed_dataset]
         extend = attrs.evolve(self, cube=_with_stored_transforms(cube, seed))
-        kept = inherited_settings(seed.metadata)
-        return extend._plan_new("extend", factory, names, _payload_owners(cube, others), types, kept)
+        kept = cube_settings(seed.metadata)
+        owners = _payload_owners(cube, others)
+        replaced = {name: dataset.metadata for name, dataset in existing.items() if name in names}
+        return extend._plan_new("extend", factory, names, owners, types, kept, replaced)
 
 
 @attrs.frozen
@@ -637,13 +643,13 @@ def _with_stored_transforms(cube: Cube, dataset: DatasetMetadata) -> Cube:
     return cube.copy(transforms=stored)
 
 
-def _read_settings(cube: Cube, store: StoreInput) -> dict[str, Any]:
-    """The settings of a stored cube; {} for the defaults, or if there is none."""
-    uuid = cube.ktk_dataset_uuid(cube.seed_dataset)
+def _read_metadata(cube: Cube, store: StoreInput, name: str) -> Mapping[str, Any]:
+    """The metadata of a stored dataset; {} if there is none."""
+    uuid = cube.ktk_dataset_uuid(name)
     try:
         metadata = DatasetMetadata.load_from_store(uuid, open_blobs(store), load_schema=False).metadata
         check_settings(metadata)
-        return inherited_settings(metadata)
+        return metadata
     except (KeyError, ValueError, NotImplementedError):
         # absent, or damaged: overwriting is how a user repairs it
         return {}
@@ -691,6 +697,7 @@ def plan_existing(
             indices=tuple(sorted(dataset.secondary_indices)),
             serializer=df_serializer,
             types=_types([dataset]),
+            contract=Contract.of(dataset.uuid, dataset.metadata),
             schema=dataset.schema,
             evolving=None if others is None else evolution_metadata(dataset.metadata),
             mode=WriteMode.UPDATE,

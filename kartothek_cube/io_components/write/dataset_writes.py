@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -13,8 +14,14 @@ from kartothek_cube.core import naming
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
+from kartothek_cube.core.errors import (
+    CorruptDatasetError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    unknown_names,
+)
 from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.pruning import select_partitions
@@ -118,7 +125,12 @@ class StoreDataset:
         spec = _new_spec(
             self, store_factory(self.store), uuid, mode, self.metadata_version, self.metadata_storage_format
         )
-        if not self.overwrite and DatasetMetadata.exists(uuid, spec.store):
+        if self.overwrite:
+            # absent, or damaged: overwriting is how a user repairs it
+            with suppress(KeyError, NotImplementedError, CorruptDatasetError):
+                state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store), load_schema=False)
+                spec = attrs.evolve(spec, contract=_read_contract(state))
+        elif DatasetMetadata.exists(uuid, spec.store):
             raise DatasetExistsError(uuid)
         return _plan(spec, publish=self.publish)
 
@@ -303,7 +315,19 @@ def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> W
         types={} if schema is None else {field.name: field.type for field in schema.internal()},
         schema=SchemaWrapper(pa.schema([]), dataset.uuid) if schema is None else schema,
         evolving=evolution_metadata(dataset.metadata) if is_merge else None,
+        contract=_read_contract(dataset),
     )
+
+
+def _read_contract(dataset: DatasetMetadata) -> Contract:
+    """The contract of a dataset, of which this module checks rules of rows."""
+    contract = Contract.of(dataset.uuid, dataset.metadata)
+    if contract.of_write:
+        raise ValueError(
+            f"Dataset {dataset.uuid!r} has the rule {contract.of_write[0]}, which functions of cubes check: "
+            "write it by append_to_cube or another of them"
+        )
+    return contract
 
 
 def _merge_indices(dataset: DatasetMetadata, columns: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:

@@ -165,7 +165,8 @@ def write_table(
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
     own = None if keys.equals(derived) else keys
     widths = _widths_of_rows(spec, rows)
-    return WriteResult(spec.uuid, spec.table, schema, labels, indices, len(table), own, widths)
+    contract = spec.contract.stored
+    return WriteResult(spec.uuid, spec.table, schema, labels, indices, len(table), own, widths, contract)
 
 
 def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> Widths:

@@ -18,6 +18,7 @@ from kartothek_cube.core.commit.change import (
     ChangeSet,
     IndexUpdate,
     NoUnseenPartitions,
+    UnchangedMetadata,
     WriteMode,
     compute_schema,
     last_batch,
@@ -32,6 +33,7 @@ from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
 from kartothek_cube.core.expressions import columns_of, tree_mask
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
+from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -42,6 +44,7 @@ from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write import table_writer
+from kartothek_cube.io_components.write.contract_checks import check_write
 from kartothek_cube.io_components.write.stored_rows import ValuesKept
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
@@ -114,6 +117,8 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     changes = _change_sets(plan, results)
     others: Mapping[str, DatasetMetadata] = {}
     if isinstance(plan, CubeWritePlan):
+        if any(spec.contract.of_write for spec in plan.specs.values()):
+            changes = _check_contracts(plan, results, changes)
         others = _check_cube_write(plan, results, changes, blobs)
     else:
         _check_dataset_write(plan.spec, results)
@@ -184,6 +189,17 @@ def _check_cube_write(
     return existing if plan.return_all else {}
 
 
+def _check_contracts(
+    plan: CubeWritePlan, results: Written, changes: dict[str, ChangeSet]
+) -> dict[str, ChangeSet]:
+    """Check the rules of whole writes."""
+    try:
+        return {name: check_write(plan, results, changes, name) for name in changes}
+    except BaseException:
+        table_writer.delete_uncommitted(plan.store, results.values())
+        raise
+
+
 def check_outcome(
     plan: CubeWritePlan,
     changes: Mapping[str, ChangeSet],
@@ -206,7 +222,11 @@ def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
             result = results.get(name) or spec.merge(())
             if result.schema is None and spec.mode is not WriteMode.UPDATE:
                 result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), result.uuid))
-            changes[name] = spec.change_set(result, plan.info)
+            change = spec.change_set(result, plan.info)
+            if len(result.labels):
+                is_checked = UnchangedMetadata(CONTRACT, result.contract, "changed the contract")
+                change = attrs.evolve(change, requires=(*change.requires, is_checked))
+            changes[name] = change
     return changes
 
 

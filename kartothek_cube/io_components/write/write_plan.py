@@ -20,6 +20,7 @@ from kartothek_cube.core.commit.change import (
     Requirement,
     WriteMode,
 )
+from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
@@ -84,6 +85,8 @@ class WriteResult:
     keys: pa.StringArray | None = attrs.field(default=None, repr=False)
     #: bits of the columns of numbers in the files
     widths: Widths = attrs.field(factory=dict, repr=False)
+    #: the stored contract with which the rows were checked
+    contract: Any = attrs.field(default=None, repr=False)
 
     def partitions(self) -> PartitionTable:
         """The written partitions."""
@@ -163,7 +166,14 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         rows=sum(p.rows for p in parts),
         keys=keys,
         widths=widest([p.widths for p in parts]),
+        contract=_merge_contracts([p.contract for p in parts if len(p.labels)]),
     )
+
+
+def _merge_contracts(contracts: Collection[Any]) -> Any:
+    """The contract with which all rows were checked; one that no dataset has if there are several."""
+    first = next(iter(contracts), None)
+    return first if all(contract == first for contract in contracts) else "several"
 
 
 def check_one_table(uuid: str, tables: Collection[str]) -> None:
@@ -214,6 +224,8 @@ class WriteSpec:
     schema: SchemaWrapper | None = attrs.field(default=None, eq=False, repr=False)
     #: metadata of the stored dataset, if input may have other columns
     evolving: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
+    #: rules that rows have to meet
+    contract: Contract = attrs.field(factory=Contract, eq=False, repr=False)
     #: columns that are indexed as well, if the input of a new dataset of a cube has them
     optional_indices: tuple[str, ...] = ()
     #: table of input that names none, where it is another one, which is refused

@@ -1,0 +1,300 @@
+"""Contracts of stored datasets: rules of whole writes, checks of stored rows, and changes of contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from typing import Any
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core import clock
+from kartothek_cube.core.arrow.types import Ints, Mask, to_numpy
+from kartothek_cube.core.commit.change import ChangeSet, Requirement, UnchangedPartitions, WriteMode
+from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.contract import (
+    CellsInSeed,
+    Contract,
+    ContractRule,
+    Fresh,
+    RowCount,
+    UniqueCells,
+    Violations,
+    find_violations,
+)
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import CorruptDatasetError, check_names
+from kartothek_cube.core.history import describe_operation
+from kartothek_cube.core.naming import CONTRACT
+from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.keys import group_codes, lookup_keys
+from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.runtime import batched, store_factory
+from kartothek_cube.io_components.write.stored_rows import StoredRows
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written
+
+#: physical partitions that are read at a time
+_PARTITIONS_PER_BLOCK = 64
+#: partitions that an error shows
+_EXAMPLES = 3
+
+
+@attrs.frozen
+class _Files:
+    """Files of a dataset, and how their rows are read."""
+
+    stored: StoredRows
+    files: PartitionTable
+
+    @classmethod
+    def of(cls, cube: Cube, store: StoreFactory, state: DatasetMetadata) -> _Files:
+        """All files of a state."""
+        keys = tuple(state.partition_keys or ())
+        spec = CubeWriteSpec(store, state.uuid, state.table_name, keys, name=state.uuid, cube=cube)
+        return cls(StoredRows.of(spec, state), state.partition_table)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Partition columns of the cube that are partition keys of the dataset."""
+        return tuple(c for c in self.stored.keys if c in self.stored.spec.partition_on)
+
+    def folders(self, columns: Iterable[str]) -> pa.StringArray:
+        """Values of partition keys by file, as in labels."""
+        partition_on = self.stored.spec.partition_on
+        return partition_folders(self.files, list(columns), partition_on, self.stored.schema)
+
+    def select(self, mask: Mask) -> _Files:
+        """Some of the files."""
+        return attrs.evolve(self, files=self.files.filter(mask))
+
+    def blocks(self) -> Iterator[_Files]:
+        """Files of some whole physical partitions at a time."""
+        codes = self.folders(self.keys).dictionary_encode().indices.to_numpy()
+        for groups in batched(group_positions(codes), _PARTITIONS_PER_BLOCK):
+            positions: Ints = np.sort(np.concatenate(groups))
+            yield attrs.evolve(self, files=self.files.take(positions))
+
+    def read(self, columns: Iterable[str]) -> pa.Table:
+        """Columns of the rows, in the order of commit."""
+        schema = self.stored.schema
+        names = [c for c in dict.fromkeys(columns) if c in schema.names]
+        if not len(self.files):
+            return schema.empty_table().select(names)
+        return self.stored.select(self.files, names)
+
+    def beside(self, other: _Files) -> _Files:
+        """Those that may have the cells of another dataset."""
+        columns = [c for c in other.keys if c in self.keys]
+        return self.select(to_numpy(pc.is_in(self.folders(columns), value_set=other.folders(columns))))
+
+
+def check_write(
+    plan: CubeWritePlan, results: Written, changes: Mapping[str, ChangeSet], name: str
+) -> ChangeSet:
+    """Check the rules of a whole write of a dataset; the change, with what has to be unchanged."""
+    spec, change = plan.specs[name], changes[name]
+    result, rules = results.get(name), spec.contract.of_write
+    if not rules or result is None or result.schema is None or not len(result.labels):
+        return change
+    written = _Files(StoredRows(spec, result.schema.internal()), result.partitions())
+    cell = [*written.stored.keys, *written.stored.cell]
+    rows = written.read([*cell, *spec.contract.columns])
+    seed = _after(plan, changes, plan.cube.seed_dataset)[0] if CellsInSeed in map(type, rules) else None
+    for rule in rules:
+        if isinstance(rule, RowCount):
+            after, labels = _after(plan, changes, name)
+            after = after.beside(written)
+            if change.mode is WriteMode.UPDATE:
+                folders = written.folders(written.keys).unique()
+                unchanged = UnchangedPartitions(written.keys, folders, labels)
+                change = attrs.evolve(change, requires=(*change.requires, unchanged))
+            found = _find_in_partitions([rule], after, None)
+        else:
+            found = _find_in_write(rule, rows, cell, None if seed is None else seed.beside(written))
+        for violations in found:
+            raise violations.error(spec.uuid)
+    return change
+
+
+def _after(plan: CubeWritePlan, changes: Mapping[str, ChangeSet], name: str) -> tuple[_Files, pa.StringArray]:
+    """The files that a dataset has after a write, and labels of the state before it."""
+    blobs, uuid = open_blobs(plan.store), plan.cube.ktk_dataset_uuid(name)
+    change = changes.get(name)
+    if change is not None and change.mode is not WriteMode.UPDATE and change.schema is not None:
+        files = _Files(StoredRows(plan.specs[name], change.schema.internal()), change.added)
+        return files, change.added.labels
+    state = DatasetMetadata.load_from_store(uuid, blobs)
+    files = _Files.of(plan.cube, plan.store, state)
+    if change is None:
+        return files, files.files.labels
+    removed = change.removal_mask(state)
+    if change.replaces is not None:
+        positions = state.partition_table.positions(change.replaces)
+        removed[positions[positions >= 0]] = True
+    after = attrs.evolve(files, files=files.files.filter(~removed).concat(change.added))
+    return after, files.files.labels
+
+
+def _find_in_write(
+    rule: ContractRule, rows: pa.Table, cell: list[str], seed: _Files | None
+) -> Iterator[Violations]:
+    """Violations of a rule of the rows of a write, or of stored ones."""
+    mask = np.zeros(len(rows), bool)
+    if isinstance(rule, UniqueCells):
+        codes = group_codes([rows.column(c) for c in cell], len(rows))
+        mask = np.bincount(codes)[codes] > 1
+    elif isinstance(rule, CellsInSeed) and seed is not None:
+        cells = seed.read(cell)
+        columns = [c for c in cell if c in cells.column_names]
+        of_rows, of_seed = ([table.column(c) for c in columns] for table in (rows, cells))
+        mask = lookup_keys(of_rows, of_seed, len(rows), len(cells)) < 0
+    elif isinstance(rule, Fresh):
+        yield from _find_old(rule, _newest(rule, rows), len(rows))
+    violations = find_violations(rule, rows, mask, cell)
+    if violations is not None:
+        yield violations
+
+
+def _newest(rule: Fresh, rows: pa.Table) -> pd.Timestamp | None:
+    """The newest time of some rows, in UTC."""
+    if rule.column not in rows.column_names:
+        return None
+    newest = pc.max(rows.column(rule.column).combine_chunks()).as_py()
+    if newest is None:
+        return None
+    time = pd.Timestamp(newest)
+    return time.tz_localize(UTC) if time.tzinfo is None else time.tz_convert(UTC)
+
+
+def _find_old(rule: Fresh, newest: pd.Timestamp | None, n_rows: int) -> Iterator[Violations]:
+    now = pd.Timestamp(clock.datetime_utcnow(), tz=UTC)
+    if n_rows and (newest is None or now - newest > rule.max_age):
+        age = "there is none" if newest is None else f"{newest}, {str(now - newest).partition('.')[0]} ago"
+        yield Violations(rule, n_rows, n_rows, (), f"newest time: {age}")
+
+
+def _find_in_partitions(
+    rules: Iterable[ContractRule], files: _Files, seed: _Files | None
+) -> Iterator[Violations]:
+    """Violations of visible rows, partition by partition, in one pass; at most one per rule."""
+    rules, found, newest = list(rules), dict[ContractRule, Violations](), pd.Timestamp.min.tz_localize(UTC)
+    cell = [*files.stored.keys, *files.stored.cell]
+    columns = [*cell, *Contract(tuple(rules)).columns]
+    n_rows = 0
+    for block in files.blocks():
+        rows = files.stored.select_visible(block.read(columns))
+        n_rows += len(rows)
+        for violations in Contract(tuple(rules)).find_in_rows(rows, cell):
+            _add(found, violations)
+        for rule in rules:
+            if isinstance(rule, RowCount):
+                violations_of_rule = _find_counts(rule, rows, files.stored.keys)
+            elif isinstance(rule, CellsInSeed) and seed is not None:
+                violations_of_rule = _find_in_write(rule, rows, cell, seed.beside(block))
+            else:
+                violations_of_rule = iter(())
+            for violations in violations_of_rule:
+                _add(found, violations)
+            if isinstance(rule, Fresh):
+                newest = max(newest, _newest(rule, rows) or newest)
+    for rule in rules:
+        if isinstance(rule, Fresh):
+            yield from _find_old(rule, newest, n_rows)
+        if rule in found:
+            yield found[rule]._replace(n_rows=n_rows)
+
+
+def _add(found: dict[ContractRule, Violations], new: Violations) -> None:
+    old = found.setdefault(new.rule, new)
+    if old is not new:
+        examples = [*old.examples, *new.examples][: max(len(old.examples), len(new.examples))]
+        found[new.rule] = old._replace(n_violations=old.n_violations + new.n_violations, examples=examples)
+
+
+def _find_counts(rule: RowCount, rows: pa.Table, keys: list[str]) -> Iterator[Violations]:
+    """Rows of partitions that have too few or too many."""
+    codes = group_codes([rows.column(c) for c in keys], len(rows))
+    counts = np.bincount(codes, minlength=1 if len(rows) else 0)
+    is_wrong = (counts < rule.min) | (counts > (rule.max if rule.max is not None else counts))
+    if is_wrong.any():
+        examples = []
+        for code in np.flatnonzero(is_wrong)[:_EXAMPLES].tolist():
+            (row,) = rows.slice(int(np.flatnonzero(codes == code)[0]), 1).to_pylist()
+            examples.append({**{key: row[key] for key in keys}, "rows": int(counts[code])})
+        yield Violations(rule, int(counts[is_wrong].sum()), len(rows), examples)
+
+
+# -- stored rows ---------------------------------------------------------------------------------------------
+
+
+def find_stored_violations(
+    cube: Cube, store: StoreInput, datasets: Mapping[str, DatasetMetadata], name: str, contract: Contract
+) -> Iterator[Violations]:
+    """Violations of a contract by the visible rows of a dataset; rules of single writes do not count."""
+    if not contract.rules or not len(datasets[name].partition_table):
+        return
+    factory = store_factory(store)
+    files, seed = (_Files.of(cube, factory, datasets[n]) for n in (name, cube.seed_dataset))
+    yield from _find_in_partitions(contract.rules, files, seed)
+
+
+def set_contract(
+    cube: Cube, store: StoreInput, name: str, rules: Iterable[ContractRule], *, check_existing: bool
+) -> DatasetMetadata:
+    """Replace the contract of a dataset of a cube by one commit of its header."""
+    blobs, contract = open_blobs(store), Contract.make(rules)
+    existing = discover_datasets(cube, blobs)
+    choose_datasets(cube, name, existing)
+    state = existing[name]
+    schema = arrow_schema(state)
+    check_names(f"Contract of dataset {name!r}: ", "column", sorted(contract.columns), schema.names)
+    if name == cube.seed_dataset and CellsInSeed() in contract.rules:
+        raise ValueError(f"CellsInSeed is a rule of other datasets than the seed, {name!r}")
+    # raises TypeError for values of other types than those of the columns
+    list(contract.find_in_rows(schema.empty_table(), ()))
+    # a write that was planned before cannot slip in between check and commit
+    requires: tuple[Requirement, ...] = ()
+    if check_existing:
+        for violations in find_stored_violations(cube, store, existing, name, contract):
+            raise violations.error(state.uuid)
+        requires = (UnchangedPartitions.of_dataset(state),)
+    change = ChangeSet(
+        state.uuid,
+        state.table_name,
+        metadata={CONTRACT: _mark_checked(contract, state, check_existing).stored},
+        merge_metadata=_replace_contract,
+        info=describe_operation("set_contract"),
+        requires=requires,
+    )
+    return publish_committed(blobs, commit(blobs, change)[0])
+
+
+def _mark_checked(contract: Contract, state: DatasetMetadata, is_checked: bool) -> Contract:
+    """The contract with the marks of its rules: those that are not new keep theirs."""
+    try:
+        old = Contract.of(state.uuid, state.metadata).rules
+    except CorruptDatasetError:
+        old = ()
+    rules = [attrs.evolve(rule, checked=True) for rule in contract.rules]
+    return Contract.make(attrs.evolve(rule, checked=is_checked or rule in old) for rule in rules)
+
+
+def _replace_contract(metadata: list[dict[str, Any]]) -> dict[str, Any]:
+    stored, new = metadata
+    return {key: value for key, value in {**stored, **new}.items() if key != CONTRACT or value is not None}
+
+
+def list_contract(cube: Cube, store: StoreInput, name: str) -> list[ContractRule]:
+    """The rules of a dataset of a cube."""
+    existing = discover_datasets(cube, open_blobs(store))
+    choose_datasets(cube, name, existing)
+    return list(Contract.of(existing[name].uuid, existing[name].metadata).rules)

@@ -1,0 +1,414 @@
+"""Contracts: rules of rows and of writes, in all writes and in verifications; malformed contracts."""
+
+from __future__ import annotations
+
+import decimal
+import pickle
+import sys
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kartothek_cube.cli import cli
+from kartothek_cube.core.commit.change import ChangeSet
+from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.contract import (
+    CellsInSeed,
+    Contract,
+    ContractRule,
+    Fresh,
+    HasType,
+    InRange,
+    Matches,
+    NotNull,
+    OneOf,
+    RowCount,
+    UniqueCells,
+)
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import ConcurrentWriteError, ContractViolationError, CorruptDatasetError
+from kartothek_cube.core.naming import CONTRACT
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io import eager, eager_cube, iter_cube
+from tests.support.cubes import memory
+
+CUBE = Cube(["x"], ["p"], "cube")
+RULES = [NotNull("v"), InRange("v", 0, 10)]
+
+
+def seed(x, v, p=0):
+    return pd.DataFrame({"x": x, "p": p, "v": np.asarray(v, dtype=float)})
+
+
+def extra(x, w="a", p=0):
+    return pd.DataFrame({"x": x, "p": p, "w": w})
+
+
+def keys(store):
+    return sorted(blob.key for blob in open_blobs(store).list(""))
+
+
+def contracted(store, rules=RULES, name="seed", **arguments):
+    eager_cube.build_cube({"seed": seed([1, 2], [1, 2]), "extra": extra([1])}, CUBE, store)
+    return eager_cube.set_contract(CUBE, store, name, rules, **arguments)
+
+
+def refused(write, store, rule, count=1):
+    """The write breaks a rule, and leaves the store as it was."""
+    before = keys(store)
+    with pytest.raises(ContractViolationError) as raised:
+        write()
+    assert (raised.value.rule, raised.value.count) == (str(rule), count), raised.value
+    assert pickle.loads(pickle.dumps(raised.value)).examples == raised.value.examples
+    assert keys(store) == before
+    return raised.value
+
+
+# -- rules of rows against pandas ----------------------------------------------------------------------------
+
+FLOATS = st.lists(st.none() | st.floats(-3, 3, width=16) | st.sampled_from([np.nan, -0.0, 0.0]), max_size=8)
+TEXTS = st.lists(st.none() | st.sampled_from(["", "a", "A1", "ab\n", "ABC", "ÄB"]), max_size=8)
+
+
+def broken(rule, values):
+    table = pa.table({"c": values})
+    return sum(found.n_violations for found in Contract((rule,)).find_in_rows(table, []))
+
+
+@given(FLOATS, st.sampled_from([-0.0, 0, 1, 1.5]))
+def test_rules_of_numbers(values, limit):
+    series = pd.Series(values, dtype="float64")
+    assert broken(NotNull("c"), pa.array(values, pa.float64())) == series.isna().sum()
+    for rule, meets in (
+        (InRange("c", limit), series >= limit),
+        (InRange("c", -1, limit), series.between(-1, limit)),
+        (OneOf("c", [limit, 2]), series.isin([limit, 2])),
+    ):
+        expected = (~meets & series.notna()).sum()
+        assert broken(rule, pa.array(values, pa.float64())) == expected
+        assert broken(rule, pa.array(values, pa.float64()).cast(pa.float32())) == expected
+
+
+@given(TEXTS, st.booleans())
+def test_rules_of_text(values, is_category):
+    series = pd.Series(values, dtype="object")
+    column = pa.array(values, pa.string())
+    column = column.dictionary_encode() if is_category else column
+    assert broken(NotNull("c"), column) == series.isna().sum()
+    for rule, meets in (
+        (Matches("c", "[A-Z]|[A-Z]{3}"), series.str.fullmatch("[A-Z]|[A-Z]{3}")),
+        (OneOf("c", ["", "a"]), series.isin(["", "a"])),
+        (InRange("c", "A", "a"), series.dropna().between("A", "a").reindex(series.index)),
+    ):
+        assert broken(rule, column) == (series.notna() & ~meets.fillna(True).astype(bool)).sum()
+
+
+@pytest.mark.parametrize(
+    "rule, values, expected",
+    [
+        (InRange("c", date(2024, 1, 2)), pa.array([date(2024, 1, 1), None], pa.date32()), 1),
+        (InRange("c", "2024-01-02"), pa.array([datetime(2024, 1, 1), datetime(2024, 1, 2)]), 1),
+        (
+            InRange("c", datetime(2024, 1, 1, tzinfo=UTC)),
+            pa.array([datetime(2024, 1, 1), datetime(2023, 1, 1)], pa.timestamp("us", "Europe/Berlin")),
+            1,
+        ),
+        (
+            InRange("c", 0.1, decimal.Decimal("0.3")),
+            pa.array(map(decimal.Decimal, ["0.1", "0.30", "0.31"])),
+            1,
+        ),
+        (OneOf("c", [decimal.Decimal("0.1")]), pa.array(map(decimal.Decimal, ["0.10", "0.20"])), 1),
+        (InRange("c", max=2**53), pa.array([2**53 + 1, 2**53]), 1),
+        (OneOf("c", [True]), pa.array([True, False, None]), 1),
+        (HasType("c", pa.float32()), pa.array([1.0]), 0),
+        (HasType("c", "int64"), pa.array([1.0]), 1),
+        (HasType("c", "int64"), pa.nulls(2), 0),
+        (NotNull("c"), pa.nulls(2), 2),
+        (InRange("c", 0), pa.nulls(2), 0),
+    ],
+)
+def test_types_of_rules(rule, values, expected):
+    stored = Contract.of("u", {CONTRACT: Contract.make([rule]).stored})
+    assert stored.rules == (rule,)
+    assert broken(stored.rules[0], values) == expected
+
+
+@pytest.mark.parametrize(
+    "make, error",
+    [
+        (lambda: InRange("c"), ValueError),
+        (lambda: InRange("c", None, [1]), TypeError),
+        (lambda: OneOf("c", [None]), ValueError),
+        (lambda: OneOf("c", [b"x"]), TypeError),
+        (lambda: Matches("c", "["), ValueError),
+        (lambda: RowCount(-1), ValueError),
+        (lambda: Fresh("c", timedelta(-1)), ValueError),
+        (lambda: Contract.make([ContractRule()]), TypeError),
+        (lambda: Contract.make(["NotNull"]), TypeError),
+    ],
+)
+def test_wrong_rules(make, error):
+    with pytest.raises(error):
+        make()
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        1,
+        "x",
+        {"rule": "NotNull"},
+        [1],
+        [{}],
+        [{"rule": "Nothing"}],
+        [{"rule": ["NotNull"]}],
+        [{"rule": "NotNull"}],
+        [{"rule": "NotNull", "column": 1}],
+        [{"rule": "NotNull", "column": "v", "checked": "no"}],
+        [{"rule": "NotNull", "column": "v", "more": 1}],
+        [{"rule": "InRange", "column": "v", "min": {}}],
+        [{"rule": "Fresh", "column": "v", "max_age": 1e300}],
+        [{"rule": "RowCount", "min": 1.5}],
+    ],
+)
+def test_malformed_contracts_are_refused_and_can_be_replaced(stored):
+    store = memory()
+    contracted(store, [])
+    commit(open_blobs(store), ChangeSet("cube++seed", metadata={CONTRACT: stored}))
+    with pytest.raises(CorruptDatasetError, match="set_contract replaces it"):
+        eager_cube.append_to_cube(seed([3], [3]), CUBE, store)
+    assert [problem.kind for problem in eager_cube.verify_cube(CUBE, store).problems] == ["contract"]
+    eager_cube.set_contract(CUBE, store, "seed", RULES)
+    eager_cube.append_to_cube(seed([3], [3]), CUBE, store)
+
+
+# -- writes --------------------------------------------------------------------------------------------------
+
+
+def test_every_facade_checks_rows(driver, store_factory):
+    contracted(store_factory)
+    with pytest.raises(
+        Exception, match=r"InRange\('v', 0, 10\), which 1 of 2 rows breaks, such as p=0, x=4, v=-1"
+    ):
+        driver.append_to_cube(data=seed([3, 4], [3, -1]), cube=CUBE, store=store_factory)
+    driver.append_to_cube(data=seed([3], [3]), cube=CUBE, store=store_factory)
+    assert eager_cube.query_cube_df(CUBE, store_factory)["v"].tolist() == [1, 2, 3]
+
+
+def test_all_kinds_of_writes_are_checked():
+    store = memory()
+    contracted(store)
+    rule, wrong = RULES[1], seed([1], [99])
+    both = {"seed": wrong, "extra": extra([1])}
+    refused(lambda: eager_cube.append_to_cube(wrong, CUBE, store), store, rule)
+    refused(lambda: eager_cube.update_cube(wrong, CUBE, store, "p == 0", "seed"), store, rule)
+    refused(lambda: eager_cube.build_cube(both, CUBE, store, overwrite=True), store, rule)
+    refused(lambda: eager_cube.merge_into_cube(wrong, CUBE, store), store, rule)
+    refused(lambda: eager.update_dataset_from_dataframes([wrong], store, "cube++seed"), store, rule)
+    # what a merge leaves out keeps its value, or is null
+    eager_cube.merge_into_cube(wrong[["x", "p"]], CUBE, store)
+    refused(lambda: eager_cube.merge_into_cube(seed([7], [7])[["x", "p"]], CUBE, store), store, RULES[0])
+    eager_cube.set_contract(CUBE, store, "extra", [OneOf("w", ["a", "b"])])
+    compute = lambda df: df[["x", "p"]].assign(w="c")  # noqa: E731
+    refused(
+        lambda: eager_cube.extend_cube({"extra": extra([1], "c")}, CUBE, store, overwrite=True),
+        store,
+        OneOf("w", ["a", "b"]),
+    )
+    refused(
+        lambda: eager_cube.compute_dataset(compute, CUBE, store, "extra"), store, OneOf("w", ["a", "b"]), 2
+    )
+
+
+def test_overwrites_rollbacks_and_schemas_keep_contracts():
+    store = memory()
+    contracted(store)
+    version = eager_cube.list_cube_history(CUBE, store)[0].version
+    both = {"seed": seed([1], [1]), "extra": extra([1])}
+    eager_cube.build_cube(both, CUBE, store, overwrite=True)
+    eager_cube.rollback_cube(CUBE, store, version)
+    assert eager_cube.list_contract(CUBE, store, "seed") == RULES
+    assert eager_cube.list_contract(CUBE, store, "extra") == []
+    with pytest.raises(ValueError, match="named by the contract"):
+        eager_cube.update_schema(CUBE, store, "seed", rename={"v": "u"})
+    eager_cube.extend_cube({"more": extra([1]).rename(columns={"w": "u"})}, CUBE, store)
+    assert eager_cube.list_contract(CUBE, store, "more") == []
+    state = eager_cube.set_contract(CUBE, store, "seed", [])
+    assert CONTRACT not in state.metadata
+
+
+def test_rules_of_whole_writes():
+    store = memory()
+    contracted(store, [UniqueCells(), RowCount(2, 3)])
+    parts = [seed([5, 6], [5, 6], p=1), seed([6], [7], p=1)]
+    error = refused(
+        lambda: iter_cube.append_to_cube__iter(parts, CUBE, store, ["seed"]), store, UniqueCells(), 2
+    )
+    assert error.examples[0] == {"p": 1, "x": 6}
+    error = refused(
+        lambda: eager_cube.append_to_cube(seed([3, 4], [3, 4]), CUBE, store), store, RowCount(2, 3), 4
+    )
+    assert error.examples == ({"p": 0, "rows": 4},)
+    refused(lambda: eager_cube.append_to_cube(seed([3], [3], p=1), CUBE, store), store, RowCount(2, 3))
+    # newer versions of cells are no more cells
+    eager_cube.append_to_cube(seed([1, 2, 3], [3, 4, 5]), CUBE, store)
+    eager_cube.merge_into_cube(seed([3], [6]), CUBE, store)
+    eager_cube.update_cube(seed([7, 8], [3, 4]), CUBE, store, "p == 0", "seed")
+    refused(
+        lambda: eager_cube.update_cube(seed([7], [3]), CUBE, store, "p == 0", "seed"), store, RowCount(2, 3)
+    )
+    with pytest.raises(ValueError, match="which functions of cubes check"):
+        eager.update_dataset_from_dataframes([seed([3], [3])], store, "cube++seed")
+
+
+def test_cells_are_in_the_seed():
+    store = memory()
+    contracted(store, [CellsInSeed()], "extra")
+    refused(lambda: eager_cube.append_to_cube({"extra": extra([2, 9])}, CUBE, store), store, CellsInSeed())
+    refused(lambda: eager_cube.append_to_cube({"extra": extra([2], p=1)}, CUBE, store), store, CellsInSeed())
+    # the seed of the same write counts
+    eager_cube.append_to_cube({"seed": seed([9], [9]), "extra": extra([2, 9])}, CUBE, store)
+    both = {"seed": seed([5], [5]), "extra": extra([1])}
+    refused(lambda: eager_cube.update_cube(both, CUBE, store, "all", ["seed", "extra"]), store, CellsInSeed())
+    with pytest.raises(ValueError, match="other datasets than the seed"):
+        eager_cube.set_contract(CUBE, store, "seed", [CellsInSeed()])
+
+
+def test_rows_are_fresh(monkeypatch):
+    store = memory()
+    now = datetime(2024, 1, 2)
+    frame = seed([1], [1]).assign(t=now)
+    eager_cube.build_cube(frame, CUBE, store)
+    monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(hours=1))
+    rule = Fresh("t", timedelta(hours=2))
+    eager_cube.set_contract(CUBE, store, "seed", [rule])
+    error = refused(
+        lambda: eager_cube.append_to_cube(frame.assign(x=[3], t=now - timedelta(days=1)), CUBE, store),
+        store,
+        rule,
+    )
+    assert "newest time: 2024-01-01 00:00:00+00:00, 1 days 01:00:00 ago" in str(error)
+    refused(
+        lambda: eager_cube.append_to_cube(
+            frame.assign(t=pd.Series([None], dtype="datetime64[us]")), CUBE, store
+        ),
+        store,
+        rule,
+    )
+    eager_cube.append_to_cube(frame.assign(x=[4]), CUBE, store)
+    monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(days=2))
+    assert [problem.kind for problem in eager_cube.verify_cube(CUBE, store).problems] == ["contract"]
+
+
+# -- stored rows ---------------------------------------------------------------------------------------------
+
+
+def test_a_new_rule_is_checked_against_stored_rows():
+    store = memory()
+    strict = InRange("v", 0, 1)
+    contracted(store)
+    refused(lambda: eager_cube.set_contract(CUBE, store, "seed", [strict]), store, strict)
+    eager_cube.set_contract(CUBE, store, "seed", [*RULES, strict], check_existing=False)
+    assert [rule.checked for rule in eager_cube.list_contract(CUBE, store, "seed")] == [True, True, False]
+    [problem] = eager_cube.verify_cube(CUBE, store).problems
+    assert (
+        "which 1 of 2 rows breaks, such as p=0, x=2, v=2.0; stored rows were not checked" in problem.message
+    )
+    # what newer versions of cells hide does not count
+    eager_cube.append_to_cube(seed([2], [1]), CUBE, store)
+    assert eager_cube.verify_cube(CUBE, store).ok
+    eager_cube.set_contract(CUBE, store, "seed", [strict])
+    assert eager_cube.list_contract(CUBE, store, "seed") == [strict]
+
+
+def test_verify_finds_rows_of_other_writers(monkeypatch):
+    store = memory()
+    contracted(store, [*RULES, RowCount(1, 4)])
+    eager_cube.set_contract(CUBE, store, "extra", [CellsInSeed()])
+    with monkeypatch.context() as patch:
+        # they keep the metadata
+        patch.setattr("kartothek_cube.core.contract.Contract.of", lambda *_: Contract())
+        patch.setattr("kartothek_cube.core.commit.change.UnchangedMetadata.check", lambda *_: None)
+        for p in (0, 1):
+            data = {"seed": seed([3, 4, 5], [-1, 11, None], p=p), "extra": extra([1, 3, 9], p=p)}
+            eager_cube.append_to_cube(data, CUBE, store)
+    problems = eager_cube.verify_cube(CUBE, store).problems
+    messages = [p.message.partition(", such as")[0] for p in problems if p.kind == "contract"]
+    assert messages == [
+        "Dataset 'cube++extra' has the rule CellsInSeed(), which 3 of 6 rows break",
+        "Dataset 'cube++seed' has the rule NotNull('v'), which 2 of 8 rows break",
+        "Dataset 'cube++seed' has the rule InRange('v', 0, 10), which 4 of 8 rows break",
+        "Dataset 'cube++seed' has the rule RowCount(1, 4), which 5 of 8 rows break",
+    ]
+    assert eager_cube.verify_cube(CUBE, store, deep=False).ok
+
+
+@pytest.mark.parametrize(
+    "name, rules, text",
+    [
+        ("sed", RULES, "dataset sed"),
+        ("seed", [NotNull("u")], "unknown column u"),
+        ("seed", [Matches("v", "a")], "needs text"),
+        ("seed", [InRange("v", "a")], "v"),
+    ],
+)
+def test_rules_that_do_not_fit_are_refused(name, rules, text):
+    store = memory()
+    contracted(store)
+    with pytest.raises((TypeError, ValueError), match=text):
+        eager_cube.set_contract(CUBE, store, name, rules)
+    assert eager_cube.list_contract(CUBE, store, "seed") == RULES
+
+
+# -- concurrent changes --------------------------------------------------------------------------------------
+
+
+def test_a_write_that_was_planned_before_is_refused(monkeypatch):
+    store = memory()
+    contracted(store, [])
+    written = eager.write_single_partition(store, "cube++seed", seed([3], [99]))
+    staged = eager_cube.append_to_cube(seed([5], [99]), CUBE, store, publish=False)
+
+    def parts():
+        yield seed([4], [99])
+        eager_cube.set_contract(CUBE, store, "seed", RULES)
+
+    with pytest.raises(ConcurrentWriteError, match="changed the contract"):
+        iter_cube.append_to_cube__iter(parts(), CUBE, store, ["seed"])
+    with pytest.raises(ConcurrentWriteError, match="changed the contract"):
+        eager.commit_dataset(store=store, dataset_uuid="cube++seed", new_partitions=[written])
+    with pytest.raises(ConcurrentWriteError, match="changed the contract"):
+        eager_cube.publish_staged(staged, store)
+    assert eager_cube.verify_cube(CUBE, store).ok
+
+
+def test_a_write_without_a_contract_takes_no_more_calls_for_more_partitions():
+    def count(n_partitions):
+        store, calls = memory(), []
+        frame = seed(range(n_partitions), 1, p=range(n_partitions))
+        eager_cube.build_cube(seed([0], [1]), CUBE, store)
+        sys.setprofile(
+            lambda frame, event, _: calls.append(1) if "contract" in frame.f_code.co_name else None
+        )
+        try:
+            eager_cube.append_to_cube(frame, CUBE, store)
+        finally:
+            sys.setprofile(None)
+        return len(calls)
+
+    assert count(1) == count(40) < 12
+
+
+def test_the_command_line_shows_contracts(tmp_path):
+    store = f"hfs://{tmp_path}"
+    contracted(store, RULES[:1])
+    eager_cube.set_contract(CUBE, store, "seed", [*RULES], check_existing=False)
+    output = CliRunner().invoke(cli, ["--store", store, "cube", "info"], catch_exceptions=False).output
+    assert "Contract:\n  - NotNull('v')\n  - InRange('v', 0, 10), not checked on older rows\n" in output

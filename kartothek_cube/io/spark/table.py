@@ -84,6 +84,7 @@ class CubeTable:
         types: pa.Schema,
         name: str,
         steps: tuple[Step, ...] = (),
+        opaque: DataFrame | None = None,
     ) -> None:
         self._query = query
         self._spark = spark
@@ -95,7 +96,7 @@ class CubeTable:
         self._cached: DataFrame | None = None
         # Spark optimizes neither through nor into a function, so what is above it is what it needs
         with no_pandas_warnings():
-            self._opaque = self._apply(spark.range(1).mapInArrow(_pass_on, self._cells))
+            self._opaque = opaque or self._apply(spark.range(1).mapInArrow(_pass_on, self._cells))
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -152,7 +153,10 @@ class CubeTable:
         """The table that a function of DataFrames makes of this one; of cached rows, the DataFrame."""
         if self._cached is not None:
             return step(self._cached)
-        return CubeTable(self._query, self._spark, self._types, self._name, (*self._steps, step))
+        with no_pandas_warnings():
+            opaque = step(self._opaque)
+        steps = (*self._steps, step)
+        return CubeTable(self._query, self._spark, self._types, self._name, steps, opaque)
 
     def _apply(self, cells: DataFrame) -> DataFrame:
         df = cells.alias(self._name)

@@ -18,7 +18,7 @@ from kartothek_cube.core.commit.header_store import render
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.dataset_files import file_keys
+from kartothek_cube.core.dataset_files import referenced_keys
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import is_header_key, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import Partition
@@ -34,7 +34,7 @@ from kartothek_cube.serialization.parquet_reader import read_footer
 def get_dataset_keys(dataset: DatasetMetadata) -> set[str]:
     """Keys of a dataset that its header tracks: header, schemas, secondary indices, data files."""
     schemas = [schema_key(dataset.uuid, table) for table in dataset.tables]
-    return {metadata_key_from_uuid(dataset.uuid), *schemas, *file_keys(dataset)}
+    return {metadata_key_from_uuid(dataset.uuid), *schemas, *referenced_keys(dataset)}
 
 
 def _no_store() -> NoReturn:

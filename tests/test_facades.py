@@ -32,6 +32,7 @@ OTHERS = (
     "delete_rows",
     "delete_cube",
     "copy_cube",
+    "build_column_statistics",
     "collect_stats",
     "cleanup_cube",
     "compact_cube",
@@ -49,6 +50,7 @@ CUBE_FACADES = {
 }
 #: operations that a façade does not have
 MISSING = {
+    "build_column_statistics_dataframe",
     "compact_cube_dataframe",
     "compute_dataset_dataframe",
     "delete_rows_dataframe",

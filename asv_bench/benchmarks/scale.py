@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import caching
+from kartothek_cube.core.column_statistics import STATISTICS, collect_statistics, store_statistics
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
@@ -23,7 +24,12 @@ from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.planner import plan_query
 
 CUBE = Cube(uuid_prefix="scale", dimension_columns=["x", "y"], partition_columns=["p"])
-CONDITIONS = {"partition key": C("p") == 77, "index": C("y") == 77 * 7, "none": None}
+CONDITIONS = {
+    "partition key": C("p") == 77,
+    "index": C("y") == 77 * 7,
+    "statistics": C("v") == 77 * 0.5,
+    "none": None,
+}
 
 
 def make_headers(url, n):
@@ -39,6 +45,7 @@ def make_headers(url, n):
         store_schema_metadata(schema, uuid, blobs)
         table = PartitionTable.from_labels(uuid, "table", labels)
         metadata = {
+            STATISTICS: ["v"],
             "ktk_cube_dimension_columns": ["x", "y"],
             "ktk_cube_partition_columns": ["p"],
             "ktk_cube_is_seed": name == "seed",
@@ -48,6 +55,9 @@ def make_headers(url, n):
         for dimension, values in {"x": numbers % 1_000, "y": numbers * 7}.items() if name == "seed" else ():
             entries = ExplicitSecondaryIndex(dimension, IndexColumns.from_pairs(pa.array(values), labels))
             builder.add_external_index(dimension, entries.store(blobs, uuid))
+        if name == "seed":
+            statistics = collect_statistics({"v": pa.chunked_array([numbers * 0.5])}, numbers, labels)
+            builder.extra[STATISTICS] = store_statistics(blobs, uuid, statistics)
         blobs.put(*builder.to_json())
 
 

@@ -55,14 +55,18 @@ if TYPE_CHECKING:
 @click.command(cls=CubeCommand)
 @click.argument("dataset", shell_complete=complete_datasets)
 @click.argument("columns", shell_complete=complete_columns)
+@click.option(
+    "--statistics", is_flag=True, help="Keep the minimum and maximum of each file instead of all its values."
+)
 @pass_state
-def index(state: CliContext, dataset: str, columns: str) -> None:
+def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> None:
     """Build secondary indices on COLUMNS of DATASET; COLUMNS are comma-separated names or patterns.
 
     All values of these columns are read once. Afterwards, queries with conditions on them open fewer files.
     """
     from kartothek_cube.core.cube.consistency import get_dataset_columns
     from kartothek_cube.io.eager import build_dataset_indices
+    from kartothek_cube.io.eager_cube import build_column_statistics
 
     metadata = state.datasets.get(dataset)
     if metadata is None:
@@ -73,8 +77,12 @@ def index(state: CliContext, dataset: str, columns: str) -> None:
     if not to_index:
         usage_error(f"Partition keys need no index: {', '.join(sorted(selected))}")
     with state.progress("index"):
-        build_dataset_indices(state.store, metadata.uuid, to_index)
-    click.echo(f"Indexed {', '.join(to_index)} of {dataset}: {_count_files(state, [dataset])} read.")
+        if statistics:
+            build_column_statistics(state.cube, state.store, to_index, dataset)
+        else:
+            build_dataset_indices(state.store, metadata.uuid, to_index)
+    done = "Statistics of" if statistics else "Indexed"
+    click.echo(f"{done} {', '.join(to_index)} of {dataset}: {_count_files(state, [dataset])} read.")
 
 
 def _count_files(state: CliContext, names: Iterable[str]) -> str:

@@ -13,6 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import clock, dataset_files
+from kartothek_cube.core.column_statistics import (
+    STATISTICS,
+    align_statistics,
+    load_statistics,
+    select_statistics,
+    statistics_columns,
+    statistics_file,
+)
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema, embedded_schemas
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
@@ -99,6 +107,9 @@ class DatasetMetadataBase(CopyMixin):
     ValueError
         The uuid is illegal, or the partitions have different tables.
     """
+
+    #: of the columns that have some, once they are loaded; a copy has none
+    statistics: pa.Table | None = None
 
     def __init__(
         self,
@@ -305,22 +316,39 @@ class DatasetMetadataBase(CopyMixin):
         return self._load_indices(self.secondary_indices, store).load_partition_indices()
 
     def load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
-        """Load secondary indices of some columns; partition keys and columns without index are ignored."""
+        """Load secondary indices, or statistics, of some columns; others and partition keys are ignored."""
         return self._load_indices(sorted(set(columns) - set(self.partition_keys)), store)
 
     def _load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
         explicit: dict[str, ExplicitSecondaryIndex] = {}
+        others = []
         for column in columns:
             index = self.indices.get(column)
-            if isinstance(index, ExplicitSecondaryIndex) and index.columns_data is None:
+            if index is None:
+                others.append(column)
+            elif isinstance(index, ExplicitSecondaryIndex) and index.columns_data is None:
                 explicit[column] = index
-        if not explicit:
+        has_statistics = bool(others) and STATISTICS in self.extra and self.statistics is None
+        if not (explicit or has_statistics):
             return self
         blobs = open_blobs(store)
         # not the method `copy`: the checks of the constructor take longer than reading an index
         dataset = copy.copy(self)
         dataset.indices = {**self.indices, **{c: self._load(index, blobs) for c, index in explicit.items()}}
+        if has_statistics and not set(others).isdisjoint(statistics_columns(self.metadata)):
+            dataset.statistics = self.load_statistics(blobs)
         return dataset
+
+    def load_statistics(self, blobs: BlobStore) -> pa.Table | None:
+        """Column statistics, a row per partition; None if there are none."""
+        key = statistics_file(self.uuid, self.extra)
+        table = None if key is None or self.schema is None else load_statistics(blobs, key)
+        if table is None or self.schema is None:
+            return None
+        columns = statistics_columns(self.metadata)
+        return align_statistics(
+            select_statistics(table, columns, self.schema.internal()), self.partition_table.labels
+        )
 
     def _load(self, index: ExplicitSecondaryIndex, blobs: BlobStore) -> ExplicitSecondaryIndex:
         check_owned(index.index_storage_key, self.uuid)
@@ -742,8 +770,9 @@ class DatasetMetadataBuilder(CopyMixin):
     @property
     def partitions(self) -> dict[str, Partition]:
         """Label to partition, in the order of commit; may be changed."""
-        # files may be added of which the record knows nothing
-        self.extra.pop(WIDTHS_KEY, None)
+        # files may be added, or replaced, of which these records know nothing
+        for key in (WIDTHS_KEY, STATISTICS):
+            self.extra.pop(key, None)
         if self._table is not None:
             self._partitions = copy.deepcopy(self._table.to_partitions())
             self._table = None

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import abbreviate
 from kartothek_cube.core.caching import CACHE
+from kartothek_cube.core.column_statistics import statistics_file
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.header import check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
@@ -273,6 +274,12 @@ def schema_keys(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
 def index_keys(dataset: DatasetMetadataBase) -> list[str]:
     """Keys of the files of secondary indices."""
     return sorted(i.index_storage_key for i in dataset.secondary_indices.values() if i.index_storage_key)
+
+
+def referenced_keys(dataset: DatasetMetadataBase) -> list[str]:
+    """Keys of all files to which the header refers, with column statistics, which may be gone."""
+    key = statistics_file(dataset.uuid, dataset.extra)
+    return [*file_keys(dataset), *([] if key is None else [key])]
 
 
 def data_keys(dataset: DatasetMetadataBase) -> list[str]:

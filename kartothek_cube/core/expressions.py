@@ -194,6 +194,11 @@ _BINDERS: tuple[
 )
 
 
+def is_comparable(dtype: pa.DataType) -> bool:
+    """Whether columns of a type can be used in predicates."""
+    return any(matches(widen(dtype)) for matches, _ in _BINDERS)
+
+
 OPERATORS = ("==", "!=", "<=", ">=", "<", ">", "in", "not in")
 
 _COMPARE = {

@@ -189,6 +189,16 @@ def index_key(uuid: str, column: str, timestamp: datetime) -> str:
     return f"{uuid}/{INDICES_DIRECTORY}/{quote(column)}/{stamp}{EXTERNAL_INDEX_SUFFIX}"
 
 
+def statistics_key(uuid: str, name: str) -> str:
+    """Storage key of a file of column statistics, among indices: other software takes it for no data file.
+
+    >>> statistics_key("sales", "0d34")
+    'sales/indices/kartothek_cube_statistics/0d34.parquet'
+    """
+    check_uuid(uuid)
+    return f"{uuid}/{INDICES_DIRECTORY}/kartothek_cube_statistics/{name}{PARQUET_FILE_SUFFIX}"
+
+
 def legacy_index_key(uuid: str, column: str) -> str:
     """Storage key of a secondary index in early versions of the format.
 

@@ -1,4 +1,4 @@
-"""Partition pruning by partition keys and loaded indices."""
+"""Partition pruning by partition keys, loaded indices and loaded column statistics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, Mask, to_numpy
+from kartothek_cube.core.column_statistics import statistics_mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions import (
     LiteralType,
@@ -64,6 +65,9 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: LiteralType) -> pa.B
         # nulls are not indexed: any partition may hold some
         if isinstance(index, PartitionIndex) or not _matches_nulls(index.columns_data.values.type, literal):
             return pa.array(index.columns_data.positions_matching(value_mask, dataset.partition_table))
+    if index is None and dataset.statistics is not None and column in dataset.statistics.column_names:
+        entries = dataset.statistics.column(column).combine_chunks()
+        return statistics_mask(entries, op, value, column)
     return pa.repeat(True, len(dataset.partition_table))
 
 

@@ -44,6 +44,7 @@ from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
+from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.merge import plan_merge
 from kartothek_cube.io_components.write.write_commit import write_cube_job
@@ -68,6 +69,7 @@ __all__ = (
     "adopt_dataset",
     "annotate_operations",
     "append_to_cube",
+    "build_column_statistics",
     "build_cube",
     "cleanup_cube",
     "collect_stats",
@@ -576,6 +578,7 @@ class _ComputeDataset(ComputeDataset[StoreInput]):
 
 delete_cube = _eager("delete_cube", DeleteCube[StoreInput])
 copy_cube = _eager("copy_cube", _CopyCube, "copy")
+build_column_statistics = _eager("build_column_statistics", BuildColumnStatistics[StoreInput])
 collect_stats = _eager("collect_stats", _CollectStats, "stats")
 cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
 compute_dataset = _eager("compute_dataset", _ComputeDataset, "compute")

@@ -26,11 +26,13 @@ from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
+from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_tasks import CubeElement, iter_elements, write_part
 
 __all__ = (
     "append_to_cube__iter",
+    "build_column_statistics__iter",
     "build_cube__iter",
     "cleanup_cube__iter",
     "collect_stats__iter",
@@ -118,6 +120,7 @@ remove_partitions__iter = _iter("remove_partitions__iter", cube_writes.RemovePar
 delete_rows__iter = _iter("delete_rows__iter", DeleteRows[StoreInput])
 delete_cube__iter = _iter("delete_cube__iter", DeleteCube[StoreInput])
 copy_cube__iter = _iter("copy_cube__iter", CopyCube[StoreInput])
+build_column_statistics__iter = _iter("build_column_statistics__iter", BuildColumnStatistics[StoreInput])
 collect_stats__iter = _iter("collect_stats__iter", CollectStats[StoreInput])
 cleanup_cube__iter = _iter("cleanup_cube__iter", CleanupCube[StoreInput])
 compact_cube__iter = _iter("compact_cube__iter", CompactCube[StoreInput])

@@ -371,6 +371,7 @@ class OpenedCube:
     query = _bind(LazyQuery)
     dataset = _bind(arrow_cube.cube_dataset)
     connect = _bind(sql.connect)
+    build_column_statistics = _bind(eager_cube.build_column_statistics)
     stats = _bind(eager_cube.collect_stats)
     verify = _bind(eager_cube.verify_cube)
     repair = _bind(eager_cube.repair_cube)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from kartothek_cube.core.column_statistics import STATISTICS
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import PublicationWarning
@@ -29,6 +30,10 @@ def test_index(ok, url):
     dataset = DatasetMetadata.load_from_store("cube++enrich", url)
     assert "v2" in dataset.indices
     assert dataset.metadata["ktk_cube_is_seed"] is False  # what else is in the header stays
+    assert ok("cube", "index", "--statistics", "enrich", "v2") == (
+        "Statistics of v2 of enrich: 2 data files read.\n"
+    )
+    assert DatasetMetadata.load_from_store("cube++enrich", url).metadata[STATISTICS] == ["v2"]
     assert "Partition keys need no index: p" in ok_error(ok, "cube", "index", "seed", "p")
 
 

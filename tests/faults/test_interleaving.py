@@ -66,6 +66,9 @@ PAIRS = [
     *(("staged extend", "publish extend", other) for other in ("publish extend", *STAGED_OTHERS, "delete")),
     ("cube", "set contract", "append 7"),
     *(("contracted", "append 3", other) for other in ("append 5", "append 7", "set contract", "compact")),
+    *(("statistics", "append", other) for other in ("build statistics", "compact", "cleanup")),
+    *(("statistics", "build statistics", other) for other in ("build statistics", "update", "cleanup")),
+    *(("statistics", "query by statistics", other) for other in ("append", "compact", "remove and clean")),
     *(("computed", "compute", other) for other in ("compute", "append", "append both", "compact", "query")),
 ]
 
@@ -208,6 +211,7 @@ def test_one_operation_that_fails(name, faults):
     own = {"compute": "computed", "read pinned": "pinned", "publish build": "staged build"}
     own |= {"publish extend": "staged extend"}
     own |= dict.fromkeys(("publish staged", "read staged", "discard staged"), "staged")
+    own |= dict.fromkeys(("build statistics", "query by statistics"), "statistics")
     start = own.get(name) or next(start for start in starts if applies(name, start))
     _fail(start, name, faults)
 

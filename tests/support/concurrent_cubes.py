@@ -21,6 +21,7 @@ from kartothek_cube.api.cube import (
     InRange,
     RowCount,
     append_to_cube,
+    build_column_statistics,
     build_cube,
     cleanup_cube,
     compact_cube,
@@ -31,6 +32,7 @@ from kartothek_cube.api.cube import (
     discard_staged,
     extend_cube,
     keep_cube_history,
+    list_cube_changes,
     pin_cube,
     publish_cube,
     publish_staged,
@@ -44,8 +46,9 @@ from kartothek_cube.api.cube import (
     verify_cube,
 )
 from kartothek_cube.api.dataset import read_table
+from kartothek_cube.core.column_statistics import STATISTICS
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
-from kartothek_cube.core.dataset_files import file_keys, schema_keys
+from kartothek_cube.core.dataset_files import referenced_keys, schema_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CubeNotFoundError,
@@ -274,6 +277,14 @@ OPERATIONS |= {
         )
         for x, v in ((3, 3), (5, 5), (7, 99))
     },
+    "build statistics": (
+        lambda s: build_column_statistics(CUBE, s, ["x", "v"]),
+        lambda state: _needs(state),
+    ),
+    "query by statistics": (
+        lambda s: s.world.observed.append(_query_by_statistics(s)),
+        lambda state: state,
+    ),
 }
 
 
@@ -285,6 +296,13 @@ def _joined(state: State) -> State:
         return state[0], None
     cells = {x for x, _ in state[0]}
     return state[0], frozenset((x, w) for x, w in state[1] if x in cells)
+
+
+def _query_by_statistics(store: Any) -> State:
+    """What queries see of one state, each of which reads other files."""
+    token = list_cube_changes(CUBE, store).token
+    parts = [observe(store, conditions=C("v") == value, as_of=token) for value in range(6)]
+    return frozenset().union(*(part[0] for part in parts if part is not None)), None
 
 
 def _read_pinned(store: Any) -> None:
@@ -438,6 +456,13 @@ def _leftover(store: Any) -> State:
     return None
 
 
+def _statistics(store: Any) -> State:
+    """A cube with column statistics, of which one file is unused."""
+    build_cube(seed(OLD), CUBE, store, metadata={"seed": {STATISTICS: ["v"]}})
+    append_to_cube(seed(LATER), CUBE, store)
+    return _built(None, {**OLD, **LATER})
+
+
 def _computed(store: Any) -> State:
     """A cube of which a dataset was computed, and changed since."""
     build_cube(seed(OLD), CUBE, store)
@@ -481,6 +506,7 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "hidden": _hidden,
     "computed": _computed,
     "contracted": _contracted,
+    "statistics": _statistics,
     "pinned": _past,
     "published": _published,
     "publishing": _publishing,
@@ -528,6 +554,12 @@ ON_STAGED = (
 )
 ON_STAGED_BUILD = ("publish build", "discard staged", "build", "copy two", "cleanup", "query")
 ON_STAGED_EXTEND = ("publish extend", "discard staged", "extend", "append", "cleanup", "delete", "query")
+#: what changes column statistics, or the files that they are about
+ON_STATISTICS = (
+    "build statistics",
+    "query by statistics",
+    *(name for name in ON_PAST if name != "read pinned"),
+)
 
 #: what may break a contract, or set one
 _OF_CONTRACTS = ("append 3", "append 5", "append 7", "set contract")
@@ -543,6 +575,7 @@ _NAMED = {
     "hidden": ON_HIDDEN,
     "computed": ON_COMPUTED,
     "pinned": ON_PAST,
+    "statistics": ON_STATISTICS,
 }
 
 
@@ -550,7 +583,9 @@ def applies(name: str, start: str) -> bool:
     """Whether an operation has something to do from there, which leaves out pairs of refusals."""
     if start in _NAMED:
         return name in _NAMED[start]
-    if name == "read pinned" or "staged" in name or name.startswith("publish ") or name in _OF_CONTRACTS:
+    if name in ("read pinned", "build statistics", "query by statistics") or name in _OF_CONTRACTS:
+        return False
+    if "staged" in name or name.startswith("publish "):
         return False
     if name in (*ON_TWO, "rollback before extra") and name not in (
         "append",
@@ -752,7 +787,7 @@ def _tracked(store: Any) -> set[str]:
     blobs = open_blobs(store)
     tracked: set[str] = set()
     for dataset in discover_datasets_unchecked("c", store).values():
-        tracked |= {*header_keys(dataset.uuid), *file_keys(dataset)}
+        tracked |= {*header_keys(dataset.uuid), *referenced_keys(dataset)}
         tracked |= {*schema_keys(dataset, blobs), *history_keys(dataset, blobs)}
         tracked |= {log_folder(dataset.uuid) + name for name in list_log(blobs, dataset.uuid)}
         tracked |= published_keys(blobs, dataset.uuid)

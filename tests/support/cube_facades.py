@@ -70,6 +70,9 @@ class Eager:
     def collect_stats(self, **kwargs: Any) -> Stats:
         return eager_cube.collect_stats(**kwargs)
 
+    def build_column_statistics(self, **kwargs: Any) -> Written:
+        return eager_cube.build_column_statistics(**kwargs)
+
     def cleanup_cube(self, **kwargs: Any) -> None:
         eager_cube.cleanup_cube(**kwargs)
 
@@ -111,6 +114,9 @@ class Iter(Eager):
 
     def collect_stats(self, **kwargs: Any) -> Stats:
         return iter_cube.collect_stats__iter(**kwargs)
+
+    def build_column_statistics(self, **kwargs: Any) -> Written:
+        return iter_cube.build_column_statistics__iter(**kwargs)
 
     def cleanup_cube(self, **kwargs: Any) -> None:
         iter_cube.cleanup_cube__iter(**kwargs)
@@ -167,6 +173,9 @@ class Delayed(Iter):
     def collect_stats(self, **kwargs: Any) -> Stats:
         return compute(delayed_cube.collect_stats_delayed(**kwargs))
 
+    def build_column_statistics(self, **kwargs: Any) -> Written:
+        return compute(delayed_cube.build_column_statistics_delayed(**kwargs))
+
     def cleanup_cube(self, **kwargs: Any) -> None:
         return compute(delayed_cube.cleanup_cube_delayed(**kwargs))
 
@@ -209,6 +218,9 @@ class Bag(Delayed):
 
     def collect_stats(self, **kwargs: Any) -> Stats:
         return only(bag_cube.collect_stats_bag(blocksize=self.blocksize, **kwargs))
+
+    def build_column_statistics(self, **kwargs: Any) -> Written:
+        return only(bag_cube.build_column_statistics_bag(**kwargs))
 
     def cleanup_cube(self, **kwargs: Any) -> None:
         done(bag_cube.cleanup_cube_bag(blocksize=self.blocksize, **kwargs))

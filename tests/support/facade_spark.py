@@ -113,5 +113,8 @@ class Spark:
     def collect_stats(self, **kwargs: Any) -> dict[str, dict[str, int]]:
         return spark_cube.collect_stats_spark(spark=shared_session(), **kwargs)
 
+    def build_column_statistics(self, **kwargs: Any) -> Written:
+        return spark_cube.build_column_statistics_spark(spark=shared_session(), **kwargs)
+
     def cleanup_cube(self, **kwargs: Any) -> None:
         spark_cube.cleanup_cube_spark(spark=shared_session(), **kwargs)

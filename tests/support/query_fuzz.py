@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.api.discover import discover_datasets
+from kartothek_cube.core.column_statistics import STATISTICS
 from kartothek_cube.core.cube.conditions import C, Condition, Conjunction
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager, eager_cube, iter_cube
@@ -337,7 +338,10 @@ def build(fuzzed: FuzzedCube) -> None:
         *(("extend_cube", [n]) for n in names if n not in at_once),
     ):
         keys = {name: list(fuzzed.datasets[name].partition_on) for name in some}
-        fuzzed.write(operation, fuzzed.draw_elements(some, 0.5), partition_on=keys)
+        # every other cube has statistics of all columns; drawn without a change of the other choices
+        columns = {name: {STATISTICS: list(fuzzed.datasets[name].kinds)} for name in some}
+        metadata = columns if len(fuzzed.log[0]) % 2 else None
+        fuzzed.write(operation, fuzzed.draw_elements(some, 0.5), partition_on=keys, metadata=metadata)
 
 
 def index_more(fuzzed: FuzzedCube) -> None:

@@ -16,6 +16,13 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.arrow.types import Mask, common_type, has_far_times, to_numpy
+from kartothek_cube.core.column_statistics import (
+    STATISTICS,
+    is_statistics_setting,
+    merge_statistics,
+    select_statistics,
+    statistics_columns,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json
 from kartothek_cube.core.errors import (
@@ -122,6 +129,8 @@ class ChangeSet:
     indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict)
     #: columns of `indices` whose index is added or rebuilt; their entries cover all partitions
     new_indices: frozenset[str] = frozenset()
+    #: statistics of the added partitions, or of all; None: the stored ones stay
+    statistics: pa.Table | None = None
     #: user metadata to set; by default its keys replace stored ones
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     merge_metadata: MetadataMerger | None = None
@@ -336,6 +345,11 @@ def last_batch(dataset: DatasetMetadata, stream: str) -> int | None:
 def check_settings(metadata: Mapping[str, Any]) -> None:
     """Raise ValueError for a malformed setting."""
     snapshot_retention(metadata)
+    if not is_statistics_setting(metadata.get(STATISTICS)):
+        raise ValueError(
+            f"{STATISTICS!r} in the metadata is the list of columns with statistics, or None; "
+            f"it is {metadata[STATISTICS]!r}"
+        )
     if metadata.get(PUBLISH) not in (None, *TABLE_FORMATS):
         names = ", ".join(map(repr, TABLE_FORMATS))
         raise ValueError(
@@ -408,6 +422,18 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
         explicit_partitions=True,
         extra=with_widths(state.extra, schema, _widths(state, change, bool(removed.all()))),
     )
+
+
+def update_statistics(old: pa.Table | None, new: DatasetMetadata, change: ChangeSet) -> pa.Table | None:
+    """Statistics of the state after a change, of those before; None without any."""
+    if old is not None and change.schema_update is not None:
+        old = change.schema_update.apply_to_statistics(old)
+    if new.schema is None:
+        return None
+    columns, schema = statistics_columns(new.metadata), new.schema.internal()
+    tables = [select_statistics(t, columns, schema) for t in (old, change.statistics) if t is not None]
+    merged = merge_statistics(tables, new.partition_table.labels)
+    return merged if merged.num_columns > 1 else None
 
 
 def _added_widths(change: ChangeSet) -> Widths | None:

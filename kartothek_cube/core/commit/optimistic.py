@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import history, hooks
+from kartothek_cube.core.column_statistics import STATISTICS, store_statistics
 from kartothek_cube.core.commit import header_store, operation, tombstones
 from kartothek_cube.core.commit.change import (
     ChangeSet,
@@ -27,12 +28,13 @@ from kartothek_cube.core.commit.change import (
     check_settings,
     is_staged_committed,
     last_batch,
+    update_statistics,
 )
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt, compare_and_swap_header
 from kartothek_cube.core.commit.operation import Decision, Role
 from kartothek_cube.core.commit.tombstones import check_files
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys
+from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys, referenced_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -44,7 +46,7 @@ from kartothek_cube.core.expressions import columns_of
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid
+from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid, statistics_key
 from kartothek_cube.core.schema.file import (
     next_version,
     schema_file_from_bytes,
@@ -152,6 +154,12 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     new = _check_and_apply(base.state, change)
     if _is_unchanged(base.state, new, change) and not isinstance(role, Decision):
         return _already_committed(blobs, base)
+    statistics = None
+    if change.statistics is not None or change.schema_update is not None:
+        is_new = base.state is None or change.mode is WriteMode.REPLACE
+        old = None if base.state is None or is_new else base.state.load_statistics(blobs)
+        statistics = update_statistics(old, new, change)
+        new = new.copy(extra={key: value for key, value in new.extra.items() if key != STATISTICS})
     added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
     return commit_state(
         blobs,
@@ -161,6 +169,7 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
         mode=change.mode,
         role=role,
         info=change.info,
+        statistics=statistics,
         is_repair=change.is_index_rebuild(base.state),
     )
 
@@ -264,7 +273,8 @@ def _is_unchanged(old: DatasetMetadata | None, new: DatasetMetadata, change: Cha
     """Whether a commit would put a header with the same content as the stored one."""
     if old is None or change.mode is WriteMode.REPLACE:
         return False
-    return not len(change.added) and not change.new_indices and new == old
+    has_entries = len(change.added) or change.new_indices or change.statistics is not None
+    return not has_entries and new == old
 
 
 def _already_committed(blobs: BlobStore, base: BaseState) -> Result:
@@ -295,9 +305,11 @@ def commit_state(
     info: OperationInfo | None = None,
     hides: bool = False,
     is_repair: bool = False,
+    statistics: pa.Table | None = None,
 ) -> Result:
     """Put a state in place of its base; PreconditionFailed if another writer was faster.
 
+    Statistics, if there are some, replace those of the state.
     A repair makes no new version, and the damaged state is not archived.
     """
     written: list[str] = []
@@ -309,13 +321,17 @@ def commit_state(
         mode = WriteMode.REPLACE
     try:
         new = store_indices(blobs, new, written)
+        if statistics is not None:
+            name = store_statistics(blobs, new.uuid, statistics)
+            new = new.copy(extra={**new.extra, STATISTICS: name})
+            written.append(statistics_key(new.uuid, name))
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
         if base.aborted is not None or (
             mode is not WriteMode.REPLACE and not base.is_confirmed and base.state is not None
         ):
             # the first commit may have been killed before it could remove a header whose files are deleted
-            needed = file_keys(new)
+            needed = list(dict.fromkeys([*file_keys(new), *written]))
         if not is_repair:
             snapshot = _archive(blobs, base, new, role)
         record = _next_record(base, new, role, snapshot)
@@ -652,7 +668,7 @@ def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str
     except Exception:
         # unknown: files that stay are garbage at worst
         return []
-    used = index_keys(state)
+    used = referenced_keys(state)
     return [key for key in written if key not in used]
 
 

@@ -26,6 +26,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     with_pandas_metadata,
 )
 from kartothek_cube.core.arrow.types import number_bits, widen, with_number_bits, zero_column_table
+from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
 from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, order_columns, validate_compatible
@@ -281,12 +282,22 @@ class SchemaUpdate:
             types[name] = dtype
         extensions = {name: extension for name, extension in extensions.items() if name in types}
         new_schema = _make_schema(schema, types, extensions, partition_keys)
-        return new_schema, {**metadata, **current.to_metadata()}
+        metadata = {**metadata, **current.to_metadata()}
+        if statistics_columns(metadata):
+            kept = [name for name in metadata[STATISTICS] if name not in self.drop]
+            metadata[STATISTICS] = [self.rename.get(name, name) for name in kept]
+        return new_schema, metadata
 
     def apply_to_widths(self, widths: Mapping[str, int]) -> dict[str, int]:
         """Bits of the numbers in files; added and widened columns are as wide as in the schema."""
         gone = {*self.drop, *self.widen}
         return {self.rename.get(name, name): bits for name, bits in widths.items() if name not in gone}
+
+    def apply_to_statistics(self, table: pa.Table) -> pa.Table:
+        """Column statistics of the columns that remain as they are, or are renamed."""
+        labels, *columns = table.column_names
+        kept = [name for name in columns if name not in {*self.drop, *self.widen}]
+        return table.select([labels, *kept]).rename_columns([labels, *(self.rename.get(c, c) for c in kept)])
 
     def _check(self, schema: SchemaWrapper, fixed: Mapping[str, str], uuid: str) -> None:
         where = f"Dataset {uuid!r}"

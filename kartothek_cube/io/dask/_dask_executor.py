@@ -219,6 +219,7 @@ _TASKS = {
         "Arguments are checked when the graph is built; to tell the stores apart, a key is put and "
         "deleted. Each task copies ``blocksize`` files, the last one commits the datasets."
     ),
+    "build_column_statistics": "Each task reads the columns of 256 files, the last one commits.",
     "collect_stats": "Each task reads the footers of ``blocksize`` files.",
     "delete_rows": (
         "The partitions that may have such cells are chosen when the graph is built; each task rewrites one."

@@ -23,12 +23,14 @@ from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
+from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_plan import RowsOutside
 from kartothek_cube.io_components.write.write_tasks import write_parts
 
 __all__ = (
     "append_to_cube_from_bag",
+    "build_column_statistics_bag",
     "build_cube_from_bag",
     "cleanup_cube_bag",
     "collect_stats_bag",
@@ -151,6 +153,7 @@ delete_rows_bag = _bag("delete_rows_bag", DeleteRows[StoreFactoryInput])
 delete_cube_bag = _bag_of_results("delete_cube_bag", _DeleteCube)
 cleanup_cube_bag = _bag_of_results("cleanup_cube_bag", executor.CleanupCubeBlocks)
 copy_cube_bag = _bag("copy_cube_bag", _CopyCube)
+build_column_statistics_bag = _bag("build_column_statistics_bag", BuildColumnStatistics[StoreFactoryInput])
 collect_stats_bag = _bag("collect_stats_bag", executor.CollectStatsBlocks)
 compact_cube_bag = _bag("compact_cube_bag", CompactCube[StoreFactoryInput])
 verify_cube_bag = _bag("verify_cube_bag", VerifyCube[StoreFactoryInput])

@@ -19,11 +19,13 @@ from kartothek_cube.io_components.query.executor import query_job, run_single_fr
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
+from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_tasks import iter_elements, write_part
 
 __all__ = (
     "append_to_cube_from_delayed",
+    "build_column_statistics_delayed",
     "build_cube_from_delayed",
     "cleanup_cube_delayed",
     "collect_stats_delayed",
@@ -100,6 +102,9 @@ delete_rows_delayed = executor.delayed_facade(__name__, "delete_rows_delayed", D
 delete_cube_delayed = executor.delayed_facade(__name__, "delete_cube_delayed", executor.DeleteCubeBlocks)
 cleanup_cube_delayed = executor.delayed_facade(__name__, "cleanup_cube_delayed", executor.CleanupCubeBlocks)
 copy_cube_delayed = executor.delayed_facade(__name__, "copy_cube_delayed", executor.CopyCubeBlocks)
+build_column_statistics_delayed = executor.delayed_facade(
+    __name__, "build_column_statistics_delayed", BuildColumnStatistics[StoreFactoryInput]
+)
 collect_stats_delayed = executor.delayed_facade(
     __name__, "collect_stats_delayed", executor.CollectStatsBlocks
 )

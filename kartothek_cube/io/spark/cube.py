@@ -39,12 +39,14 @@ from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
+from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, plan_merge
 from kartothek_cube.io_components.write.write_commit import find_committed_batch
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
     "append_to_cube_from_spark",
+    "build_column_statistics_spark",
     "build_cube_from_spark",
     "cleanup_cube_spark",
     "collect_stats_spark",
@@ -297,6 +299,11 @@ class _ComputeDataset(ComputeDataset[StoreInput]):
 
 
 @attrs.frozen
+class _BuildColumnStatistics(BuildColumnStatistics[StoreInput]):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+
+
+@attrs.frozen
 class _VerifyCube(VerifyCube[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
@@ -368,6 +375,11 @@ copy_cube_spark = _spark(
 )
 compute_dataset_spark = _spark(
     "compute_dataset_spark", _ComputeDataset, "Each task computes one physical partition; the driver commits."
+)
+build_column_statistics_spark = _spark(
+    "build_column_statistics_spark",
+    _BuildColumnStatistics,
+    "Each task reads the columns of 256 files; the driver commits.",
 )
 collect_stats_spark = _spark(
     "collect_stats_spark", _CollectStats, "Each task reads the footers of 1,000 files."

@@ -19,7 +19,7 @@ from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
-from kartothek_cube.core.dataset_files import file_keys, read_header
+from kartothek_cube.core.dataset_files import file_keys, read_header, referenced_keys
 from kartothek_cube.core.header import (
     COMMIT_RECORD,
     Participation,
@@ -87,13 +87,18 @@ def plan_copy_dataset(
     if copied is not dataset:
         dataset, header = copied, header_store.render(copied, key)
     target_key = target_uuid + key.removeprefix(source_uuid)
+    # other software may have deleted them, and nothing depends on them
+    statistics = filter(source.exists, set(referenced_keys(dataset)).difference(file_keys(dataset)))
     if source_uuid != target_uuid:
         builder = DatasetMetadataBuilder.from_dataset(dataset)
         builder.modify_uuid(target_uuid)
         _, header = builder.to_json() if header_store.header_format(key) == "json" else builder.to_msgpack()
     return DatasetCopy(
         target_uuid,
-        {key: target_uuid + key.removeprefix(source_uuid) for key in sorted(set(file_keys(dataset)))},
+        {
+            key: target_uuid + key.removeprefix(source_uuid)
+            for key in sorted({*file_keys(dataset), *statistics})
+        },
         target_key,
         header,
         {

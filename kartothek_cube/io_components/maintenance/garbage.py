@@ -23,7 +23,7 @@ from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import file_keys, read_header, schema_keys, table_names
+from kartothek_cube.core.dataset_files import read_header, referenced_keys, schema_keys, table_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import CommitRecord
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
@@ -94,7 +94,7 @@ def _select_garbage(
 
 def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     """Files of the newest state, and of the one to which readers go back if it does not get committed."""
-    return {*file_keys(dataset), *schema_keys(dataset, blobs), *_keys_before(blobs, dataset)}
+    return {*referenced_keys(dataset), *schema_keys(dataset, blobs), *_keys_before(blobs, dataset)}
 
 
 def _all_keys(
@@ -149,7 +149,7 @@ def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
         before = operation.load_before(blobs, dataset.uuid, participation)
     if before is None:
         return set()
-    return {participation.before, *file_keys(before)}
+    return {participation.before, *referenced_keys(before)}
 
 
 def history_keys(
@@ -177,7 +177,7 @@ def history_keys(
         if history.is_snapshot_key(key):
             # a commit may expire it in the meantime
             with suppress(KeyError):
-                keys.update(file_keys(history.load_snapshot(uuid, blobs, key)))
+                keys.update(referenced_keys(history.load_snapshot(uuid, blobs, key)))
     return keys | _pinned_keys(blobs, uuid, pins)
 
 
@@ -189,7 +189,7 @@ def _pinned_keys(blobs: BlobStore, uuid: str, pins: Sequence[history.Pin]) -> se
         if pin.expires > now:
             # its reader may have ended in the meantime
             with suppress(KeyError):
-                keys |= {pin.key, *file_keys(history.load_snapshot(uuid, blobs, pin.key))}
+                keys |= {pin.key, *referenced_keys(history.load_snapshot(uuid, blobs, pin.key))}
     return keys
 
 
@@ -236,7 +236,7 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
         """The keys to which a state does not refer; of a staged write, none once it is committed."""
         if staged_id and is_staged_committed(state, staged_id):
             return []
-        used = {*file_keys(state), *schema_keys(state, blobs)}
+        used = {*referenced_keys(state), *schema_keys(state, blobs)}
         return [key for key in keys if key not in used]
 
     for _ in header_store.attempts():
@@ -583,7 +583,7 @@ def _list_dataset_files(dataset: DatasetFactory) -> list[str]:
     with suppress(errors.DatasetNotFoundError):
         current = dataset.dataset_metadata
         blobs = open_blobs(dataset.store_factory)
-        keys |= {*file_keys(current), *schema_keys(current, blobs)}
+        keys |= {*referenced_keys(current), *schema_keys(current, blobs)}
     return _order_keys(keys)
 
 
@@ -667,7 +667,7 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
     """All files of datasets but headers."""
     tracked: set[str] = set()
     for dataset in datasets:
-        tracked.update(file_keys(dataset), schema_keys(dataset, blobs))
+        tracked.update(referenced_keys(dataset), schema_keys(dataset, blobs))
         tracked |= history_keys(dataset, blobs, ())
         tracked.update(blob.key for blob in blobs.list(history.history_folder(dataset.uuid)))
         log = [blob.key for blob in blobs.list(delta_log.log_folder(dataset.uuid))]

@@ -42,8 +42,8 @@ class ConditionPruning:
     condition
         The condition as text; of a long one the beginning.
     by
-        ``partition key`` or ``index``, which tell the files that can hold matching rows; or ``rows``: all
-        files are read, and the condition is applied to their rows.
+        ``partition key``, ``index`` or ``statistics``, which tell the files that can hold matching rows; or
+        ``rows``: all files are read, and the condition is applied to their rows.
     kept, pruned
         Numbers of files that this condition alone would keep and prune.
     """
@@ -307,6 +307,8 @@ def _condition_pruning(
         by = "partition key"
     elif columns & {*dataset.indices}:
         by = "index"
+    elif dataset.statistics is not None and columns & {*dataset.statistics.column_names}:
+        by = "statistics"
     return ConditionPruning(abbreviate_text(str(condition)), by, kept, len(dataset.partition_table) - kept)
 
 

@@ -40,6 +40,8 @@ REMEDIES: Mapping[str, str] = {
     "index-incomplete": _REPAIR,
     "index-excess": _REPAIR,
     "index-absent": "Repair the cube: the index is built from the data.",
+    "missing-statistics": "Repair the dataset: the statistics are built from the data.",
+    "wrong-statistics": "Repair the dataset: the statistics are built from the data.",
     "history": "Delete this copy of an older state; the dataset itself does not need it.",
     "history-file": "Restore the file from a backup; else the older state cannot be read.",
     "publication": "Publish the dataset again.",
@@ -68,6 +70,8 @@ REPAIRABLE = frozenset(
         "index-incomplete",
         "index-excess",
         "index-absent",
+        "missing-statistics",
+        "wrong-statistics",
     }
 )
 

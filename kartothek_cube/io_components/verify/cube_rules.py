@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core import naming
+from kartothek_cube.core.column_statistics import statistics_columns
 from kartothek_cube.core.commit.atomic import finish_operation
 from kartothek_cube.core.commit.header_store import read_versioned
 from kartothek_cube.core.contract import Contract
@@ -36,7 +37,7 @@ from kartothek_cube.io_components.verify.dataset_rules import (
     recover_schema,
     verify_job,
 )
-from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
+from kartothek_cube.io_components.write.build_index import BuildDatasetIndices, statistics_job
 
 
 @attrs.frozen
@@ -274,6 +275,11 @@ def _repair_dataset(uuid: str, store: StoreInput, problems: Iterable[Problem]) -
     columns = sorted({problem.column for problem in repairable if problem.column is not None})
     if columns:
         execute(BuildDatasetIndices(store, uuid, columns).job(_PARTITIONS_PER_TASK), available_cores())
+    if any(problem.kind in ("missing-statistics", "wrong-statistics") for problem in repairable):
+        dataset = DatasetMetadata.load_from_store(uuid, open_blobs(store))
+        stored = {*consistency.arrow_schema(dataset).names}.difference(dataset.partition_keys)
+        columns = sorted(stored.intersection(statistics_columns(dataset.metadata)))
+        execute(statistics_job(uuid, store, {uuid: dataset}, {uuid: columns}), available_cores())
     return True
 
 

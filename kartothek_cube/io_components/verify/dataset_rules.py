@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,12 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, naming
 from kartothek_cube.core.arrow.types import count_nulls, is_nested, same_type
+from kartothek_cube.core.column_statistics import (
+    concat_statistics,
+    differing_columns,
+    statistics_columns,
+    statistics_file,
+)
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
@@ -37,7 +44,7 @@ from kartothek_cube.io_components.publication.table import find_publication
 from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.scan import read_file
 from kartothek_cube.io_components.verify import Problem, Report
-from kartothek_cube.io_components.write.table_writer import index_entries_of
+from kartothek_cube.io_components.write.table_writer import index_entries_of, statistics_of_files
 from kartothek_cube.serialization import ParquetReadError
 from kartothek_cube.serialization.parquet_reader import read_footer
 
@@ -60,6 +67,8 @@ class VerifyContext:
     partition_keys: tuple[str, ...]
     #: indexed columns
     indices: tuple[str, ...]
+    #: columns with statistics
+    statistics: tuple[str, ...]
     #: dimension columns, if it is a dataset of a cube
     cell: tuple[str, ...]
     #: columns without nulls
@@ -92,6 +101,8 @@ class VerifyResult:
     rows: int = 0
     #: index entries according to the data, by column
     entries: Mapping[str, IndexUpdate] = attrs.field(factory=dict)
+    #: column statistics according to the data
+    statistics: pa.Table | None = None
 
 
 @attrs.frozen
@@ -166,6 +177,7 @@ def plan_verify(
         dataset.schema.internal().remove_metadata(),
         tuple(dataset.partition_keys),
         tuple(sorted(set(dataset.secondary_indices) & set(dataset.schema.names))),
+        tuple(c for c in statistics_columns(dataset.metadata) if c in dataset.schema.names),
         tuple(c for c in cell if c in dataset.schema.names),
         tuple(not_null),
         deep,
@@ -384,6 +396,7 @@ def _merge(results: Sequence[VerifyResult]) -> VerifyResult:
         sum(part.files for part in results),
         sum(part.rows for part in results),
         {c: IndexUpdate.merge([part.entries[c] for part in results if c in part.entries]) for c in columns},
+        concat_statistics(part.statistics for part in results),
     )
 
 
@@ -419,7 +432,13 @@ def _check_file(
         except pa.ArrowException:
             # the file has another type, which is reported already
             continue
-    return VerifyResult(tuple(problems), rows=rows, entries=entries)
+    statistics, columns = None, [c for c in context.statistics if c in table.column_names]
+    if columns:
+        # as above
+        with suppress(pa.ArrowException):
+            schema = pa.schema([context.schema.field(column) for column in columns])
+            statistics = statistics_of_files([table], pa.array([label]), schema)
+    return VerifyResult(tuple(problems), rows=rows, entries=entries, statistics=statistics)
 
 
 def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Iterator[Problem]:
@@ -571,6 +590,21 @@ def _compare_entries(index: IndexColumns, data: IndexUpdate) -> Iterator[tuple[s
             yield kind, f"{text} {errors.format_count(len(excess), 'value')} in partitions, as {examples}"
 
 
+def _statistics_problems(
+    dataset: DatasetMetadata, actual: pa.Table | None, blobs: BlobStore
+) -> Iterator[Problem]:
+    """What is wrong with column statistics; those of the data are None if they are not known."""
+    key = statistics_file(dataset.uuid, dataset.extra)
+    stored = dataset.load_statistics(blobs)
+    if key is not None and stored is None:
+        text = "the column statistics are missing or cannot be read, and nothing is pruned"
+        yield Problem(dataset.uuid, "missing-statistics", key, text)
+    if key is not None and stored is not None and actual is not None:
+        for column in differing_columns(stored, actual):
+            text = f"the statistics of {column} are not those of the data"
+            yield Problem(dataset.uuid, "wrong-statistics", key, text)
+
+
 # -- the job -------------------------------------------------------------------------------------------------
 
 
@@ -623,6 +657,7 @@ def _finish(
             n_indices += len(plan.dataset.secondary_indices)
             for column, index in plan.dataset.secondary_indices.items():
                 own += _index_problems(plan.dataset, index, result.entries.get(column), blobs)
+            own += _statistics_problems(plan.dataset, result.statistics, blobs)
         problems += sorted(dict.fromkeys(own), key=lambda p: (p.dataset, p.kind, p.key, p.message))
     checked = {
         "datasets": len(plans),

@@ -33,7 +33,12 @@ from kartothek_cube.io_components.write.foreign_tables import (
     TableSource,
     open_table,
 )
-from kartothek_cube.io_components.write.table_writer import delete_attempts, index_entries, split_by_partition
+from kartothek_cube.io_components.write.table_writer import (
+    delete_attempts,
+    index_entries,
+    split_by_partition,
+    statistics_of,
+)
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
 from kartothek_cube.io_components.write.write_plan import (
     CubeMetadata,
@@ -246,7 +251,7 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     indices = write.index_columns(names)
     cube = write.cube
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
-    stored = [c for c in (*keys, *order, *indices) if c in names]
+    stored = [c for c in (*keys, *order, *indices, *write.statistics) if c in names]
     rows = context.table.read(file, parquet, list(dict.fromkeys(stored)))
     if sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
@@ -259,7 +264,10 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     schema = make_meta(empty, context.table.description, partition_keys=keys)
     entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
     widths = column_widths(parquet.schema_arrow)
-    return WriteResult(write.uuid, write.table, schema, labels, entries, len(rows), widths=widths)
+    statistics = statistics_of(rows, starts, labels, schema, write.statistics) if write.statistics else None
+    return WriteResult(
+        write.uuid, write.table, schema, labels, entries, len(rows), widths=widths, statistics=statistics
+    )
 
 
 def _has_stored_form(

@@ -1,20 +1,28 @@
-"""Add indices to a dataset: plan (columns by table), run (some partitions), finish (one commit)."""
+"""Add indices or column statistics: plan (columns by table), run (some partitions), finish (one commit)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any, Generic, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.types import is_nested
+from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
+from kartothek_cube.core.expressions import is_comparable
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
+from kartothek_cube.core.index_columns import PARTITION
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.file import long_types, read_schema_metadata
@@ -22,11 +30,13 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory, normalize_arg
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.runtime import batched
+from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.scan import read_files
-from kartothek_cube.io_components.write.table_writer import index_entries_of
-from kartothek_cube.io_components.write.write_plan import WriteResult, merge_results
+from kartothek_cube.io_components.write.table_writer import index_entries_of, statistics_of_files
+from kartothek_cube.io_components.write.write_plan import WriteResult, Written, merge_results, merge_writes
 
 
 @attrs.frozen
@@ -204,3 +214,170 @@ class BuildDatasetIndices:
             merge=merge_results,
             steps=("prepare", "read", "commit"),
         )
+
+
+# -- column statistics ---------------------------------------------------------------------------------------
+
+_FILES_PER_TASK = 256
+
+StatisticsTask: TypeAlias = tuple[str, PartitionTable]
+"""Id of a dataset, and some of its partitions."""
+
+
+@attrs.frozen
+class BuildColumnStatistics(Generic[StoreT]):
+    """Keep statistics of columns, so that conditions on them open fewer files without an index.
+
+    The statistics are the minimum, the maximum and the number of nulls of a column in each file. They are
+    computed from the stored columns now, and by all later writes. A query does not open a file if none of its
+    rows can meet the conditions. That helps where a file has a small range of the values of a column: where
+    these increase with time, or with a partition column.
+
+    Parameters
+    ----------
+    columns
+        Columns to keep statistics of, in the datasets that have them, beside those so far. ``[]``: the
+        datasets keep no statistics any more.
+    datasets
+        Ids; by default all datasets of the cube.
+
+    Returns
+    -------
+    dict
+        Dataset id to metadata of the datasets that were changed.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube or dataset, no dataset has a column, or it is a partition column.
+    NotImplementedError
+        Values of the type of a column cannot be compared.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import C, Cube, build_cube, explain_query
+    >>> from kartothek_cube.io.eager_cube import build_column_statistics
+    >>> cube, store = Cube(["HOUR"], ["DAY"], "energy"), f"hfs://{tempfile.mkdtemp()}"
+    >>> hours = pd.DataFrame({"HOUR": [1, 2, 3, 4], "DAY": [1, 1, 2, 2], "KWH": [5.0, 6.0, 7.0, 8.0]})
+    >>> _ = build_cube(hours, cube, store)
+    >>> _ = build_column_statistics(cube, store, "KWH")
+    >>> explain_query(cube, store, conditions=C("KWH") > 6.5).datasets[0].conditions
+    (ConditionPruning(condition='KWH > 6.5', by='statistics', kept=1, pruned=1),)
+    """
+
+    cube: Cube = attrs.field(converter=cube_or_name)
+    store: StoreT
+    columns: str | Iterable[str]
+    datasets: str | Iterable[str] | None = None
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[Mapping[str, IndexContext], StatisticsTask, Written, dict[str, DatasetMetadata]]:
+        """Read the columns of all files, `blocksize` per task, then commit dataset by dataset."""
+        columns = converter_str_tupleset(self.columns)
+        existing = discover_datasets(self.cube, self.store)
+        names = sorted(choose_datasets(self.cube, self.datasets, existing))
+        schemas = {name: arrow_schema(existing[name]) for name in names}
+        available = {column for schema in schemas.values() for column in schema.names}
+        if not available.issuperset(columns):
+            unknown = set(columns) - available
+            raise ValueError(f"Column statistics: {unknown_names('column', unknown, available)}")
+        chosen = {name: [c for c in columns if c in schema.names] for name, schema in schemas.items()}
+        for name, own in chosen.items():
+            _check_statistics(existing[name], own, schemas[name])
+        datasets = {name: existing[name] for name, own in chosen.items() if own or not columns}
+        return statistics_job(self.cube.uuid_prefix, self.store, datasets, chosen, blocksize)
+
+
+def statistics_job(
+    title: str,
+    store: StoreInput,
+    datasets: Mapping[str, DatasetMetadata],
+    columns: Mapping[str, Sequence[str]],
+    blocksize: int | None = None,
+) -> Job[Mapping[str, IndexContext], StatisticsTask, Written, dict[str, DatasetMetadata]]:
+    """Read columns of datasets, then commit their statistics."""
+    contexts = {
+        name: IndexContext(
+            store_factory(store),
+            dataset.uuid,
+            {dataset.table_name: tuple(columns[name])},
+            {column: arrow_schema(dataset).field(column).type for column in columns[name]},
+            mapping=dataset.column_mapping,
+        )
+        for name, dataset in datasets.items()
+    }
+    tables = {name: datasets[name].partition_table for name, context in contexts.items() if context.types}
+    return Job(
+        name="build_column_statistics",
+        description=f"column statistics of {title}",
+        context=contexts,
+        tasks=[
+            (name, table.take(rows))
+            for name, table in tables.items()
+            for rows in batched(range(len(table)), blocksize or _FILES_PER_TASK)
+        ],
+        run=_collect_statistics,
+        finish=partial(_finish_statistics, contexts),
+        merge=merge_writes,
+        steps=("prepare", "read", "commit"),
+        is_parallel=True,
+    )
+
+
+def _check_statistics(dataset: DatasetMetadata, columns: Sequence[str], schema: pa.Schema) -> None:
+    """Raise for columns that cannot have statistics."""
+    for column in columns:
+        dtype = schema.field(column).type
+        if column in (PARTITION, *dataset.partition_keys):
+            raise ValueError(
+                f"Dataset {dataset.uuid!r} has no statistics of column {column!r}: "
+                + (
+                    "the labels of partitions have this name"
+                    if column == PARTITION
+                    else "it is a partition key"
+                )
+            )
+        if not (is_comparable(dtype) or pa.types.is_null(dtype)):
+            raise NotImplementedError(
+                f"Dataset {dataset.uuid!r} has no statistics of column {column!r}: values of type {dtype} "
+                "cannot be compared"
+            )
+
+
+def _collect_statistics(contexts: Mapping[str, IndexContext], task: StatisticsTask) -> Written:
+    """Read the statistics of some partitions; only the columns that have them are read."""
+    name, partitions = task
+    context = contexts[name]
+    ((table, columns),) = context.columns.items()
+    keys, schema = partitions.files[table].to_pylist(), pa.schema(list(context.types.items()))
+    tables = list(read_files(open_blobs(context.store), keys, columns, mapping=context.mapping))
+    statistics = statistics_of_files(tables, partitions.labels, schema)
+    return {name: attrs.evolve(_result(context, {}), statistics=statistics)}
+
+
+def _finish_statistics(
+    contexts: Mapping[str, IndexContext], results: Iterable[Written]
+) -> dict[str, DatasetMetadata]:
+    """Commit the statistics dataset by dataset; right ones of some datasets do no harm without the others."""
+    nothing = pa.table({PARTITION: pa.array([], pa.string())})
+    empty = {name: attrs.evolve(_result(c, {}), statistics=nothing) for name, c in contexts.items()}
+    states = {}
+    for name, result in merge_writes([empty, *results]).items():
+        change = result.change_set(
+            metadata={STATISTICS: sorted(contexts[name].types)},
+            merge_metadata=_add_columns,
+            info=describe_operation("build_column_statistics"),
+        )
+        blobs = open_blobs(contexts[name].store)
+        states[name] = publish_committed(blobs, commit(blobs, change)[0])
+    return states
+
+
+def _add_columns(dicts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stored metadata with the columns of a change beside those so far; without any, none."""
+    stored, given = dicts
+    columns = {*statistics_columns(stored), *given[STATISTICS]} if given[STATISTICS] else ()
+    return {**stored, STATISTICS: sorted(columns)}

@@ -15,6 +15,7 @@ from kartothek_cube.core.arguments import (
     converter_str_tupleset,
 )
 from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
 from kartothek_cube.core.commit.change import WriteMode, check_settings, cube_settings
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, discover
@@ -101,6 +102,8 @@ class BuildCube(Generic[DataT, StoreT]):
     partition_on
         Partition columns by dataset id; default are the partition columns of the cube. The seed can't
         have others.
+    statistics
+        Columns to keep statistics of, by dataset id, see :func:`build_column_statistics`.
 
     Returns
     -------
@@ -145,6 +148,7 @@ class BuildCube(Generic[DataT, StoreT]):
     partition_on: Mapping[str, Iterable[str]] | None = None
     df_serializer: DataFrameSerializer | None = None
     publish: bool = attrs.field(default=True, kw_only=True)
+    statistics: Mapping[str, Iterable[str]] | None = attrs.field(default=None, kw_only=True)
 
     def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
         """Plan to write a new cube."""
@@ -192,6 +196,7 @@ class BuildCube(Generic[DataT, StoreT]):
         cube, partition_on = self.cube, self.partition_on
         names = sorted(names)
         user = _check_metadata(self.metadata, names)
+        chosen = _check_statistics(self.statistics, names)
         # settings belong to the cube: those of its seed count for new datasets
         kept = {**kept, **cube_settings(user.get(cube.seed_dataset, {}))}
         if partition_on is not None and not isinstance(partition_on, Mapping):
@@ -206,6 +211,8 @@ class BuildCube(Generic[DataT, StoreT]):
             indexed = set(cube.index_columns)
             if name == cube.seed_dataset:
                 indexed |= set(cube.dimension_columns) - set(cube.suppress_index_on)
+            metadata = {**kept, **user.get(name, {}), **chosen.get(name, {})}
+            metadata |= consistency.cube_metadata(cube, name)
             specs[name] = CubeWriteSpec(
                 name=name,
                 cube=cube,
@@ -218,7 +225,8 @@ class BuildCube(Generic[DataT, StoreT]):
                 contract=Contract.of(cube.ktk_dataset_uuid(name), replaced.get(name, {})),
                 optional_indices=tuple(sorted(indexed - set(keys))),
                 mode=WriteMode.REPLACE if self.overwrite else WriteMode.CREATE,
-                metadata={**kept, **user.get(name, {}), **consistency.cube_metadata(cube, name)},
+                statistics=statistics_columns(metadata),
+                metadata=metadata,
             )
         plan = CubeWritePlan(operation=operation, cube=cube, store=store, specs=specs)
         return stage_plan(plan, publish=self.publish)
@@ -251,6 +259,8 @@ class ExtendCube(BuildCube[DataT, StoreT]):
         Whether datasets that exist already are replaced.
     partition_on
         Partition columns by dataset id; default are the partition columns of the cube.
+    statistics
+        Columns to keep statistics of, by dataset id, see :func:`build_column_statistics`.
 
     Returns
     -------
@@ -598,6 +608,20 @@ def _check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict
     return {name: dict(values) for name, values in metadata.items()}
 
 
+def _check_statistics(
+    statistics: Mapping[str, Iterable[str]] | None, names: Iterable[str]
+) -> dict[str, dict[str, list[str]]]:
+    """The entry of the metadata of each dataset that tells its columns with statistics."""
+    if statistics is not None and not isinstance(statistics, Mapping):
+        raise TypeError(
+            f"statistics should be a dict of dataset id to columns, but is {type(statistics).__name__}"
+        )
+    unknown = set(statistics or ()).difference(names)
+    if unknown:
+        raise ValueError(f"statistics: {unknown_names('dataset', unknown, names)}")
+    return {name: {STATISTICS: sorted(converter_str_set(c))} for name, c in (statistics or {}).items()}
+
+
 def _check_serializer(serializer: Any) -> DataFrameSerializer:
     """Check the ``df_serializer`` argument of a cube write; Parquet with ZSTD by default."""
     if serializer is None:
@@ -695,6 +719,7 @@ def plan_existing(
             table=dataset.table_name,
             partition_on=tuple(dataset.partition_keys or ()),
             indices=tuple(sorted(dataset.secondary_indices)),
+            statistics=statistics_columns({**dataset.metadata, **user.get(name, {})}),
             serializer=df_serializer,
             types=_types([dataset]),
             contract=Contract.of(dataset.uuid, dataset.metadata),

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core import naming
 from kartothek_cube.core.arrow.casting import normalize_value
+from kartothek_cube.core.column_statistics import statistics_columns
 from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
@@ -165,6 +166,7 @@ def _new_spec(
         merge_metadata=write.metadata_merger,
         storage_format=storage_format.lower(),
     )
+    spec = attrs.evolve(spec, statistics=statistics_columns(spec.metadata))
     naming.check_metadata_version(version)
     naming.check_table_name(spec.table)
     naming.metadata_key_from_uuid(spec.uuid, spec.storage_format)
@@ -312,6 +314,7 @@ def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> W
         unnamed_table=None if spec.table == table else spec.table,
         partition_on=keys,
         indices=indices,
+        statistics=statistics_columns({**dataset.metadata, **spec.metadata}),
         types={} if schema is None else {field.name: field.type for field in schema.internal()},
         schema=SchemaWrapper(pa.schema([]), dataset.uuid) if schema is None else schema,
         evolving=evolution_metadata(dataset.metadata) if is_merge else None,

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core import naming, tuning
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, count_nulls, is_nested, is_text, storage_type, widen
+from kartothek_cube.core.column_statistics import collect_statistics
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
@@ -24,7 +25,7 @@ from kartothek_cube.core.errors import DatasetNotFoundError, format_count, unkno
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable, compacted_suffixes, encode_component
 from kartothek_cube.core.schema.evolution import Widths, column_widths
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -159,14 +160,25 @@ def write_table(
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
         for column in spec.index_columns(table.column_names)
     }
+    statistics = statistics_of(table, starts, labels, schema, spec.statistics) if spec.statistics else None
     rows = table.drop_columns(list(spec.partition_on))
     derived = PartitionTable.from_labels(spec.uuid, spec.table, labels).files[spec.table]
     keys = write_files(open_blobs(spec.store), spec.serializer, rows, starts, derived, threads)
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
     own = None if keys.equals(derived) else keys
     widths = _widths_of_rows(spec, rows)
-    contract = spec.contract.stored
-    return WriteResult(spec.uuid, spec.table, schema, labels, indices, len(table), own, widths, contract)
+    return WriteResult(
+        spec.uuid,
+        spec.table,
+        schema,
+        labels,
+        indices,
+        len(table),
+        own,
+        widths,
+        spec.contract.stored,
+        statistics,
+    )
 
 
 def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> Widths:
@@ -333,6 +345,25 @@ def index_entries_of(
     starts = np.cumsum([0, *map(len, columns)])[:-1]
     values = pa.chunked_array([chunk for rows in columns for chunk in rows.chunks], type=dtype)
     return index_entries(values, starts.astype(np.int64), pa.array(labels, pa.string()), dtype)
+
+
+def statistics_of(
+    table: pa.Table,
+    starts: Ints,
+    labels: pa.StringArray,
+    schema: pa.Schema | SchemaWrapper,
+    columns: Iterable[str],
+) -> pa.Table:
+    """Statistics of columns of a table, as far as it has them, whose partitions begin at `starts`."""
+    types = {c: widen(schema.field(c).type) for c in columns if c in table.column_names and c in schema.names}
+    return collect_statistics({c: table.column(c).cast(dtype) for c, dtype in types.items()}, starts, labels)
+
+
+def statistics_of_files(tables: Sequence[pa.Table], labels: pa.StringArray, schema: pa.Schema) -> pa.Table:
+    """Statistics of the columns of a schema, from one table per label in the same order."""
+    starts = np.cumsum([0, *map(len, tables)])[:-1].astype(np.int64)
+    rows = pa.concat_tables(pa.table({f.name: t.column(f.name).cast(f.type) for f in schema}) for t in tables)
+    return collect_statistics(dict(zip(rows.column_names, rows.columns, strict=True)), starts, labels)
 
 
 # -- files of a failed write ------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.column_statistics import concat_statistics
 from kartothek_cube.core.commit.change import (
     ChangeSet,
     IndexUpdate,
@@ -87,6 +88,7 @@ class WriteResult:
     widths: Widths = attrs.field(factory=dict, repr=False)
     #: the stored contract with which the rows were checked
     contract: Any = attrs.field(default=None, repr=False)
+    statistics: pa.Table | None = attrs.field(default=None, repr=False)
 
     def partitions(self) -> PartitionTable:
         """The written partitions."""
@@ -104,6 +106,7 @@ class WriteResult:
             widths=self.widths,
             indices=dict(self.indices),
             rows=self.rows,
+            statistics=self.statistics,
             **updates,
         )
 
@@ -167,6 +170,7 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         keys=keys,
         widths=widest([p.widths for p in parts]),
         contract=_merge_contracts([p.contract for p in parts if len(p.labels)]),
+        statistics=concat_statistics(p.statistics for p in parts),
     )
 
 
@@ -228,6 +232,8 @@ class WriteSpec:
     contract: Contract = attrs.field(factory=Contract, eq=False, repr=False)
     #: columns that are indexed as well, if the input of a new dataset of a cube has them
     optional_indices: tuple[str, ...] = ()
+    #: columns of which statistics are collected, as far as the input has them
+    statistics: tuple[str, ...] = ()
     #: table of input that names none, where it is another one, which is refused
     unnamed_table: str | None = None
 
@@ -279,7 +285,13 @@ class WriteSpec:
         return merge_results([WriteResult(self.uuid, self.table), *results])
 
     def check_schema(self, table: pa.Table) -> None:
-        """Check that rows fit the schema of the stored dataset, as far as it is known."""
+        """Check that rows fit the schema of the stored dataset, as far as it is known, or the settings."""
+        unknown = set(self.statistics).difference(table.column_names) if self.schema is None else ()
+        if unknown:
+            raise ValueError(
+                f"Column(s) with statistics missing in the input for dataset {self.uuid}: "
+                + unknown_names("column", unknown, table.column_names)
+            )
         if self.schema is not None and len(self.schema):
             keys = list(self.partition_on)
             given = make_meta(table.schema, "the input", partition_keys=keys)

@@ -26,8 +26,9 @@ METHODS = {
     name: method.__wrapped__ for name, method in vars(OpenedCube).items() if hasattr(method, "__wrapped__")
 }
 NAMES = (
-    "adopt append build changes cleanup compact compute connect copy_to dataset delete delete_rows "
-    "discard_staged extend history keep_history lineage list_garbage merge pin publish publish_staged query "
+    "adopt append build build_column_statistics changes cleanup compact compute connect copy_to dataset "
+    "delete delete_rows discard_staged extend history keep_history lineage list_garbage merge pin publish "
+    "publish_staged query "
     "remove_partitions repair rollback stats unpublish update update_schema verify"
 )
 

@@ -97,7 +97,7 @@ def _commit_once(
     role = Participation(operation_id, coordinator, lineage, creates=creates)
     results: dict[str, DatasetMetadata] = {}
     receipts: list[CommitReceipt] = []
-    errors: list[Exception] = []
+    errors: dict[str, Exception] = {}
 
     def commit_participant(uuid: str) -> Result | None:
         if errors:
@@ -106,7 +106,7 @@ def _commit_once(
             return steps[uuid](role)
         except Exception as error:
             # raised when the other commits have ended, whose receipts are needed to undo them
-            errors.append(error)
+            errors[uuid] = error
             return None
 
     try:
@@ -118,7 +118,7 @@ def _commit_once(
                 if receipt.header != receipt.base.header:
                     receipts.append(receipt)
         if errors:
-            raise errors[0]
+            raise next(errors[uuid] for uuid in participants if uuid in errors)
         decision = Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
     except UnknownOutcomeError as error:
         undo_all(blobs, receipts)

@@ -148,8 +148,10 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
     columns = [column for column in schema.names if column[:2] != "__"]
     keys = tuple(dataset.partition_keys or ())
     # a dimension that only groups are made of is read and joined by, too
-    needed_dimensions = {*logical_plan.dimension_columns, *logical_plan.partition_by}
-    dimensions = tuple([c for c in cube.dimension_columns if c in columns and c in needed_dimensions])
+    # in the order of the result: rows that are sorted by them need no other sort
+    grouping = [c for c in logical_plan.partition_by if c in cube.dimension_columns]
+    needed_dimensions = dict.fromkeys([*logical_plan.dimension_columns, *grouping])
+    dimensions = tuple([c for c in needed_dimensions if c in columns])
     needed = {*logical_plan.output_columns}.union(*map(columns_of, logical_plan.join_filters))
     added = needed.difference(cube.dimension_columns, cube.partition_columns)
     payload = tuple([c for c in columns if c in added])

@@ -26,10 +26,10 @@ METHODS = {
     name: method.__wrapped__ for name, method in vars(OpenedCube).items() if hasattr(method, "__wrapped__")
 }
 NAMES = (
-    "adopt append build build_column_statistics changes cleanup compact compute connect copy_to dataset "
-    "delete delete_rows discard_staged extend history keep_history lineage list_garbage merge pin publish "
-    "publish_staged query "
-    "remove_partitions repair rollback stats unpublish update update_schema verify"
+    "adopt append build build_column_statistics changes cleanup compact compute connect contract copy_to "
+    "dataset delete delete_rows discard_staged extend history keep_history lineage list_garbage merge pin "
+    "publish publish_staged query "
+    "remove_partitions repair rollback set_contract stats unpublish update update_schema verify"
 )
 
 

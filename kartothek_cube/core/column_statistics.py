@@ -98,12 +98,11 @@ def merge_statistics(tables: Iterable[pa.Table], labels: pa.StringArray) -> pa.T
 
 def select_statistics(table: pa.Table, columns: Collection[str], schema: pa.Schema) -> pa.Table:
     """The statistics of some columns that have the types of a schema."""
+    known = {*schema.names}.intersection(columns)
     kept = [
         field.name
         for field in table.schema
-        if field.name in columns
-        and field.name in schema.names
-        and field.type.equals(_entry_type(schema.field(field.name).type))
+        if field.name in known and field.type.equals(_entry_type(schema.field(field.name).type))
     ]
     return table.select([PARTITION, *kept])
 
@@ -217,7 +216,8 @@ def _mask_of_values(low: pa.Array, high: pa.Array, values: pa.Array) -> pa.Boole
 def differing_columns(stored: pa.Table, actual: pa.Table) -> Sequence[str]:
     """Columns with entries that differ from those of the data, of the partitions of the latter."""
     stored = align_statistics(stored, actual.column(PARTITION).combine_chunks())
-    columns = [name for name in stored.column_names[1:] if name in actual.column_names]
+    known = {*actual.column_names}
+    columns = [name for name in stored.column_names[1:] if name in known]
     return [name for name in columns if _differ(stored.column(name), actual.column(name))]
 
 

@@ -432,12 +432,12 @@ class Contract:
 
     def find_in_rows(self, table: pa.Table, cell: Iterable[str]) -> Iterator[Violations]:
         """Rows of a table that break rules of rows."""
+        present = {*table.column_names}
         for rule in self.rules:
             if rule.of_write:
                 continue
             (column,) = rule.columns
-            has_column = column in table.column_names
-            values = table.column(column) if has_column else pa.chunked_array([pa.nulls(len(table))])
+            values = table.column(column) if column in present else pa.chunked_array([pa.nulls(len(table))])
             found = find_violations(rule, table, rule._violations(values), cell)
             if found is not None:
                 yield found

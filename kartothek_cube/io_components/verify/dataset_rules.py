@@ -170,15 +170,16 @@ def plan_verify(
         mapping, transforms = dataset.column_mapping, read_transforms(dataset.metadata)
     except errors.CorruptDatasetError as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))), dataset)
+    known = set(dataset.schema.names)
     context = VerifyContext(
         store_factory(store),
         uuid,
         dataset.table_name,
         dataset.schema.internal().remove_metadata(),
         tuple(dataset.partition_keys),
-        tuple(sorted(set(dataset.secondary_indices) & set(dataset.schema.names))),
-        tuple(c for c in statistics_columns(dataset.metadata) if c in dataset.schema.names),
-        tuple(c for c in cell if c in dataset.schema.names),
+        tuple(sorted(set(dataset.secondary_indices) & known)),
+        tuple(c for c in statistics_columns(dataset.metadata) if c in known),
+        tuple(c for c in cell if c in known),
         tuple(not_null),
         deep,
         transforms or (),
@@ -432,7 +433,8 @@ def _check_file(
         except pa.ArrowException:
             # the file has another type, which is reported already
             continue
-    statistics, columns = None, [c for c in context.statistics if c in table.column_names]
+    stored = {*table.column_names}
+    statistics, columns = None, [c for c in context.statistics if c in stored]
     if columns:
         # as above
         with suppress(pa.ArrowException):

@@ -280,14 +280,15 @@ class BuildColumnStatistics(Generic[StoreT]):
         existing = discover_datasets(self.cube, self.store)
         names = sorted(choose_datasets(self.cube, self.datasets, existing))
         schemas = {name: arrow_schema(existing[name]) for name in names}
-        available = {column for schema in schemas.values() for column in schema.names}
+        columns_of = {name: {*schema.names} for name, schema in schemas.items()}
+        available = set[str]().union(*columns_of.values())
         if not available.issuperset(columns):
             unknown = set(columns) - available
             raise ValueError(f"Column statistics: {unknown_names('column', unknown, available)}")
-        chosen = {name: [c for c in columns if c in schema.names] for name, schema in schemas.items()}
-        for name, own in chosen.items():
-            _check_statistics(existing[name], own, schemas[name])
-        datasets = {name: existing[name] for name, own in chosen.items() if own or not columns}
+        chosen = {name: [c for c in columns if c in own] for name, own in columns_of.items()}
+        for name, selected in chosen.items():
+            _check_statistics(existing[name], selected, schemas[name])
+        datasets = {name: existing[name] for name, selected in chosen.items() if selected or not columns}
         return statistics_job(self.cube.uuid_prefix, self.store, datasets, chosen, blocksize)
 
 

@@ -355,7 +355,8 @@ def statistics_of(
     columns: Iterable[str],
 ) -> pa.Table:
     """Statistics of columns of a table, as far as it has them, whose partitions begin at `starts`."""
-    types = {c: widen(schema.field(c).type) for c in columns if c in table.column_names and c in schema.names}
+    known = {*table.column_names}.intersection(schema.names)
+    types = {c: widen(schema.field(c).type) for c in columns if c in known}
     return collect_statistics({c: table.column(c).cast(dtype) for c, dtype in types.items()}, starts, labels)
 
 

@@ -552,10 +552,10 @@ def test_kinds_are_fixed():
 
 def test_every_kind_is_tested():
     found = {kind for _, deep, shallow in FAULTS for kind in (*(deep or ()), *shallow)}
-    # tested elsewhere: above, in tests/io/dataset/test_history.py, tests/io/cube/test_atomicity.py and
-    # tests/io/test_publish.py
+    # tested elsewhere: above, in tests/io/dataset/test_history.py, tests/io/test_publish.py, and in
+    # test_atomicity.py, test_column_statistics.py and test_contracts.py of tests/io/cube
     others = {"history", "history-file", "schema-pending", "unfinished-operation", "unknown-operation"}
-    others |= {"publication", "publication-log"}
+    others |= {"publication", "publication-log", "missing-statistics", "wrong-statistics", "contract"}
     assert found | others == set(REMEDIES)
 
 

@@ -412,13 +412,13 @@ class Contract:
             ) from error
 
     @classmethod
-    def make(cls, rules: Iterable[ContractRule]) -> Self:
+    def make(cls, rules: ContractRule | Iterable[ContractRule]) -> Self:
         """A contract of rules; none is stored without rules."""
-        rules = tuple(rules)
+        rules = [rules] if isinstance(rules, str | ContractRule) else list(rules)
         for rule in rules:
             if type(rule) not in _RULES.values():
                 raise TypeError(f"A contract is a list of rules, such as NotNull('KWH'), got {rule!r}")
-        return cls(rules, [rule._to_json() for rule in rules] or None)
+        return cls(tuple(rules), [rule._to_json() for rule in rules] or None)
 
     @property
     def columns(self) -> set[str]:

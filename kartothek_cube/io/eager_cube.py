@@ -326,7 +326,7 @@ def set_contract(
     cube: Cube | str,
     store: StoreInput,
     dataset: str,
-    rules: Iterable[ContractRule],
+    rules: ContractRule | Iterable[ContractRule],
     *,
     check_existing: bool = True,
 ) -> DatasetMetadata:

@@ -248,7 +248,12 @@ def find_stored_violations(
 
 
 def set_contract(
-    cube: Cube, store: StoreInput, name: str, rules: Iterable[ContractRule], *, check_existing: bool
+    cube: Cube,
+    store: StoreInput,
+    name: str,
+    rules: ContractRule | Iterable[ContractRule],
+    *,
+    check_existing: bool,
 ) -> DatasetMetadata:
     """Replace the contract of a dataset of a cube by one commit of its header."""
     blobs, contract = open_blobs(store), Contract.make(rules)

@@ -152,11 +152,16 @@ def test_types_of_rules(rule, values, expected):
         (lambda: Fresh("c", timedelta(-1)), ValueError),
         (lambda: Contract.make([ContractRule()]), TypeError),
         (lambda: Contract.make(["NotNull"]), TypeError),
+        (lambda: Contract.make("NotNull"), TypeError),
     ],
 )
 def test_wrong_rules(make, error):
     with pytest.raises(error):
         make()
+
+
+def test_a_rule_is_a_list_of_one():
+    assert Contract.make(NotNull("c")) == Contract.make([NotNull("c")])
 
 
 @pytest.mark.parametrize(

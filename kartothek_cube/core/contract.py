@@ -185,6 +185,10 @@ class InRange(_ColumnRule):
     def __attrs_post_init__(self) -> None:
         if self.min is None and self.max is None:
             raise ValueError(f"InRange({self.column!r}) needs min, max or both")
+        # texts may stand for times or decimals, which compare otherwise
+        is_number = all(isinstance(limit, int | float) for limit in (self.min, self.max))
+        if is_number and self.min > self.max:
+            raise ValueError(f"No value is in the range of {self}: min is greater than max")
 
     def _violations(self, values: pa.ChunkedArray) -> Mask:
         limits = ((">=", self.min), ("<=", self.max))
@@ -304,6 +308,10 @@ class RowCount(ContractRule):
     min: int = attrs.field(default=0, validator=_check_number)
     max: int | None = attrs.field(default=None, validator=attrs.validators.optional(_check_number))
 
+    def __attrs_post_init__(self) -> None:
+        if self.max is not None and self.min > self.max:
+            raise ValueError(f"No number of rows meets {self}: min is greater than max")
+
 
 def _check_age(_rule: Any, _attribute: Any, age: timedelta) -> None:
     if age < timedelta(0):
@@ -330,6 +338,11 @@ class Fresh(_ColumnRule):
     of_write = True
 
     max_age: timedelta = attrs.field(converter=_to_age, validator=_check_age)
+
+    def check_type(self, dtype: pa.DataType) -> None:
+        """Raise TypeError for columns that have no times."""
+        if not (pat.is_timestamp(dtype) or pat.is_date(dtype) or pat.is_null(dtype)):
+            raise TypeError(f"{self} needs timestamps or dates, but column {self.column!r} has type {dtype}")
 
 
 def _is_null(values: pa.ChunkedArray) -> Mask:

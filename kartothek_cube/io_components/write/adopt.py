@@ -134,8 +134,8 @@ def adopt_job(
     plan = new(None, cube, store, user, overwrite, keys).plan([dataset_id])
     if plan.spec.contract.rules:
         raise ValueError(
-            f"Dataset {dataset_id!r} has a contract, which adopted files are not checked against: remove it "
-            "by set_contract(cube, store, dataset_id, []), and set it again afterwards"
+            f"Dataset {dataset_id!r} has a contract, and adopt_dataset reads no rows. Remove the contract by "
+            f"set_contract(cube, store, {dataset_id!r}, []), and set it again, to check all rows"
         )
     plan = attrs.evolve(plan, operation="adopt").with_write_id()
     table, files = open_table(source, snapshot, _parse_types(types), plan.spec.types)

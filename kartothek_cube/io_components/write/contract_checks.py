@@ -266,6 +266,9 @@ def set_contract(
         raise ValueError(f"CellsInSeed is a rule of other datasets than the seed, {name!r}")
     # raises TypeError for values of other types than those of the columns
     list(contract.find_in_rows(schema.empty_table(), ()))
+    for rule in contract.rules:
+        if isinstance(rule, Fresh):
+            rule.check_type(schema.field(rule.column).type)
     # a write that was planned before cannot slip in between check and commit
     requires: tuple[Requirement, ...] = ()
     if check_existing:

@@ -149,6 +149,8 @@ def test_types_of_rules(rule, values, expected):
         (lambda: OneOf("c", [b"x"]), TypeError),
         (lambda: Matches("c", "["), ValueError),
         (lambda: RowCount(-1), ValueError),
+        (lambda: RowCount(2, 1), ValueError),
+        (lambda: InRange("c", 2, 1), ValueError),
         (lambda: Fresh("c", timedelta(-1)), ValueError),
         (lambda: Contract.make([ContractRule()]), TypeError),
         (lambda: Contract.make(["NotNull"]), TypeError),
@@ -362,6 +364,7 @@ def test_verify_finds_rows_of_other_writers(monkeypatch):
         ("seed", [NotNull("u")], "unknown column u"),
         ("seed", [Matches("v", "a")], "needs text"),
         ("seed", [InRange("v", "a")], "v"),
+        ("seed", [Fresh("v", 60)], "needs timestamps or dates"),
     ],
 )
 def test_rules_that_do_not_fit_are_refused(name, rules, text):

@@ -144,10 +144,7 @@ BAD = {
         r"a.py:3: core.a imports io.b",
     ),
     "upwards, dynamic relative": (
-        {
-            "core/a.py": "import importlib as i\ni.import_module('..io.b', __package__)",
-            "io/b.py": "",
-        },
+        {"core/a.py": "import importlib as i\ni.import_module('..io.b', __package__)", "io/b.py": ""},
         r"core.a imports io.b",
     ),
     "upwards, one of two": (

@@ -65,11 +65,7 @@ def test_only_what_is_needed_is_loaded(names, loaded):
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "from kartothek_cube import *",
-        "import kartothek_cube.api.cube",
-        "import kartothek_cube.api.dataset",
-    ],
+    ["from kartothek_cube import *", "import kartothek_cube.api.cube", "import kartothek_cube.api.dataset"],
 )
 def test_the_api_loads_no_engine(statement):
     assert run(f"{statement}\nimport sys; print(*({{'dask', 'pyspark'}} & set(sys.modules)))") == ""

@@ -25,11 +25,7 @@ from kartothek_cube.core.uuid import gen_uuid
 
 PARTITIONS = {f"p={i}/a": {"files": {"table": f"u/table/p={i}/a.parquet"}} for i in range(3)}
 KEY = {"files": {"table": "u/table/a.parquet"}}
-REST = {
-    "dataset_metadata_version": 4,
-    "metadata": {"x": "é", "y": {"z": [1]}},
-    "partition_keys": ["p"],
-}
+REST = {"dataset_metadata_version": 4, "metadata": {"x": "é", "y": {"z": [1]}}, "partition_keys": ["p"]}
 
 
 @pytest.fixture(autouse=True)

@@ -175,11 +175,7 @@ def test_bind_values_is_strict(dtype, values):
     [
         (pa.timestamp("ns"), "2020-01-01", "pandas.Timestamp('2020-01-01')"),
         (pa.timestamp("ns", "CET"), DAY, "pandas.Timestamp('2020-01-01', tz='CET')"),
-        (
-            pa.timestamp("ns"),
-            pd.Timestamp("2020-01-01", tz="CET"),
-            "pandas.Timestamp('2019-12-31 23:00:00')",
-        ),
+        (pa.timestamp("ns"), pd.Timestamp("2020-01-01", tz="CET"), "pandas.Timestamp('2019-12-31 23:00:00')"),
         (pa.timestamp("us"), DAY, "pandas.Timestamp('2020-01-01')"),
         (
             pa.timestamp("ns", "UTC"),

@@ -27,10 +27,7 @@ def encoded(table):
 
 
 @pytest.mark.parametrize("length", [1_000, 9_000, 50_000])
-@pytest.mark.parametrize(
-    "distinct, worth",
-    [(1.0, False), (0.9, False), (0.3, True), (0.01, True)],
-)
+@pytest.mark.parametrize("distinct, worth", [(1.0, False), (0.9, False), (0.3, True), (0.01, True)])
 def test_repeated_values_get_a_dictionary(length, distinct, worth):
     values = RANDOM.permutation(np.arange(length) % int(distinct * length)) / 7
     table = pa.table({"v": values, "s": pa.array([f"{value:.6f}" for value in values])})

@@ -177,10 +177,7 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
         lambda s: delete_rows(CUBE, s, C("x") == 0),
         lambda state: _without_cell(_needs(state), 0),
     ),
-    "extend": (
-        lambda s: extend_cube({"extra": extra(NEW)}, CUBE, s),
-        lambda state: _extended(state),
-    ),
+    "extend": (lambda s: extend_cube({"extra": extra(NEW)}, CUBE, s), lambda state: _extended(state)),
     "compact": (lambda s: compact_cube(CUBE, s), lambda state: _needs(state)),
     "compute": (
         lambda s: compute_dataset(lambda df: df[["x", "p"]].assign(w=df["v"]), CUBE, s, "extra"),
@@ -188,22 +185,13 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     ),
     "cleanup": (lambda s: cleanup_cube(CUBE, s), lambda state: state),
     "delete": (lambda s: delete_cube(CUBE, s), lambda state: None),
-    "copy": (
-        partial(_copy, overwrite=False),
-        lambda state: (_absent(state), _built(state, NEW))[1],
-    ),
+    "copy": (partial(_copy, overwrite=False), lambda state: (_absent(state), _built(state, NEW))[1]),
     "copy two": (
         lambda s: _copy(s, overwrite=False, data=both(NEW)),
         lambda state: (_absent(state), _built(state, NEW, NEW))[1],
     ),
-    "copy extended": (
-        _copy_extended,
-        lambda state: (_absent(state), _built(state, NEW, NEW))[1],
-    ),
-    "copy over": (
-        partial(_copy, overwrite=True),
-        lambda state: _overwritten(state, NEW),
-    ),
+    "copy extended": (_copy_extended, lambda state: (_absent(state), _built(state, NEW, NEW))[1]),
+    "copy over": (partial(_copy, overwrite=True), lambda state: _overwritten(state, NEW)),
     "rollback": (
         lambda s: rollback_cube(CUBE, s, {"seed": 1}),
         lambda state: (frozenset(OLD.items()), _needs(state)[1]),
@@ -244,14 +232,8 @@ OPERATIONS |= {
         lambda s: build_cube(both(NEW), CUBE, s, overwrite=True),
         lambda state: _built(state, NEW, NEW),
     ),
-    "rollback both": (
-        lambda s: rollback_cube(CUBE, s, 2),
-        lambda state: _built(_needs(state), OLD, OLD),
-    ),
-    "rollback before extra": (
-        lambda s: rollback_cube(CUBE, s, 1),
-        lambda state: _built(_needs(state), OLD),
-    ),
+    "rollback both": (lambda s: rollback_cube(CUBE, s, 2), lambda state: _built(_needs(state), OLD, OLD)),
+    "rollback before extra": (lambda s: rollback_cube(CUBE, s, 1), lambda state: _built(_needs(state), OLD)),
     "append extra": (
         lambda s: append_to_cube({"extra": extra(LATER)}, CUBE, s),
         lambda state: (_needs(state)[0], _written(_needs(state[1]), LATER)),
@@ -260,10 +242,7 @@ OPERATIONS |= {
         lambda s: delete_cube(CUBE, s, {"extra"}),
         lambda state: None if state is None else (state[0], None),
     ),
-    "query": (
-        lambda s: s.world.observed.append(observe(s)),
-        lambda state: state,
-    ),
+    "query": (lambda s: s.world.observed.append(observe(s)), lambda state: state),
     "read pinned": (lambda s: _read_pinned(s), lambda state: state),
     # rows that break a contract are a problem of the verification at the end
     "set contract": (
@@ -277,14 +256,8 @@ OPERATIONS |= {
         )
         for x, v in ((3, 3), (5, 5), (7, 99))
     },
-    "build statistics": (
-        lambda s: build_column_statistics(CUBE, s, ["x", "v"]),
-        lambda state: _needs(state),
-    ),
-    "query by statistics": (
-        lambda s: s.world.observed.append(_query_by_statistics(s)),
-        lambda state: state,
-    ),
+    "build statistics": (lambda s: build_column_statistics(CUBE, s, ["x", "v"]), lambda state: _needs(state)),
+    "query by statistics": (lambda s: s.world.observed.append(_query_by_statistics(s)), lambda state: state),
 }
 
 

@@ -80,15 +80,9 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
         lambda s: update_schema(CUBE, s, add={"s": "int64"}, defaults={"s": 7}),
         lambda state: _add(state, "s", 7),
     ),
-    "add u": (
-        lambda s: update_schema(CUBE, s, add={"u": "int64"}),
-        lambda state: _add(state, "u", None),
-    ),
+    "add u": (lambda s: update_schema(CUBE, s, add={"u": "int64"}), lambda state: _add(state, "u", None)),
     "drop v": (lambda s: update_schema(CUBE, s, drop="v"), lambda state: _drop(state, "v")),
-    "rename v": (
-        lambda s: update_schema(CUBE, s, rename={"v": "r"}),
-        lambda state: _rename(state, "v", "r"),
-    ),
+    "rename v": (lambda s: update_schema(CUBE, s, rename={"v": "r"}), lambda state: _rename(state, "v", "r")),
     "append": (
         lambda s: append_to_cube(_frame(4, v=4), CUBE, s),
         lambda state: _append(state, 4, merge=False, v=4),
@@ -101,10 +95,7 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
         lambda s: append_to_cube(_frame(8, w=8), CUBE, s, schema_mode="merge"),
         lambda state: _append(state, 8, merge=True, w=8),
     ),
-    "update": (
-        lambda s: update_cube(_frame(0, v=5), CUBE, s, C("p") == 0, ["seed"]),
-        _update,
-    ),
+    "update": (lambda s: update_cube(_frame(0, v=5), CUBE, s, C("p") == 0, ["seed"]), _update),
     "compact": (lambda s: compact_cube(CUBE, s, min_files=1), lambda state: state),
     "cleanup": (lambda s: cleanup_cube(CUBE, s), lambda state: state),
     "query": (lambda s: s.world.observed.append(observe(s)), lambda state: state),

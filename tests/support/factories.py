@@ -63,9 +63,4 @@ def moto(directory: Path) -> StoreFactory:
 
 
 #: name for ``--store`` -> factory of a fresh store, given a directory of its own
-STORES: dict[str, Callable[[Path], StoreFactory]] = {
-    "local": local,
-    "memory": memory,
-    "s3": s3,
-    "moto": moto,
-}
+STORES: dict[str, Callable[[Path], StoreFactory]] = {"local": local, "memory": memory, "s3": s3, "moto": moto}

@@ -114,8 +114,7 @@ OPERATIONS = {
     "dataset delete": Operation((_store,), (lambda at: delete_dataset(UUID, at.store),), deletes=True),
     "dataset copy": Operation((_store,), (lambda at: copy_dataset(UUID, at.store, "copy", at.other),)),
     "cube build": Operation(
-        (),
-        (crash.build, lambda at: extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store)),
+        (), (crash.build, lambda at: extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store))
     ),
     "cube overwrite": Operation((crash.build_two,), (crash.overwrite,)),
     "cube append": Operation((crash.build_two,), (crash.append,)),

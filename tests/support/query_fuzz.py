@@ -590,16 +590,7 @@ def check_query(fuzzed: FuzzedCube, query: Query, counts: Counter[str], share: f
     names = ["eager", "iter"]
     names += [
         name
-        for name in (
-            "delayed",
-            "bag_bs1",
-            "bag_bs3",
-            "dataframe",
-            "arrow",
-            "tasks",
-            "packs",
-            "columns",
-        )
+        for name in ("delayed", "bag_bs1", "bag_bs3", "dataframe", "arrow", "tasks", "packs", "columns")
         if draw.random() < share
     ]
     for name in names:

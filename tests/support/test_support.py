@@ -61,11 +61,7 @@ FRAME = pd.DataFrame({"x": [1, 2], "y": ["a", None]})
 
 @pytest.mark.parametrize(
     "other",
-    [
-        FRAME.assign(x=FRAME.x.astype("int8")),
-        FRAME.assign(y=FRAME.y.astype(object)),
-        FRAME.set_axis([7, 8]),
-    ],
+    [FRAME.assign(x=FRAME.x.astype("int8")), FRAME.assign(y=FRAME.y.astype(object)), FRAME.set_axis([7, 8])],
     ids=["width", "flavour", "row index"],
 )
 def test_frames_that_are_the_same(other):

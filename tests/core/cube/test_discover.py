@@ -129,10 +129,7 @@ def test_a_dataset_without_schema_file_is_found(built):
 
 def test_a_dataset_in_msgpack_is_found(built):
     store_dataframes_as_dataset(
-        store=built,
-        dataset_uuid="cube++other",
-        dfs=[frame(x=[0], v3=[1])],
-        metadata_storage_format="msgpack",
+        store=built, dataset_uuid="cube++other", dfs=[frame(x=[0], v3=[1])], metadata_storage_format="msgpack"
     )
     assert list(discover_datasets_unchecked("cube", built)) == ["enrich", "other", "seed"]
     assert rows(query_cube(cube=CUBE_PQ, store=built))["v3"] == [1, None]
@@ -171,13 +168,7 @@ def test_the_cube_is_found_by_either_family_of_keys(built, forget):
 
 
 def test_the_newer_keys_win(built):
-    edit(
-        built,
-        "seed",
-        klee_is_seed=False,
-        klee_dimension_columns=["nope"],
-        klee_partition_columns=["nope"],
-    )
+    edit(built, "seed", klee_is_seed=False, klee_dimension_columns=["nope"], klee_partition_columns=["nope"])
     edit(built, "enrich", klee_is_seed=True)
     assert discover_cube("cube", built)[0] == CUBE_PQ
 

@@ -752,10 +752,7 @@ def test_builder_builds_headers():
     key, content = builder.to_json()
     assert (key, content) == (HEADER_KEY, json.dumps(expected).encode())
     msgpack_key, packed = builder.to_msgpack()
-    assert (msgpack_key, unpackb(packed)) == (
-        "u.by-dataset-metadata.msgpack.zstd",
-        json.loads(content),
-    )
+    assert (msgpack_key, unpackb(packed)) == ("u.by-dataset-metadata.msgpack.zstd", json.loads(content))
     ds = builder.to_dataset()
     assert isinstance(ds, DatasetMetadata) and ds.to_dict() == expected and ds.schema == SCHEMA
     with pytest.raises(RuntimeError, match="'v' as that of column 'w'"):

@@ -276,11 +276,6 @@ def test_the_seed_is_not_committed_when_another_dataset_fails(driver, built):
         driver.append_to_cube(data=data, cube=CUBE, store=built)
 
 
-def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "Cube cube not found"):
-        driver.append_to_cube(data=SEED, cube=CUBE, store=store_factory)
-
-
 def test_data_without_rows(driver, built):
     with unchanged(built):
         result = driver.append_to_cube(data={"enrich": ENRICH.iloc[:0]}, cube=CUBE, store=built)

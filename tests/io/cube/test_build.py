@@ -267,11 +267,7 @@ NO_BUILD = {
     "seed missing": ({"data": {"enrich": ENRICH}}, ValueError, ["seed"]),
     "nothing": ({"data": []}, ValueError, ["seed"]),
     "not a frame": ({"data": {"seed": 1}}, TypeError, ["int"]),
-    "sparse": (
-        {"data": SEED.assign(v1=pd.arrays.SparseArray([0, 1]))},
-        TypeError,
-        ["parse"],
-    ),
+    "sparse": ({"data": SEED.assign(v1=pd.arrays.SparseArray([0, 1]))}, TypeError, ["parse"]),
     "duplicate columns": (
         {"data": pd.DataFrame([[1, 2, 3, 4]], columns=["x", "p", "v1", "v1"])},
         ValueError,
@@ -316,11 +312,7 @@ NO_BUILD = {
     ),
     "metadata not a dict": ({"data": SEED, "metadata": 1}, TypeError, ["int"]),
     "metadata of a dataset not a dict": ({"data": SEED, "metadata": {"seed": 1}}, TypeError, ["seed", "int"]),
-    "metadata of unknown datasets": (
-        {"data": SEED, "metadata": {"b": {}, "a": {}}},
-        ValueError,
-        ["a, b"],
-    ),
+    "metadata of unknown datasets": ({"data": SEED, "metadata": {"b": {}, "a": {}}}, ValueError, ["a, b"]),
     "metadata that JSON does not know": (
         {"data": SEED, "metadata": {"seed": {"a": object()}}},
         TypeError,
@@ -366,11 +358,7 @@ def test_empty_frames_must_have_their_dimensions_too(driver, store_factory):
             ["seed", "p, x", "3", "7", "v1", "same", "v2", "41", "43"],
         ),
         ("seed", frame(x=[7, 7], p=[3, 3], v1=[1, 1]), ["seed", "p, x", "3", "7", "v1"]),
-        (
-            "enrich",
-            frame(x=[7, 7], p=[3, 3], v2=[51, 52]),
-            ["enrich", "p, x", "3", "7", "v2", "51", "52"],
-        ),
+        ("enrich", frame(x=[7, 7], p=[3, 3], v2=[51, 52]), ["enrich", "p, x", "3", "7", "v2", "51", "52"]),
     ],
     ids=["seed", "equal rows", "enrichment"],
 )
@@ -448,11 +436,6 @@ def built(driver, store_factory):
         metadata={"seed": {"old": 1}},
     )
     return store_factory
-
-
-def test_building_twice_is_refused(driver, built):
-    with refuses(built, RuntimeError, "cube++"):
-        driver.build_cube(data={"seed": SEED, "enrich": ENRICH}, cube=CUBE, store=built)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -56,12 +56,7 @@ def compact_bag(cube, store, **kwargs):
     return result
 
 
-COMPACT = {
-    "eager": compact_cube,
-    "iter": compact_cube__iter,
-    "delayed": compact_delayed,
-    "bag": compact_bag,
-}
+COMPACT = {"eager": compact_cube, "iter": compact_cube__iter, "delayed": compact_delayed, "bag": compact_bag}
 
 
 @pytest.fixture

@@ -73,9 +73,7 @@ def test_writers_that_do_not_harm_each_other_both_succeed(moment, first, second,
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=["data", "commit"])
 @pytest.mark.parametrize(
-    "second, expected",
-    [(append(0, 30), [10, 11, 30]), (update(0, 30), [11, 30])],
-    ids=["append", "update"],
+    "second, expected", [(append(0, 30), [10, 11, 30]), (update(0, 30), [11, 30])], ids=["append", "update"]
 )
 def test_an_update_does_not_remove_what_it_has_not_seen(moment, second, expected):
     inner = memory()

@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets
-from tests.support.cubes import (
-    CUBE,
-    HEADER,
-    build,
-    dataset_ids,
-    frame,
-    keys,
-    refuses,
-    snapshot,
-    without_commit_ids,
-)
+from tests.support.cubes import CUBE, HEADER, build, dataset_ids, frame, keys, snapshot, without_commit_ids
 
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
 ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
@@ -35,8 +25,6 @@ def built(store_factory):
 
 
 def test_delete_removes_everything(driver, built):
-    driver.delete_cube(cube=CUBE, store=built)
-    assert keys(built) == set()
     driver.delete_cube(cube=CUBE, store=built)
     assert keys(built) == set()
 
@@ -95,8 +83,3 @@ def test_files_without_a_header_are_left_to_a_cleanup(driver, built):
     expected = {key for key in keys(built) if "enrich" in key}
     driver.delete_cube(cube=CUBE, store=built)
     assert keys(built) == expected
-
-
-def test_ids_must_be_text(driver, built):
-    with refuses(built, TypeError, "int"):
-        driver.delete_cube(cube=CUBE, store=built, datasets=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import DatasetExistsError
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import (
     CUBE,
@@ -160,7 +161,11 @@ def test_failed_overwrite_restores_what_was_there(driver, built, data, fragments
 NO_EXTEND = {
     "seed": ({"data": {"seed": SEED}}, ValueError, ["seed"]),
     "frame without id is the seed": ({"data": SEED}, ValueError, ["seed"]),
-    "exists": ({"data": {"enrich": NEW}}, RuntimeError, ["cube++enrich"]),
+    "exists": (
+        {"data": {"enrich": NEW}},
+        DatasetExistsError,
+        ["'cube++enrich' already exists. Pass overwrite=True to replace it, or choose another id."],
+    ),
     "payload exists": ({"data": {"new": NEW.assign(v1=1, v2=2)}}, ValueError, ["new", "v1", "v2"]),
     "payload exists elsewhere": (
         {"data": {"enrich": ENRICH.assign(v1=1)}, "overwrite": True},
@@ -192,11 +197,6 @@ NO_EXTEND = {
 def test_wrong_input_is_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
     with refuses(built, exception, *fragments):
         driver.extend_cube(**{"cube": CUBE, "store": built, **arguments})
-
-
-def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "Cube cube not found"):
-        driver.extend_cube(data={"new": NEW}, cube=CUBE, store=store_factory)
 
 
 def test_payload_twice_in_the_input_is_rolled_back(driver, built):

@@ -6,7 +6,6 @@ import inspect
 import logging
 import re
 import sys
-import warnings
 
 import pandas as pd
 import pytest
@@ -72,11 +71,7 @@ AWARE = pd.Timestamp("2024-01-05", tz="UTC")
 MIXED = pd.Series([AWARE, AWARE.tz_localize(None), AWARE], dtype=object)
 #: mistake -> what is done, the error, and its text
 MISTAKES = {
-    "column": (
-        query(payload_columns=["QYT"]),
-        ValueError,
-        "unknown column QYT; did you mean QTY?",
-    ),
+    "column": (query(payload_columns=["QYT"]), ValueError, "unknown column QYT; did you mean QTY?"),
     "column of a condition": (query(conditions=C("QYT") > 1), ValueError, "QYT"),
     "type of a condition": (query(conditions=C("QTY") == "many"), TypeError, "QTY"),
     "type of a column": (
@@ -95,11 +90,7 @@ MISTAKES = {
         "unknown column DAY; available: COUNTRY, QTY, SHOP",
     ),
     "key in the index": (append(MORE.set_index("DAY")), ValueError, "DAY of the cube is in the index"),
-    "permission": (
-        lambda d, s: append(MORE)(d, Wrapped(ReadOnlyStore, s)),
-        OSError,
-        "read-only",
-    ),
+    "permission": (lambda d, s: append(MORE)(d, Wrapped(ReadOnlyStore, s)), OSError, "read-only"),
     "corrupt file": (query_corrupt, CorruptDatasetError, "Corrupt object 'c++seed/table/COUNTRY="),
     "dataset": (query(datasets=["seed", "price"]), ValueError, "unknown dataset price; available: seed"),
     "dataset of the input": (append({"sead": MORE}), ValueError, "unknown dataset sead; did you mean seed?"),
@@ -169,11 +160,7 @@ MISTAKES = {
         "Dataset 'seed' has several rows for one cell of COUNTRY, DAY, SHOP",
     ),
     "time": (query(as_of="yesterday"), ValueError, "as_of is a version (int) or a point in time such as"),
-    "state": (
-        query(as_of=99),
-        ValueError,
-        "Cube 'c': there is no state as of 99. Its only state is 1",
-    ),
+    "state": (query(as_of=99), ValueError, "Cube 'c': there is no state as of 99. Its only state is 1"),
     "cube": (
         lambda d, s: d.build_cube(data=SEED, cube=CUBE, store=s),
         DatasetExistsError,
@@ -421,18 +408,9 @@ def test_removing_everything_without_saying_so_is_refused(driver, built, conditi
         driver.remove_partitions(cube=CUBE, store=built, conditions=conditions)
 
 
-def test_removing_everything(driver, built):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        driver.remove_partitions(cube=CUBE, store=built, conditions="all")
-    assert driver.query_cube(cube=CUBE, store=built) == []
-
-
 def test_an_update_replaces_everything(driver, built):
     arguments = {"cube": CUBE, "store": built, "ktk_cube_dataset_ids": ["seed"]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        driver.update_cube(data=MORE[:1], remove_conditions="all", **arguments)
+    driver.update_cube(data=MORE[:1], remove_conditions="all", **arguments)
     assert rows(driver.query_cube(cube=CUBE, store=built))["QTY"] == [10]
     with refuses(built, ValueError, "No remove_conditions: everything would be removed"):
         driver.update_cube(data=MORE, remove_conditions=[], **arguments)
@@ -513,11 +491,6 @@ def test_verify_finds_cells_in_several_partitions(store_factory, suppressed):
 # -- arguments, logs, remainders -----------------------------------------------------------------------------
 
 
-def test_as_of_that_is_no_time(driver, built):
-    with refuses(built, ValueError, "as_of is a version (int) or a point in time", "'yesterday'"):
-        driver.query_cube(cube=CUBE, store=built, as_of="yesterday")
-
-
 def test_the_log_tells_what_a_query_reads(built, caplog):
     with caplog.at_level(logging.DEBUG, "kartothek_cube"):
         eager_cube.query_cube(CUBE, built, C("COUNTRY") == "DE", payload_columns=["QTY"])
@@ -554,20 +527,6 @@ def test_a_cube_without_its_seed(driver, built):
     assert set(driver.collect_stats(cube=CUBE, store=built)) == {"prices"}
     driver.delete_cube(cube=CUBE, store=built)
     assert keys(built) == set()
-
-
-def test_an_extension_that_exists(driver, built):
-    driver.extend_cube(data={"prices": PRICES}, cube=CUBE, store=built)
-    expected = "Dataset 'c++prices' already exists. Pass overwrite=True to replace it, or choose another id."
-    with refuses(built, DatasetExistsError, expected):
-        driver.extend_cube(data={"prices": PRICES}, cube=CUBE, store=built)
-
-
-@pytest.mark.parametrize("datasets", [["sead"], {"sead"}])
-def test_a_copy_of_an_unknown_dataset(driver, built, other_store_factory, datasets):
-    expected = "Cube c in the source store: unknown dataset sead; did you mean seed? available: seed"
-    with refuses(other_store_factory, RuntimeError, expected):
-        driver.copy_cube(cube=CUBE, src_store=built, tgt_store=other_store_factory, datasets=datasets)
 
 
 def test_what_is_no_store_or_no_cube(store_factory):

@@ -183,11 +183,6 @@ def test_signedness_of_values(driver, store_factory, value):
     assert rows(driver.query_cube(cube=CUBE, store=store_factory, conditions=C("v1") == value))["v1"] == [1]
 
 
-def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "Cube cube not found"):
-        driver.query_cube(cube=CUBE, store=store_factory)
-
-
 def test_technical_columns_are_invisible(driver, store_factory):
     seed = pd.DataFrame({"x": [0], "p": [0], "KLEE_TS": [pd.Timestamp("2020")], "__a": [1], "_b": [2]})
     with refuses(store_factory, ValueError, "'seed': KLEE_TS, __a. No query shows"):

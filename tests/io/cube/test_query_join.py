@@ -52,10 +52,7 @@ ENRICHED = {
             {"conditions": C("c") == 0, "payload_columns": ["a", "b"]},
             {"a": [0], "b": [None], "p": [0], "x": [0]},
         ),
-        (
-            {"conditions": (C("c") == 0) & (C("b") == 1), "payload_columns": []},
-            None,
-        ),
+        ({"conditions": (C("c") == 0) & (C("b") == 1), "payload_columns": []}, None),
         (
             {"conditions": C("v1") >= 12, "payload_columns": ["a", "b", "c"]},
             {"a": [2, None], "b": [2, 3], "c": [None, None], "p": [1, 1], "x": [2, 3]},

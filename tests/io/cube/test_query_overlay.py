@@ -164,10 +164,7 @@ def test_a_condition_does_not_uncover_a_hidden_row(driver, overlaid, conditions,
 
 @pytest.mark.parametrize(
     "partition_by, expected",
-    [
-        ("i1", [("a", [1], [11]), ("b", [0], [30])]),
-        ("i2", [("c", [1], [11]), ("d", [0], [30])]),
-    ],
+    [("i1", [("a", [1], [11]), ("b", [0], [30])]), ("i2", [("c", [1], [11]), ("d", [0], [30])])],
 )
 def test_groups_do_not_uncover_hidden_rows(driver, overlaid, partition_by, expected):
     found = groups(driver.query_cube(cube=CUBE_I, store=overlaid, partition_by=partition_by))

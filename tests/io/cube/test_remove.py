@@ -12,7 +12,6 @@ from tests.support.cubes import (
     file_keys,
     frame,
     header,
-    index,
     keys,
     refuses,
     rows,
@@ -56,27 +55,9 @@ def directories(store, id_):
     "conditions, seed, only_q, whole, extra",
     [
         ("all", [], [], [], []),
-        (
-            C("p") == 0,
-            ["p=1/q=a", "p=1/q=b"],
-            [],
-            [],
-            ["p=1/q=a/v5=51"],
-        ),
-        (
-            C("q") == "a",
-            ["p=0/q=b", "p=1/q=b"],
-            ["q=b"],
-            [],
-            [],
-        ),
-        (
-            (C("p") == 0) & (C("q") == "a"),
-            ["p=0/q=b", "p=1/q=a", "p=1/q=b"],
-            ["q=b"],
-            [],
-            ["p=1/q=a/v5=51"],
-        ),
+        (C("p") == 0, ["p=1/q=a", "p=1/q=b"], [], [], ["p=1/q=a/v5=51"]),
+        (C("q") == "a", ["p=0/q=b", "p=1/q=b"], ["q=b"], [], []),
+        ((C("p") == 0) & (C("q") == "a"), ["p=0/q=b", "p=1/q=a", "p=1/q=b"], ["q=b"], [], ["p=1/q=a/v5=51"]),
         (
             [C("p").isin([1, 2]), C("q") > "a"],
             ["p=0/q=a", "p=0/q=b", "p=1/q=a"],
@@ -145,13 +126,6 @@ def test_rows_of_datasets_with_other_keys_are_removed_with_a_warning(driver, bui
         assert text.startswith(f"Removed from dataset 'cube++{name}', which is not partitioned {part}")
 
 
-def test_datasets_that_are_named_are_emptied_without_a_warning(driver, built):
-    driver.remove_partitions(
-        cube=PQ, store=built, conditions=C("p") == 0, ktk_cube_dataset_ids=["only_q", "whole"]
-    )
-    assert directories(built, "only_q") == directories(built, "whole") == []
-
-
 def test_datasets_with_other_keys_are_emptied_without_their_files(driver, built):
     for key in keys(built):
         if key.startswith("cube++whole/table/") and key.endswith(".parquet"):
@@ -159,11 +133,6 @@ def test_datasets_with_other_keys_are_emptied_without_their_files(driver, built)
     with pytest.warns(UserWarning, match=r"'cube\+\+whole', which is not partitioned by q: 1 file,"):
         driver.remove_partitions(cube=PQ, store=built, conditions=C("q") == "a")
     assert directories(built, "whole") == []
-
-
-def test_secondary_index_forgets_removed_partitions(driver, built):
-    driver.remove_partitions(cube=PQ, store=built, conditions=C("p") == 0, ktk_cube_dataset_ids="seed")
-    assert sorted(index(built, "cube++seed", "x")) == [2, 3]
 
 
 def test_an_emptied_cube_can_be_queried_and_appended_to(driver, built):
@@ -202,8 +171,3 @@ def test_wrong_arguments_are_refused_before_anything_is_written(
 ):
     with refuses(built, exception, *fragments):
         driver.remove_partitions(**{"cube": PQ, "store": built, "conditions": "all", **arguments})
-
-
-def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "Cube cube not found"):
-        driver.remove_partitions(cube=PQ, store=store_factory, conditions="all")

@@ -104,8 +104,7 @@ def test_cases_of_other_letters_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    "prefixes, message",
-    [(("a", "A"), "cube 'a' and cube 'A'"), (("A", "a"), "cube 'A' and cube 'a'")],
+    "prefixes, message", [(("a", "A"), "cube 'a' and cube 'A'"), (("A", "a"), "cube 'A' and cube 'a'")]
 )
 def test_cubes_that_differ_in_case_only_need_a_connection_each(prefixes, message):
     first, second, factory = Cube(["x"], ["p"], prefixes[0]), Cube(["x"], ["p"], prefixes[1]), memory()

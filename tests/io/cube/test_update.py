@@ -168,11 +168,6 @@ def test_schema_conflict_leaves_the_dataset_as_it_was(driver, built):
         update(driver, built, frame(x=[5], p=[0], v1=["a"]), C("p") == 0, ["seed"])
 
 
-def test_no_cube(driver, store_factory):
-    with refuses(store_factory, ValueError, "Cube cube not found"):
-        update(driver, store_factory, MORE, None, ["seed"])
-
-
 OUTSIDE = r"do not select 1 of 2 written partitions, such as p=1"
 
 

@@ -27,10 +27,7 @@ def fail(_item):
 
 def load(p):
     """Give the input of one task: two datasets of a cube."""
-    return {
-        "seed": frame(x=[0, 1], p=[p, p], v1=[p, p]),
-        "enrich": frame(x=[0, 1], p=[p, p], v2=[p, p]),
-    }
+    return {"seed": frame(x=[0, 1], p=[p, p], v1=[p, p]), "enrich": frame(x=[0, 1], p=[p, p], v2=[p, p])}
 
 
 def bag_of(n, function=load):
@@ -86,11 +83,7 @@ DATASET_WRITES = {
         frames_of(n, f), s, "u", delete_scope=[{"p": 0}]
     ),
     "bag store": lambda s, n=2, f=load: bag.store_bag_as_dataset(
-        bag_of(n, f).pluck("seed"),
-        s,
-        "u",
-        partition_on="p",
-        overwrite=True,
+        bag_of(n, f).pluck("seed"), s, "u", partition_on="p", overwrite=True
     ),
     "ddf store": lambda s, n=2, f=load: dataframe.store_dataset_from_ddf(
         ddf_of(n, f), s, "u", partition_on="p", overwrite=True

@@ -62,11 +62,7 @@ MISTAKES = {
         'NEW     -       int64  drop the column, or append with schema_mode="merge"',
     ),
     "time": (read(as_of="yesterday"), ValueError, "as_of is a version (int) or a point in time such as"),
-    "state": (
-        read(as_of=99),
-        ValueError,
-        "Dataset 'u': there is no state as of 99. Its only state is 1",
-    ),
+    "state": (read(as_of=99), ValueError, "Dataset 'u': there is no state as of 99. Its only state is 1"),
     "permission": (lambda f, s: f.update(Wrapped(ReadOnlyStore, s), [FRAME]), OSError, "read-only"),
     "corrupt file": (read_corrupt, CorruptDatasetError, "Corrupt object 'u/table/COUNTRY="),
     "dataset": (lambda f, s: f.read(s, "v"), DatasetNotFoundError, "Dataset 'v' does not exist"),

@@ -148,9 +148,7 @@ def test_jobs_say_which_operation_of_which_cube(jvm, url, monkeypatch):
     texts = []
     describe = type(jvm.sparkContext).setJobDescription
     monkeypatch.setattr(
-        type(jvm.sparkContext),
-        "setJobDescription",
-        lambda sc, text: texts.append(text) or describe(sc, text),
+        type(jvm.sparkContext), "setJobDescription", lambda sc, text: texts.append(text) or describe(sc, text)
     )
     monkeypatch.setattr("kartothek_cube.io.spark.cube._BLOCK", 1)
     jvm.sparkContext.setJobDescription("of the user")

@@ -132,11 +132,7 @@ def test_rows_take_the_types_that_are_stored(source, stored, result):
     "values, stored, problem",
     [
         ([datetime(2020, 1, 1), None], pa.date32(), None),
-        (
-            [datetime(2020, 1, 1), datetime(2020, 1, 1, 5)],
-            pa.date32(),
-            "times of day; convert it by to_date",
-        ),
+        ([datetime(2020, 1, 1), datetime(2020, 1, 1, 5)], pa.date32(), "times of day; convert it by to_date"),
         ([Decimal("1.120000"), None], pa.decimal128(5, 2), None),
         ([Decimal("1.123")], pa.decimal128(5, 2), "would cause data loss"),
         ([Decimal("1234.5")], pa.decimal128(5, 2), "does not fit in precision 5"),

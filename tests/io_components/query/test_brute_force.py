@@ -179,23 +179,11 @@ def copy_of(store, where):
         yield copy
 
 
-@pytest.mark.slow("many random cubes")
-@pytest.mark.parametrize("kind", XS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_queries_against_brute_force(kind, data):
-    check_query(kind, data)
-
-
 @pytest.mark.slow("120 random cubes of each type")
 @pytest.mark.parametrize("kind", XS)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_many_queries_against_brute_force(kind, data):
-    check_query(kind, data)
-
-
-def check_query(kind, data):
+def test_queries_against_brute_force(kind, data):
     store = store_of(kind)
     content, how = {}, {}
     grid = list(itertools.product(XS[kind], YS))

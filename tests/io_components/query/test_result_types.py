@@ -120,11 +120,7 @@ def drop_records(store):
 
 
 #: one block, blocks of few partitions, a block per partition
-BLOCKS = {
-    "whole": {},
-    "small": {(tuning, "BLOCK_BYTES"): 3000},
-    "alone": {(tuning, "BLOCK_BYTES"): 1},
-}
+BLOCKS = {"whole": {}, "small": {(tuning, "BLOCK_BYTES"): 3000}, "alone": {(tuning, "BLOCK_BYTES"): 1}}
 
 
 def types_of(frames):

@@ -37,12 +37,11 @@ from kartothek_cube.io_components.read.dataset_read import DatasetRead, ReadPlan
 from kartothek_cube.io_components.runtime import (
     available_cores,
     limit_threads,
-    mean_size,
     prefetch_map,
     progress_add_total,
     scan_bounds,
 )
-from kartothek_cube.io_components.scan import count_rows
+from kartothek_cube.io_components.scan import count_rows, estimate_size
 
 
 @attrs.frozen
@@ -99,11 +98,7 @@ class CubeScan(SourceScan):
         for files, scan in zip(self.plan.files, self.plan.context.scans, strict=True):
             if scan.alignment:
                 keys = files.sample_keys(tuning.SAMPLE)
-                size = (
-                    mean_size(blobs, keys) * column_fraction(scan)
-                    if blobs.is_local
-                    else tuning.REMOTE_FILE_BYTES
-                )
+                size = estimate_size(blobs, keys)
                 in_memory = _sample_rows(blobs, keys) * _BYTES_PER_VALUE * (len(scan.columns) + 1)
                 total += max(size * column_fraction(scan), in_memory / 2) * files.count_files()
         return total
@@ -219,7 +214,7 @@ class _PlannedRead(SourceScan):
         keys = self._keys()
         if not keys:
             return
-        size = mean_size(open_blobs(self.plan.context.store), keys[:: max(1, len(keys) // tuning.SAMPLE)])
+        size = estimate_size(open_blobs(self.plan.context.store), keys)
         tasks = self.plan.block_tasks(scan_bounds(np.full(len(keys), size)))
         read = partial(run_read, self.plan.context)
         yield from prefetch_map(read, tasks, 1 if sequential else available_cores())

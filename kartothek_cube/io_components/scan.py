@@ -36,7 +36,13 @@ from kartothek_cube.core.expressions import (
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.runtime import available_cores, batched, ordered_map, progress_advance
+from kartothek_cube.io_components.runtime import (
+    available_cores,
+    batched,
+    mean_size,
+    ordered_map,
+    progress_advance,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.parquet_reader import (
     columns_of_file,
@@ -69,6 +75,8 @@ class _FileSchema(NamedTuple):
     columns: pa.Schema
     #: whether statistics of row groups, by which Polars skips these, are by a writer that is known
     has_reliable_statistics: bool
+    #: bytes of the file
+    size: int
 
 
 class FileRows(NamedTuple):
@@ -423,13 +431,14 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema | No
 
 def _schema_of_content(content: bytes, key: str) -> _FileSchema:
     try:
-        return _schema_of_footer(pq.read_metadata(pa.BufferReader(content)))
+        return _schema_of_footer(pq.read_metadata(pa.BufferReader(content)), len(content))
     except (pa.ArrowException, OSError) as error:
         raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
 
 
-def _schema_of_footer(footer: pq.FileMetaData) -> _FileSchema:
-    return _FileSchema(_columns_of_footer(footer), footer.created_by.startswith("parquet-cpp-arrow"))
+def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
+    is_reliable = footer.created_by.startswith("parquet-cpp-arrow")
+    return _FileSchema(_columns_of_footer(footer), is_reliable, size)
 
 
 def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
@@ -454,7 +463,7 @@ def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
     cached = identity and FILE_SCHEMAS.get(identity)
     if isinstance(cached, _FileSchema):
         return cached
-    schema = _schema_of_footer(read_footer(blobs, key)[0])
+    schema = _schema_of_footer(*read_footer(blobs, key))
     if identity:
         FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema.columns)))
     return schema
@@ -463,6 +472,14 @@ def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
 def read_columns(blobs: BlobStore, key: str) -> pa.Schema:
     """Columns of a Parquet file with the types that it was written with; cached."""
     return _read_schema(blobs, key).columns
+
+
+def estimate_size(blobs: BlobStore, keys: Sequence[str]) -> float:
+    """Mean bytes of some files; of those that are not local by the first, whose footer is read anyway."""
+    if blobs.is_local:
+        return mean_size(blobs, keys[:: max(1, len(keys) // tuning.SAMPLE)])
+    is_typed = keys and keys[0].endswith(PARQUET_FILE_SUFFIX)
+    return _read_schema(blobs, keys[0]).size if is_typed else mean_size(blobs, keys[:1])
 
 
 def _survives_polars(dtype: pa.DataType) -> bool:

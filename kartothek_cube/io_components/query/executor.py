@@ -32,8 +32,8 @@ from kartothek_cube.io_components.query.physical_plan import (
     column_fraction,
 )
 from kartothek_cube.io_components.query.row_batch import RowBatch, join, load_rows
-from kartothek_cube.io_components.runtime import available_cores, mean_size, ordered_map, split_by_weight
-from kartothek_cube.io_components.scan import concat_tables
+from kartothek_cube.io_components.runtime import available_cores, ordered_map, split_by_weight
+from kartothek_cube.io_components.scan import concat_tables, estimate_size
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -212,7 +212,8 @@ def _run_blocks(context: ScanContext, task: ScanTask) -> tuple[list[tuple[int, i
     shared = _load(blobs, [files for files in datasets if not files.aligned], task.predicates)
     process = partial(_run_block, context, blobs, aligned, shared, task.predicates)
     bounds = list(pairwise(_block_bounds(blobs, aligned).tolist()))
-    return bounds, ordered_map(process, bounds, available_cores())
+    threads = available_cores() if blobs.is_local else max(available_cores(), tuning.REMOTE_BLOCKS)
+    return bounds, ordered_map(process, bounds, threads)
 
 
 def _block_bounds(blobs: BlobStore, datasets: Sequence[ScanFiles]) -> Ints:
@@ -222,11 +223,8 @@ def _block_bounds(blobs: BlobStore, datasets: Sequence[ScanFiles]) -> Ints:
         return np.array([0, 1])
     weights = np.zeros(n_partitions)
     for files in filter(len, datasets):
-        sample = files.keys[:: max(1, len(files) // tuning.SAMPLE)]
-        size = mean_size(blobs, sample) if blobs.is_local else tuning.REMOTE_FILE_BYTES
-        weights += np.bincount(files.partition_ids, minlength=n_partitions) * (
-            size * column_fraction(files.scan)
-        )
+        size = estimate_size(blobs, files.keys) * column_fraction(files.scan)
+        weights += np.bincount(files.partition_ids, minlength=n_partitions) * size
     return split_by_weight(weights, 1, tuning.BLOCK_BYTES)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 
 from kartothek_cube.api.cube import (
@@ -24,6 +26,7 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
+from kartothek_cube.core import tuning
 from kartothek_cube.core.store import open_blobs
 from tests.support.object_server import running
 from tests.support.paths import ROOT
@@ -180,3 +183,15 @@ def test_requests_overlap(server, url):
     finally:
         server.latency = 0.0
     assert server.peak >= 8  # a busy machine starts them slowly
+
+
+def test_blocks_of_an_object_store_have_the_bytes_of_its_files(url, monkeypatch):
+    build_cube(frame(8, rows=1000), CUBE, url)
+    blobs = open_blobs(url)
+    key = next(blob.key for blob in blobs.list("cube++seed/table/") if blob.key.endswith(".parquet"))
+    monkeypatch.setattr(tuning, "BLOCK_BYTES", 2 * blobs.size(key))
+    blocks = mock.Mock(side_effect=polars.collect_all)
+    monkeypatch.setattr(polars, "collect_all", blocks)
+    (result,) = query_cube(CUBE, url)
+    assert len(result) == 8000
+    assert blocks.call_count == 4

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 import pyarrow as pa
 
@@ -110,6 +111,7 @@ def query(
             _explain(state, arguments, output)
             return
         from kartothek_cube.io_components.query.cube_query import QueryCube
+        from kartothek_cube.io_components.query.executor import announce_end
         from kartothek_cube.io_components.query.planner import plan_query
 
         plan = plan_query(QueryCube(state.cube, state.store, **arguments))
@@ -117,7 +119,8 @@ def query(
         usage_error(one_line(error))
     is_table = choose_format(output, to) == "table"
     is_sorted = is_table or arguments["dimension_columns"] is not None
-    tables = _limit_rows(_read_tables(plan, limit, is_sorted=is_sorted), limit)
+    rows = _read_tables(attrs.evolve(plan, info=None), limit, is_sorted=is_sorted)
+    tables = announce_end(plan, _limit_rows(rows, limit))
     # rows and a bar would overwrite each other
     has_bar = is_table or to is not None or not sys.stdout.isatty()
     write_tables(

@@ -37,13 +37,15 @@ class CommitEvent:
 
 @attrs.frozen
 class QueryEvent:
-    """A query of which all rows were returned."""
+    """A query that has ended; or, of dask and Spark, one that is planned."""
 
     cube: str
     #: version by uuid of dataset, None for one of other software
     versions: Mapping[str, int | None]
-    rows: int
-    #: data files that were read
+    #: rows that were returned, or read for a lazy table, also if the reader stopped early; None if workers
+    #: read them
+    rows: int | None
+    #: data files that the query needs
     files: int
     #: since the query was planned
     seconds: float
@@ -120,10 +122,12 @@ def on_commit(function: Callable[[CommitEvent], object]) -> Hook[CommitEvent]:
 
 
 def on_query(function: Callable[[QueryEvent], object]) -> Hook[QueryEvent]:
-    """Call a function after each query of this process that returns DataFrames or tables.
+    """Call a function after each query of a cube by this process.
 
-    That of an iterator ends with its last frame. Queries of dask and Spark, lazy frames and datasets of Arrow
-    are read by other engines and call no function. An exception of the function is a ``HookWarning``.
+    That of an iterator ends with its last frame, or with the iterator. Each scan of a lazy frame, a dataset
+    of Arrow or a view of SQL is a query. Those of dask and Spark call the function when they are planned, in
+    the process that does so, and their number of rows is None. An exception of the function is a
+    ``HookWarning``.
 
     Parameters
     ----------

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.casting import cast_column
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, TimestampUnit, in_unit
@@ -19,6 +18,7 @@ from kartothek_cube.io_components.facade import define_facade
 from kartothek_cube.io_components.read.dataset_arguments import ReadBatches, ReadTableArrow, ReadTablesArrow
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, run_each, run_read
 from kartothek_cube.io_components.row_sources import DatasetSource
+from kartothek_cube.io_components.write.write_plan import DatasetAsOf
 
 __all__ = (
     "dataset",
@@ -80,7 +80,7 @@ def dataset(
     *,
     table_name: str | None = None,
     timestamp_unit: TimestampUnit = "us",
-    as_of: AsOf | None = None,
+    as_of: DatasetAsOf | None = None,
 ) -> LazyDataset:
     """Open a dataset as a ``pyarrow.dataset.Dataset``, for DuckDB, Polars and other engines.
 
@@ -97,7 +97,7 @@ def dataset(
         Unit of all timestamps: files hold microseconds, and DuckDB pushes filters down for "us" only. A scan
         raises TypeError for a timestamp that the unit cannot hold.
     as_of
-        Version or point in time.
+        Version or point in time; or a staged write.
 
     Returns
     -------

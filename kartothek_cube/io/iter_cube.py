@@ -20,8 +20,7 @@ from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query.cube_query import QueryFrames
-from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frames
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
+from kartothek_cube.io_components.query.executor import announce_end, query_job, run_frames
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
@@ -97,15 +96,7 @@ def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFram
     """
     plan = plan_frames(query)
     frames = chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
-    return frames if plan.info is None else _announce_end(plan, frames)
-
-
-def _announce_end(plan: PhysicalPlan, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    n_rows = 0
-    for frame in frames:
-        n_rows += len(frame)
-        yield frame
-    announce_query(plan, n_rows)
+    return announce_end(plan, frames)
 
 
 build_cube__iter = _write("build_cube__iter", cube_writes.BuildParts[Iterable[CubeElement], StoreInput])

@@ -23,14 +23,13 @@ from kartothek_cube.core.cube.discover import (
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import Tree
-from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.cube_query import QueryTable
-from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.executor import announce_end, announce_query, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanTask, column_fraction, project
 from kartothek_cube.io_components.query.planner import plan_table
 from kartothek_cube.io_components.read.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
@@ -42,6 +41,7 @@ from kartothek_cube.io_components.runtime import (
     scan_bounds,
 )
 from kartothek_cube.io_components.scan import count_rows, estimate_size
+from kartothek_cube.io_components.write.write_plan import DatasetAsOf
 
 
 @attrs.frozen
@@ -53,6 +53,9 @@ class CubeScan(SourceScan):
 
     def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
         """Rows of some partitions at a time, few of the first ones."""
+        return announce_end(self.plan, self._tables(sequential=sequential))
+
+    def _tables(self, *, sequential: bool) -> Iterator[pa.Table]:
         if self.plan.is_empty:
             return
         progress_add_total(self.plan.n_files)
@@ -72,6 +75,7 @@ class CubeScan(SourceScan):
         if others or seed.predicates or context.join_filters:
             return None
         if self.plan.is_empty:
+            announce_query(self.plan, 0)
             return 0
         # the cells in one file are unique; those of several may be versions of the same cell
         is_single = files.count_files() == 1
@@ -81,7 +85,9 @@ class CubeScan(SourceScan):
             return None
         remaining = self.plan.partition_tasks(np.flatnonzero(~is_single)[:, None])
         tables = prefetch_map(self._read, remaining, available_cores())
-        return count_rows(blobs, keys) + sum(len(table) for table in tables if table is not None)
+        n_rows = count_rows(blobs, keys) + sum(len(table) for table in tables if table is not None)
+        announce_query(self.plan, n_rows)
+        return n_rows
 
     def _read(self, task: ScanTask, threads: int | None = None) -> pa.Table | None:
         # consumers are promised no order: partition by partition, nothing is sorted
@@ -237,7 +243,7 @@ class DatasetSource(RowSource):
     dataset_uuid: str
     store: StoreFactory
     table_name: str | None = None
-    as_of: AsOf | None = None
+    as_of: DatasetAsOf | None = None
 
     def __repr__(self) -> str:
         return f"dataset {self.dataset_uuid}"

@@ -18,7 +18,7 @@ from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import DeleteCube
 from kartothek_cube.io_components.query.cube_query import QueryFrames
-from kartothek_cube.io_components.query.executor import query_job, run_frame_blocks
+from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frame_blocks
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
@@ -136,6 +136,7 @@ def query_cube_bag(query: _QueryFrames) -> Bag:
     """
     query = executor.with_factories(query)
     plan = plan_frames(query)
+    announce_query(plan)
     blocks = batched(plan.tasks(), query.blocksize)
     return executor.results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)
 

@@ -21,7 +21,6 @@ from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
@@ -44,7 +43,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     row_groups,
 )
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
-from kartothek_cube.io_components.write.write_plan import WritePlan, Written
+from kartothek_cube.io_components.write.write_plan import DatasetAsOf, WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -279,7 +278,7 @@ class _HashDataset(DatasetRead):
     categoricals: list[str] | None = attrs.field(default=None, init=False)
     dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
     table_name: str | None = attrs.field(default=TABLE, init=False)
-    as_of: AsOf | None = attrs.field(default=None, init=False)
+    as_of: DatasetAsOf | None = attrs.field(default=None, init=False)
 
     @property
     def keys(self) -> list[str]:

@@ -19,7 +19,7 @@ from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.facade import Example, define_facade, facade
 from kartothek_cube.io_components.query.cube_query import QueryFrames
-from kartothek_cube.io_components.query.executor import run_single_frame
+from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.write import cube_writes
@@ -192,6 +192,7 @@ def query_cube_dataframe(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
     other types where values are missing.
     """
     plan = plan_frames(executor.with_factories(query))
+    announce_query(plan)
     meta, tasks = run_single_frame(plan.context, None), plan.tasks()
     alone = len(tasks) <= 1 or query.dtype_backend is not None
     result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, alone)

@@ -34,7 +34,7 @@ from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query.cube_query import QueryCube
-from kartothek_cube.io_components.query.executor import query_job, run_task
+from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
@@ -140,6 +140,7 @@ def map_cube_spark(
         cube, picklable_store(store), conditions, datasets, dimension_columns, groups, payload_columns
     )
     plan = plan_query(query)
+    announce_query(plan)
     spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
     job = query_job(plan, split_into_tasks(plan, workers(session)), partial(executor.map_group, func))
     return executor.results_as_spark_dataframe(
@@ -330,6 +331,7 @@ def query_as_frame(
     """
     query = with_stores(query, picklable_store)
     plan = plan_query(attrs.evolve(query, conditions=join_conditions(query.conditions, pushed)))
+    announce_query(plan)
     schema = spark_schema(plan.context.output)
     # Spark shows the name in plans, and in those of its web UI
     name = f"query_{query.cube.uuid_prefix}: {plan.summary}"

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
@@ -45,9 +44,9 @@ _PARTITIONS = 100
 D = TypeVar("D", ReadGroups, BuildDatasetIndices, CollectDatasetGarbage, UpdateDataset)
 
 
-def _with_dataset(operation: D, as_of: AsOf | None = None) -> D:
+def _with_dataset(operation: D) -> D:
     """The operation on a dataset with a store that executors can open."""
-    dataset = dataset_factory(operation.dataset_uuid, operation.store, operation.factory, as_of=as_of)
+    dataset = dataset_factory(operation.dataset_uuid, operation.store, operation.factory)
     dataset = dataset.copy(store_factory=picklable_store(dataset.store_factory))
     return attrs.evolve(operation, dataset_uuid=None, store=None, factory=dataset)
 
@@ -77,7 +76,7 @@ def _collect_garbage(collect: _CollectDatasetGarbage) -> None:
 
 def _read(read: _ReadDataset) -> DataFrame:
     session = active_session(read.spark)
-    plan = _with_dataset(read, read.as_of).plan()
+    plan = _with_dataset(read).plan()
     context = plan.context
     schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
     if not schema.names:

@@ -38,7 +38,7 @@ from kartothek_cube.io_components.maintenance.staged import datasets_with_staged
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.write.write_commit import commit_cube
-from kartothek_cube.io_components.write.write_plan import StagedInput, StagedWrite
+from kartothek_cube.io_components.write.write_plan import DatasetAsOf, StagedWrite
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 
@@ -149,7 +149,7 @@ _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 #: metadata key: token of the state of the cube from which a dataset was computed
 COMPUTED_FROM = "kartothek_cube_computed_from"
 
-CubeAsOf: TypeAlias = history.AsOf | Mapping[str, history.AsOf] | StagedInput
+CubeAsOf: TypeAlias = DatasetAsOf | Mapping[str, history.AsOf]
 """A version or point in time of a cube, or of some of its datasets; or a staged write, on top of the cube."""
 
 

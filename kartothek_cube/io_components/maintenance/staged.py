@@ -12,6 +12,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import load_states
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
+from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -37,6 +38,24 @@ def datasets_with_staged(cube: Cube, blobs: BlobStore, staged: StagedWrite) -> d
         datasets[name] = preview(blobs, datasets.get(name), change, index_reader(blobs, change))
     check_cube(datasets, cube)
     return dict(sorted(datasets.items()))
+
+
+def dataset_with_staged(factory: DatasetFactory, staged: StagedWrite) -> DatasetFactory:
+    """A dataset as it would be if a staged write was committed now."""
+    factory, state = factory.copy(load_schema=True), None
+    blobs, uuid = open_blobs(factory.store_factory), factory.dataset_uuid
+    if staged.cube is not None:
+        states = datasets_with_staged(staged.cube, blobs, staged).values()
+        state = next((dataset for dataset in states if dataset.uuid == uuid), None)
+    elif uuid in staged.changes:
+        with suppress(DatasetNotFoundError):
+            state = factory.dataset_metadata
+        change = staged.changes[uuid]
+        state = preview(blobs, state, change, index_reader(blobs, change))
+    if state is None:
+        raise ValueError(f"{staged!r} is no write to dataset {uuid!r}")
+    factory._cache_metadata = state
+    return factory
 
 
 def _plan(staged: StagedWrite, cube: Cube, store: StoreFactory) -> CubeWritePlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -37,6 +38,7 @@ from kartothek_cube.io_components.scan import concat_tables, estimate_size
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Rows = TypeVar("Rows", pd.DataFrame, pa.Table)
 
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
@@ -127,7 +129,7 @@ def _finish_table(plan: PhysicalPlan, tables: Iterable[pa.Table]) -> pa.Table:
     return table
 
 
-def announce_query(plan: PhysicalPlan, n_rows: int) -> None:
+def announce_query(plan: PhysicalPlan, n_rows: int | None = None) -> None:
     """Call the hooks of queries, if there were any when this one was planned."""
     if plan.info is None:
         return
@@ -141,6 +143,22 @@ def announce_query(plan: PhysicalPlan, n_rows: int) -> None:
         job=plan.info.job,
     )
     hooks.call_hooks(hooks.QUERY_HOOKS, event)
+
+
+def announce_end(plan: PhysicalPlan, parts: Iterator[Rows]) -> Iterator[Rows]:
+    """The parts of a result; hooks are called after the last one, or once nobody reads on."""
+    if plan.info is None:
+        return parts
+
+    def count() -> Iterator[Rows]:
+        n_rows = 0
+        with suppress(GeneratorExit):
+            for part in parts:
+                n_rows += len(part)
+                yield part
+        announce_query(plan, n_rows)
+
+    return count()
 
 
 def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd.DataFrame]:

@@ -88,7 +88,7 @@ class ReadDataset(ReadTable):
         Table to read; required only for datasets with several tables.
     as_of
         Version or point in time of the state to read, which is kept until a cleanup
-        (:func:`keep_dataset_history`); by default the current one.
+        (:func:`keep_dataset_history`), or a staged write (:ref:`staging`); by default the current state.
     dtype_backend
         ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values and do not depend on the
         values (:ref:`types`). By default NumPy types.

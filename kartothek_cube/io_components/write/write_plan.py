@@ -31,7 +31,7 @@ from kartothek_cube.core.errors import (
     unknown_names,
 )
 from kartothek_cube.core.expressions import Node
-from kartothek_cube.core.history import OperationInfo, describe_operation
+from kartothek_cube.core.history import AsOf, OperationInfo, describe_operation
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import Widths, unite_schemas, widest
@@ -138,6 +138,9 @@ class StagedWrite:
 
 StagedInput: TypeAlias = StagedWrite | Mapping[str, DatasetMetadata] | DatasetMetadata
 """What a write with ``publish=False`` returns, which has the declared type of what it returns otherwise."""
+
+DatasetAsOf: TypeAlias = AsOf | StagedInput
+"""Which state of a dataset is read."""
 
 #: what a task wrote, by the ids of the datasets in the plan
 Written: TypeAlias = Mapping[str, WriteResult]

@@ -6,11 +6,19 @@ import sys
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+from kartothek_cube.cli import cli
 from kartothek_cube.core import hooks
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError, HookWarning
-from kartothek_cube.io.arrow_cube import query_cube_arrow, query_cube_polars, query_cube_table
+from kartothek_cube.io.arrow_cube import (
+    cube_dataset,
+    query_cube_arrow,
+    query_cube_polars,
+    query_cube_table,
+    scan_cube,
+)
 from kartothek_cube.io.eager import update_dataset_from_dataframes
 from kartothek_cube.io.eager_cube import (
     annotate_operations,
@@ -36,6 +44,7 @@ from kartothek_cube.io.eager_cube import (
     update_schema,
 )
 from kartothek_cube.io.iter_cube import query_cube__iterator
+from kartothek_cube.io.sql import connect
 from tests.support.concurrent_cubes import Pair, is_open
 from tests.support.cubes import CUBE, frame, memory
 from tests.support.interleave import Crash, LostAnswer, explore
@@ -181,6 +190,9 @@ def test_commits_of_a_function_call_none(store, commits):
         query_cube_arrow,
         query_cube_table,
         query_cube_polars,
+        lambda *args: cube_dataset(*args).to_table(),
+        lambda *args: scan_cube(*args).collect(),
+        lambda *args: connect(*args[:2]).sql("SELECT * FROM cube WHERE p < 2").fetchall(),
         lambda *args: query_cube_df(*args, limit=5),
         lambda *args: query_cube(*args, partition_by="p"),
         lambda *args: list(query_cube__iterator(*args, partition_by="p")),
@@ -197,6 +209,35 @@ def test_a_query_is_one_event(store, query):
     assert event.versions == {"cube++seed": 2, "cube++extra": 1}
     assert (event.message, event.job) == ("why", {"name": "report"})
     assert event.seconds >= 0
+
+
+def test_a_reader_that_stops_early_ends_the_query(store):
+    events = []
+    with on_query(events.append):
+        next(query_cube__iterator(CUBE, store, partition_by="p"))
+        cube_dataset(CUBE, store).head(1)
+        cube_dataset(CUBE, store).count_rows()
+    assert [event.rows for event in events] == [1, 1, 3]
+
+
+def test_each_facade_calls_the_function_once_per_query(driver, store_factory):
+    driver.build_cube(data=SEED, cube=CUBE, store=store_factory)
+    events = []
+    with on_query(events.append):
+        driver.query_cube(cube=CUBE, store=store_factory, conditions=C("p") < 2)
+    (event,) = events
+    # workers do not tell how many rows they have read
+    assert (event.cube, event.rows in (2, None), event.files) == ("cube", True, 2)
+
+
+@pytest.mark.parametrize("options", [[], ["--limit", "1"], ["-o", "csv"], ["--partition-by", "p"]])
+def test_the_command_line_calls_the_function_once_per_query(tmp_path, options):
+    store, events = f"hfs://{tmp_path}", []
+    build_cube(SEED, CUBE, store)
+    with on_query(events.append):
+        arguments = ["--store", store, "cube", "query", "-w", "p < 2", *options]
+        CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert [event.rows for event in events] == [1 if "--limit" in options else 2]
 
 
 def count_calls(run):

@@ -15,11 +15,13 @@ from kartothek_cube.core.commit.change import STAGED
 from kartothek_cube.core.cube.discover import discover_datasets, discover_datasets_unchecked
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, MultiTableCommitAborted
 from kartothek_cube.io import eager, eager_cube
+from kartothek_cube.io.arrow import dataset as open_dataset
 from kartothek_cube.io.arrow_cube import scan_cube
 from kartothek_cube.io.eager_cube import discard_staged, publish_staged
 from kartothek_cube.io.opened_cube import open_cube
 from kartothek_cube.io.sql import connect
 from tests.support.cubes import CUBE, HEADER, as_dict, frame, memory, snapshot
+from tests.support.dataset_facades import FACADES
 from tests.support.stores import FaultyStore, InjectedError, Same
 
 SEED = frame(x=[0, 1], p=[0, 1], v=[10, 11])
@@ -308,6 +310,35 @@ def test_single_datasets(tmp_path):
     assert sorted(eager.read_table("d", store)["x"]) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="is no write to cube"):
         rows(store, as_of=staged)
+
+
+@pytest.mark.parametrize("name", FACADES)
+def test_staged_writes_of_single_datasets_are_read(name, tmp_path):
+    facade, store = FACADES[name](), f"hfs://{tmp_path}"
+
+    def seen(**arguments):
+        return sorted(x for df in facade.read(store, "d", **arguments) for x in df["x"])
+
+    keys = {"partition_on": ["p"], "secondary_indices": ["x"]}
+    staged = eager.store_dataframes_as_dataset(store, "d", [MORE], publish=False, **keys)
+    assert seen(as_of=staged, predicates=[[("x", "==", 3)]]) == [3]
+    publish_staged(staged, store)
+    update = partial(eager.update_dataset_from_dataframes, [SEED], store, "d")
+    staged = pickle.loads(pickle.dumps(update(delete_scope=[{"p": 0}], publish=False)))
+    assert (seen(), seen(as_of=staged)) == ([2, 3], [0, 1, 3])
+    update()
+    with pytest.raises(ConcurrentWriteError, match="Partitions in conflict: p=0"):
+        seen(as_of=staged)
+    with pytest.raises(ValueError, match="is no write to dataset 'e'"):
+        facade.read(store, "e", as_of=staged)
+
+
+def test_datasets_of_cubes_are_read(store):
+    staged = stage(store)
+    assert len(eager.read_table("cube++seed", store, as_of=staged)) == 4
+    assert open_dataset("cube++seed", store, as_of=staged).count_rows() == 4
+    with pytest.raises(ValueError, match="is no write to dataset 'cube"):
+        eager.read_table("cube++extra", store, as_of=staged)
 
 
 def keep_first(dicts):

@@ -146,7 +146,7 @@ def announce_query(plan: PhysicalPlan, n_rows: int | None = None) -> None:
 
 
 def announce_end(plan: PhysicalPlan, parts: Iterator[Rows]) -> Iterator[Rows]:
-    """The parts of a result; hooks are called after the last one, or once nobody reads on."""
+    """The parts of a result; hooks are called after the last one, or when the reader stops."""
     if plan.info is None:
         return parts
 

@@ -132,11 +132,6 @@ def adopt_job(
     keys = None if partition_on is None else {dataset_id: partition_on}
     new = BuildCube if dataset_id == cube.seed_dataset else ExtendCube
     plan = new(None, cube, store, user, overwrite, keys).plan([dataset_id])
-    if plan.spec.contract.rules:
-        raise ValueError(
-            f"Dataset {dataset_id!r} has a contract, and adopt_dataset reads no rows. Remove the contract by "
-            f"set_contract(cube, store, {dataset_id!r}, []), and set it again, to check all rows"
-        )
     plan = attrs.evolve(plan, operation="adopt").with_write_id()
     table, files = open_table(source, snapshot, _parse_types(types), plan.spec.types)
     check_schemas(plan, {dataset_id: table.schema.empty_table()})
@@ -251,11 +246,13 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     indices = write.index_columns(names)
     cube = write.cube
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
-    stored = [c for c in (*keys, *order, *indices, *write.statistics) if c in names]
+    columns = (*keys, *order, *indices, *write.statistics, *sorted(write.contract.columns))
+    stored = [c for c in columns if c in names]
     rows = context.table.read(file, parquet, list(dict.fromkeys(stored)))
     if sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
     rows = write_tasks.prepare_table(write, [rows])
+    write_tasks.check_contract(write, rows, order)
     starts, prefixes, rows = split_by_partition(rows, keys)
     if len(starts) > 1:
         return None
@@ -266,7 +263,15 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     widths = column_widths(parquet.schema_arrow)
     statistics = statistics_of(rows, starts, labels, schema, write.statistics) if write.statistics else None
     return WriteResult(
-        write.uuid, write.table, schema, labels, entries, len(rows), widths=widths, statistics=statistics
+        write.uuid,
+        write.table,
+        schema,
+        labels,
+        entries,
+        len(rows),
+        widths=widths,
+        contract=write.contract.stored,
+        statistics=statistics,
     )
 
 

@@ -40,7 +40,7 @@ from kartothek_cube.io_components.keys import group_codes, lookup_keys
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.write.stored_rows import StoredRows
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written
+from kartothek_cube.io_components.write.write_plan import CubeWriteSpec, WriteResult, WriteSpec
 
 #: physical partitions that are read at a time
 _PARTITIONS_PER_BLOCK = 64
@@ -97,21 +97,20 @@ class _Files:
         return self.select(to_numpy(pc.is_in(self.folders(columns), value_set=other.folders(columns))))
 
 
-def check_write(
-    plan: CubeWritePlan, results: Written, changes: Mapping[str, ChangeSet], name: str
-) -> ChangeSet:
-    """Check the rules of a whole write of a dataset; the change, with what has to be unchanged."""
-    spec, change = plan.specs[name], changes[name]
-    result, rules = results.get(name), spec.contract.of_write
-    if not rules or result is None or result.schema is None or not len(result.labels):
+def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[str, ChangeSet]) -> ChangeSet:
+    """Check the rules of a whole write of a dataset, by uuid; the change, with what has to be unchanged."""
+    change, rules = changes[spec.uuid], spec.contract.of_write
+    if not isinstance(spec, CubeWriteSpec) or result is None or result.schema is None:
+        return change
+    if not rules or not len(result.labels):
         return change
     written = _Files(StoredRows(spec, result.schema.internal()), result.partitions())
     cell = [*written.stored.keys, *written.stored.cell]
     rows = written.read([*cell, *spec.contract.columns])
-    seed = _after(plan, changes, plan.cube.seed_dataset)[0] if CellsInSeed in map(type, rules) else None
+    seed = _after(spec, changes, spec.cube.seed_dataset)[0] if CellsInSeed in map(type, rules) else None
     for rule in rules:
         if isinstance(rule, RowCount):
-            after, labels = _after(plan, changes, name)
+            after, labels = _after(spec, changes, spec.name)
             after = after.beside(written)
             if change.mode is WriteMode.UPDATE:
                 folders = written.folders(written.keys).unique()
@@ -125,15 +124,16 @@ def check_write(
     return change
 
 
-def _after(plan: CubeWritePlan, changes: Mapping[str, ChangeSet], name: str) -> tuple[_Files, pa.StringArray]:
-    """The files that a dataset has after a write, and labels of the state before it."""
-    blobs, uuid = open_blobs(plan.store), plan.cube.ktk_dataset_uuid(name)
-    change = changes.get(name)
+def _after(spec: CubeWriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tuple[_Files, pa.StringArray]:
+    """The files that a dataset of the cube has after a write, and labels of the state before it."""
+    uuid = spec.cube.ktk_dataset_uuid(name)
+    change = changes.get(uuid)
     if change is not None and change.mode is not WriteMode.UPDATE and change.schema is not None:
-        files = _Files(StoredRows(plan.specs[name], change.schema.internal()), change.added)
-        return files, change.added.labels
-    state = DatasetMetadata.load_from_store(uuid, blobs)
-    files = _Files.of(plan.cube, plan.store, state)
+        keys = tuple(change.partition_keys or ())
+        new = CubeWriteSpec(spec.store, uuid, change.table, keys, name=name, cube=spec.cube)
+        return _Files(StoredRows(new, change.schema.internal()), change.added), change.added.labels
+    state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store))
+    files = _Files.of(spec.cube, spec.store, state)
     if change is None:
         return files, files.files.labels
     removed = change.removal_mask(state)

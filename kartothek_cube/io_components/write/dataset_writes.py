@@ -16,6 +16,8 @@ from kartothek_cube.core.column_statistics import statistics_columns
 from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
+from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     CorruptDatasetError,
@@ -35,6 +37,7 @@ from kartothek_cube.io_components import arguments
 from kartothek_cube.io_components.arguments import MetadataInput, extract_duplicates, normalize_arg
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.write_plan import (
+    CubeWriteSpec,
     SchemaMode,
     WritePlan,
     WriteResult,
@@ -130,14 +133,17 @@ class StoreDataset:
             # absent, or damaged: overwriting is how a user repairs it
             with suppress(KeyError, NotImplementedError, CorruptDatasetError):
                 state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store), load_schema=False)
-                spec = attrs.evolve(spec, contract=_read_contract(state))
+                spec = _with_contract(spec, state)
         elif DatasetMetadata.exists(uuid, spec.store):
             raise DatasetExistsError(uuid)
         return _plan(spec, publish=self.publish)
 
 
 def _plan(spec: WriteSpec, *, publish: bool) -> WritePlan:
-    return stage_plan(WritePlan(store=spec.store, specs={spec.uuid: spec}), publish=publish)
+    plan = WritePlan(store=spec.store, specs={spec.uuid: spec})
+    # by the id in the names of its files they are deleted if the last step refuses them
+    plan = plan.with_write_id() if spec.contract.of_write else plan
+    return stage_plan(plan, publish=publish)
 
 
 def _columns(name: str, value: Names) -> tuple[str, ...]:
@@ -307,6 +313,7 @@ def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> W
     keys = arguments.check_partition_keys(dataset, spec.partition_on)
     indices = _merge_indices(dataset, spec.indices, ())
     schema = dataset.schema
+    spec = _with_contract(spec, dataset)
     return attrs.evolve(
         spec,
         table=table,
@@ -318,19 +325,18 @@ def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> W
         types={} if schema is None else {field.name: field.type for field in schema.internal()},
         schema=SchemaWrapper(pa.schema([]), dataset.uuid) if schema is None else schema,
         evolving=evolution_metadata(dataset.metadata) if is_merge else None,
-        contract=_read_contract(dataset),
     )
 
 
-def _read_contract(dataset: DatasetMetadata) -> Contract:
-    """The contract of a dataset, of which this module checks rules of rows."""
+def _with_contract(spec: WriteSpec, dataset: DatasetMetadata) -> WriteSpec:
+    """The specification with the contract of the stored dataset; rules of whole writes need its cube."""
     contract = Contract.of(dataset.uuid, dataset.metadata)
     if contract.of_write:
-        raise ValueError(
-            f"Dataset {dataset.uuid!r} has the rule {contract.of_write[0]}, which functions of cubes check: "
-            "write it by append_to_cube or another of them"
-        )
-    return contract
+        prefix, _, name = dataset.uuid.partition(KTK_CUBE_UUID_SEPARATOR)
+        cube, _ = discover_cube(prefix, spec.store)
+        fields = {field.name: getattr(spec, field.name) for field in attrs.fields(WriteSpec)}
+        spec = CubeWriteSpec(name=name, cube=cube, **fields)
+    return attrs.evolve(spec, contract=contract)
 
 
 def _merge_indices(dataset: DatasetMetadata, columns: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:

@@ -116,9 +116,9 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
     results, blobs = merge_writes(parts), open_blobs(plan.store)
     changes = _change_sets(plan, results)
     others: Mapping[str, DatasetMetadata] = {}
+    if any(spec.contract.of_write for spec in plan.specs.values()):
+        changes = _check_contracts(plan, results, changes)
     if isinstance(plan, CubeWritePlan):
-        if any(spec.contract.of_write for spec in plan.specs.values()):
-            changes = _check_contracts(plan, results, changes)
         others = _check_cube_write(plan, results, changes, blobs)
     else:
         _check_dataset_write(plan.spec, results)
@@ -190,13 +190,18 @@ def _check_cube_write(
 
 
 def _check_contracts(
-    plan: CubeWritePlan, results: Written, changes: dict[str, ChangeSet]
+    plan: WritePlan, results: Written, changes: Mapping[str, ChangeSet]
 ) -> dict[str, ChangeSet]:
     """Check the rules of whole writes."""
+    by_uuid = {change.uuid: change for change in changes.values()}
     try:
-        return {name: check_write(plan, results, changes, name) for name in changes}
+        return {name: check_write(plan.specs[name], results.get(name), by_uuid) for name in changes}
     except BaseException:
-        table_writer.delete_uncommitted(plan.store, results.values())
+        if isinstance(plan, CubeWritePlan):
+            table_writer.delete_uncommitted(plan.store, results.values())
+        else:
+            # without those that a user has written
+            table_writer.delete_attempts(plan)
         raise
 
 

@@ -214,7 +214,7 @@ def write_dataset_input(spec: WriteSpec, data: Any) -> WriteResult:
             continue
         table_writer.check_input(own, table)
         own.check_schema(table)
-        _check_contract(own, table, own.partition_on)
+        check_contract(own, table, own.partition_on)
     check_one_table(spec.uuid, {own.table for own, _ in tables})
     results = [
         t if isinstance(t, WriteResult) else table_writer.write_table(own, _sort_input(own, t))
@@ -330,11 +330,11 @@ def prepare(
         table_writer.check_file_names(plan.specs[name], table)
         # a cell that is merged into the stored ones may lack columns: what is written is checked
         if unique:
-            _check_contract(plan.specs[name], table, _key_columns(plan.specs[name], table))
+            check_contract(plan.specs[name], table, _key_columns(plan.specs[name], table))
     return {name: table for name, table in tables.items() if len(table)}
 
 
-def _check_contract(spec: WriteSpec, table: pa.Table, cell: Sequence[str]) -> None:
+def check_contract(spec: WriteSpec, table: pa.Table, cell: Sequence[str]) -> None:
     """Raise ContractViolationError for the first rule of rows that is broken."""
     for violations in spec.contract.find_in_rows(table, cell) if spec.contract.rules else ():
         raise violations.error(spec.uuid)

@@ -6,10 +6,12 @@ import decimal
 import pickle
 import sys
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -37,6 +39,7 @@ from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import eager, eager_cube, iter_cube
 from tests.support.cubes import memory
+from tests.support.dataset_facades import FACADES
 
 CUBE = Cube(["x"], ["p"], "cube")
 RULES = [NotNull("v"), InRange("v", 0, 10)]
@@ -271,8 +274,58 @@ def test_rules_of_whole_writes():
     refused(
         lambda: eager_cube.update_cube(seed([7], [3]), CUBE, store, "p == 0", "seed"), store, RowCount(2, 3)
     )
-    with pytest.raises(ValueError, match="which functions of cubes check"):
-        eager.update_dataset_from_dataframes([seed([3], [3])], store, "cube++seed")
+
+
+@pytest.mark.parametrize("name", FACADES)
+def test_writes_of_single_datasets_check_rules_of_whole_writes(name, tmp_path):
+    facade, store = FACADES[name](), f"hfs://{tmp_path}"
+    contracted(store, [UniqueCells(), RowCount(2, 3)])
+    update = partial(facade.update, store, uuid="cube++seed")
+    repeated = [seed([5, 6], [5, 6], p=1), seed([6], [7], p=1)]
+    refused(lambda: update(repeated), store, UniqueCells(), 2)
+    refused(lambda: update([seed([3], [3]), seed([4], [4])]), store, RowCount(2, 3), 4)
+    update([seed([3], [3]), seed([1, 2], [3, 4], p=1)])
+    keys = {"partition_on": ["p"], "secondary_indices": ["x"], "overwrite": True}
+    refused(lambda: facade.store(store, [seed([3], [3])], "cube++seed", **keys), store, RowCount(2, 3))
+    eager_cube.set_contract(CUBE, store, "extra", [CellsInSeed()], check_existing=False)
+    refused(lambda: facade.update(store, [extra([9])], "cube++extra"), store, CellsInSeed())
+    facade.update(store, [extra([3])], "cube++extra")
+
+
+def test_files_that_a_user_has_written_are_checked_and_left_to_the_user():
+    store = memory()
+    contracted(store, [RowCount(2, 3)])
+    written = [eager.write_single_partition(store, "cube++seed", seed([x], [x])) for x in (3, 4)]
+    refused(
+        lambda: eager.commit_dataset(store=store, dataset_uuid="cube++seed", new_partitions=written),
+        store,
+        RowCount(2, 3),
+        4,
+    )
+    eager.commit_dataset(store=store, dataset_uuid="cube++seed", new_partitions=written[:1])
+    staged = eager.update_dataset_from_dataframes([seed([3], [5])], store, "cube++seed", publish=False)
+    eager_cube.append_to_cube(seed([2], [7]), CUBE, store)
+    with pytest.raises(ConcurrentWriteError, match="p=0"):
+        eager_cube.publish_staged(staged, store)
+
+
+@pytest.mark.parametrize("compression", ["snappy", "lz4"], ids=["as it is", "rewritten"])
+def test_an_adopted_table_is_checked(tmp_path, compression):
+    store = memory()
+    rules = [OneOf("w", ["a"]), CellsInSeed()]
+    contracted(store, rules, "extra")
+
+    def adopt(frame):
+        (tmp_path / "p=0").mkdir(exist_ok=True)
+        table = pa.table({"x": frame["x"], "w": pa.array(frame["w"], pa.string())})
+        pq.write_table(table, tmp_path / "p=0" / "a.parquet", compression=compression)
+        return eager_cube.adopt_dataset(tmp_path, CUBE, store, "extra", overwrite=True)
+
+    refused(lambda: adopt(extra([1, 2], ["a", "b"])), store, rules[0])
+    refused(lambda: adopt(extra([1, 2, 3])), store, CellsInSeed())
+    assert adopt(extra([1, 2])).n_rewritten == (compression == "lz4")
+    assert eager_cube.list_contract(CUBE, store, "extra") == rules
+    assert eager_cube.verify_cube(CUBE, store).ok
 
 
 def test_cells_are_in_the_seed():

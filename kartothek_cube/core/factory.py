@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeAlias
 
 from simplekv import KeyValueStore
 
@@ -17,6 +18,18 @@ from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("DatasetFactory",)
+
+
+class StagedState(ABC):
+    """A write that is not committed, as the ``as_of`` of a read."""
+
+    @abstractmethod
+    def load_dataset(self, uuid: str, blobs: BlobStore) -> DatasetMetadata:
+        """A dataset as it would be if the write was committed now."""
+
+
+DatasetAsOf: TypeAlias = AsOf | StagedState | Mapping[str, DatasetMetadata] | DatasetMetadata
+"""Which state of a dataset is read; a staged write may have the declared type of a committed one."""
 
 
 class DatasetFactory(DatasetMetadataBase):
@@ -35,7 +48,8 @@ class DatasetFactory(DatasetMetadataBase):
     load_all_indices
         Load all indices along with the header.
     as_of
-        Version or time of the state to load, if the dataset keeps its history; by default the current one.
+        Version or time of the state to load, if the dataset keeps its history, or a staged write; by default
+        the current state.
 
     Attributes
     ----------
@@ -58,14 +72,14 @@ class DatasetFactory(DatasetMetadataBase):
         load_schema: bool = True,
         load_all_indices: bool = False,
         *,
-        as_of: AsOf | None = None,
+        as_of: DatasetAsOf | None = None,
     ) -> None:
         self.dataset_uuid = dataset_uuid
         self.store_factory: Callable[[], KeyValueStore] = lazy_store(store_factory)
         self.load_schema = load_schema
         self.is_loaded = False
         self._all_indices = load_all_indices
-        self._as_of = None if as_of is None else check_as_of(as_of)
+        self._as_of = as_of if as_of is None or isinstance(as_of, StagedState) else check_as_of(as_of)
         self._cache_metadata: DatasetMetadata | None = None
         self._cache_store: KeyValueStore | None = None
 
@@ -116,6 +130,8 @@ class DatasetFactory(DatasetMetadataBase):
             # of an operation on several datasets that has not committed, nothing is read
             newest = DatasetMetadata.load_from_store(self.dataset_uuid, blobs, self.load_schema)
             state = committed_state(blobs, newest)
+        elif isinstance(self._as_of, StagedState):
+            state = self._as_of.load_dataset(self.dataset_uuid, blobs)
         else:
             state = state_as_of(self.dataset_uuid, blobs, self._as_of)
         return state.load_all_indices(self.store) if self._all_indices else state

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.casting import cast_column
-from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, TimestampUnit, in_unit
@@ -18,7 +18,6 @@ from kartothek_cube.io_components.facade import define_facade
 from kartothek_cube.io_components.read.dataset_arguments import ReadBatches, ReadTableArrow, ReadTablesArrow
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, run_each, run_read
 from kartothek_cube.io_components.row_sources import DatasetSource
-from kartothek_cube.io_components.write.write_plan import DatasetAsOf
 
 __all__ = (
     "dataset",

@@ -47,8 +47,7 @@ from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, ad
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.merge import plan_merge
-from kartothek_cube.io_components.write.write_commit import write_cube_job
-from kartothek_cube.io_components.write.write_plan import StagedWrite
+from kartothek_cube.io_components.write.write_commit import StagedWrite, write_cube_job
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 

@@ -13,8 +13,7 @@ import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import check_names, unknown_names
-from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
-from kartothek_cube.core.history import AsOf
+from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory, _ensure_factory
 from kartothek_cube.core.naming import check_table_name
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.runtime import store_factory
@@ -34,7 +33,7 @@ def dataset_factory(
     factory: DatasetFactory | None = None,
     *,
     load_schema: bool = True,
-    as_of: AsOf | None = None,
+    as_of: DatasetAsOf | None = None,
 ) -> DatasetFactory:
     """Factory of the dataset that the arguments of a façade name; either ``factory`` or the two others.
 

@@ -23,6 +23,7 @@ from kartothek_cube.core.cube.discover import (
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import Tree
+from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
@@ -41,7 +42,6 @@ from kartothek_cube.io_components.runtime import (
     scan_bounds,
 )
 from kartothek_cube.io_components.scan import count_rows, estimate_size
-from kartothek_cube.io_components.write.write_plan import DatasetAsOf
 
 
 @attrs.frozen

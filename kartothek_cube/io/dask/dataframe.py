@@ -20,7 +20,7 @@ from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions import PredicatesType
-from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
@@ -43,7 +43,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     row_groups,
 )
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
-from kartothek_cube.io_components.write.write_plan import DatasetAsOf, WritePlan, Written
+from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 

@@ -13,7 +13,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import PredicatesType
-from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import (
@@ -30,7 +30,7 @@ from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
 from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frame
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset, with_scope
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
-from kartothek_cube.io_components.write.write_plan import DatasetAsOf, WritePlan, Written
+from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import iter_inputs, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 

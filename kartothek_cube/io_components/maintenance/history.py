@@ -25,6 +25,7 @@ from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys, file_keys
+from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
@@ -34,11 +35,9 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations, store_time
-from kartothek_cube.io_components.maintenance.staged import datasets_with_staged
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map
-from kartothek_cube.io_components.write.write_commit import commit_cube
-from kartothek_cube.io_components.write.write_plan import DatasetAsOf, StagedWrite
+from kartothek_cube.io_components.write.write_commit import StagedWrite, commit_cube
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 
@@ -536,7 +535,7 @@ def datasets_as_of(
     blobs = open_blobs(store)
     datasets = None
     if isinstance(as_of, StagedWrite):
-        datasets = datasets_with_staged(cube, blobs, as_of)
+        datasets = as_of.load_datasets(cube, blobs)
     elif is_token(as_of):
         datasets = load_token(cube, blobs, as_of)
     if datasets is not None:

@@ -5,71 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from kartothek_cube.core.commit.optimistic import is_committed, preview
+from kartothek_cube.core.commit.optimistic import is_committed
 from kartothek_cube.core.commit.tombstones import missing_files
-from kartothek_cube.core.cube.consistency import check_cube
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import load_states
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
-from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import describe_operation
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.write_commit import (
+    StagedInput,
+    StagedWrite,
     check_outcome,
     commit_datasets,
-    index_reader,
-    with_values_kept,
 )
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, StagedInput, StagedWrite, WritePlan
-
-
-def datasets_with_staged(cube: Cube, blobs: BlobStore, staged: StagedWrite) -> dict[str, DatasetMetadata]:
-    """The datasets of a cube as they would be if a staged write was committed now."""
-    if staged.cube is None or staged.cube.uuid_prefix != cube.uuid_prefix:
-        raise ValueError(f"{staged!r} is no write to cube {cube.uuid_prefix!r}")
-    datasets = load_states(cube.uuid_prefix, blobs)
-    plan = _plan(staged, staged.cube, store_factory(blobs))
-    for name, change in staged.changes.items():
-        change = with_values_kept(change, plan)
-        datasets[name] = preview(blobs, datasets.get(name), change, index_reader(blobs, change))
-    check_cube(datasets, cube)
-    return dict(sorted(datasets.items()))
-
-
-def dataset_with_staged(factory: DatasetFactory, staged: StagedWrite) -> DatasetFactory:
-    """A dataset as it would be if a staged write was committed now."""
-    factory, state = factory.copy(load_schema=True), None
-    blobs, uuid = open_blobs(factory.store_factory), factory.dataset_uuid
-    if staged.cube is not None:
-        states = datasets_with_staged(staged.cube, blobs, staged).values()
-        state = next((dataset for dataset in states if dataset.uuid == uuid), None)
-    elif uuid in staged.changes:
-        with suppress(DatasetNotFoundError):
-            state = factory.dataset_metadata
-        change = staged.changes[uuid]
-        state = preview(blobs, state, change, index_reader(blobs, change))
-    if state is None:
-        raise ValueError(f"{staged!r} is no write to dataset {uuid!r}")
-    factory._cache_metadata = state
-    return factory
-
-
-def _plan(staged: StagedWrite, cube: Cube, store: StoreFactory) -> CubeWritePlan:
-    """What the commit of a staged write needs of its plan."""
-    infos = [change.info for change in staged.changes.values() if change.info is not None]
-    info = infos[0] if infos else describe_operation("write")
-    return CubeWritePlan(
-        operation=info.name,
-        annotations=info,
-        cube=cube,
-        store=store,
-        specs={},
-        keep_empty=staged.keep_empty,
-    )
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan
 
 
 def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetMetadata]:
@@ -120,12 +71,11 @@ def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetM
     """
     write, factory = _check_staged(staged), store_factory(store)
     blobs = open_blobs(factory)
-    if write.cube is None:
-        return commit_datasets(WritePlan(store=factory, specs={}), write.changes, blobs)
-    plan = _plan(write, write.cube, factory)
-    states = load_states(write.cube.uuid_prefix, blobs)
-    if not _are_committed(write, states):
-        check_outcome(plan, write.changes, states)
+    plan = write.plan(factory)
+    if isinstance(plan, CubeWritePlan):
+        states = load_states(plan.cube.uuid_prefix, blobs)
+        if not _are_committed(write, states):
+            check_outcome(plan, write.changes, states)
     return commit_datasets(plan, write.changes, blobs)
 
 

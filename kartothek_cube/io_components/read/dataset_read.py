@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -28,8 +28,7 @@ from kartothek_cube.core.expressions import (
     literal_mask,
     simplify,
 )
-from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import AsOf
+from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.pruning import index_rows, select_partitions
@@ -41,11 +40,9 @@ from kartothek_cube.io_components.arguments import check_columns, check_table, d
 from kartothek_cube.io_components.columns import categorize, repeat
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.keys import group_codes
-from kartothek_cube.io_components.maintenance.staged import dataset_with_staged
 from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_index
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import FileRows, Scan, read_file, run_scans
-from kartothek_cube.io_components.write.write_plan import DatasetAsOf, StagedWrite
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 Values = Mapping[str, pa.Array]
@@ -152,10 +149,7 @@ class DatasetRead:
 
     def plan(self, *, same_categories: bool = False) -> ReadPlan:
         """Plan the read; ``same_categories``: indexed categoricals have the same categories in all tasks."""
-        staged = self.as_of if isinstance(self.as_of, StagedWrite) else None
-        as_of = None if staged else cast("AsOf | None", self.as_of)
-        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, as_of=as_of)
-        dataset = dataset if staged is None else dataset_with_staged(dataset, staged)
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, as_of=self.as_of)
         table, schema = _table_and_schema(dataset, self.table_name)
         selected = check_columns("columns", self.columns, schema.names, dataset.dataset_uuid)
         result_columns = schema.names if selected is None else selected

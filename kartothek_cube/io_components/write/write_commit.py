@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -24,24 +25,26 @@ from kartothek_cube.core.commit.change import (
     last_batch,
 )
 from kartothek_cube.core.commit.header_store import CommitReceipt
-from kartothek_cube.core.commit.operation import Role
-from kartothek_cube.core.commit.optimistic import IndexReader, commit
-from kartothek_cube.core.cube.consistency import arrow_schema, find_violations
+from kartothek_cube.core.commit.operation import Role, committed_state
+from kartothek_cube.core.commit.optimistic import IndexReader, commit, preview
+from kartothek_cube.core.cube.consistency import arrow_schema, check_cube, find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, load_states
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
 from kartothek_cube.core.expressions import columns_of, tree_mask
-from kartothek_cube.core.history import OperationInfo
+from kartothek_cube.core.factory import StagedState
+from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arguments import extract_duplicates
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
-from kartothek_cube.io_components.runtime import ordered_map
+from kartothek_cube.io_components.runtime import ordered_map, store_factory
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.contract_checks import check_write
@@ -49,7 +52,6 @@ from kartothek_cube.io_components.write.stored_rows import ValuesKept
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     CubeWriteSpec,
-    StagedWrite,
     WritePlan,
     WriteResult,
     WriteSpec,
@@ -303,6 +305,78 @@ def commit_datasets(
     return {name: written[changes[name].uuid] for name in sorted(changes)}
 
 
+@attrs.frozen(eq=False)
+class StagedWrite(StagedState):
+    """A write whose files are stored, and which is not committed; small, and picklable for another process.
+
+    ``as_of=staged`` reads the cube as it would be, :func:`publish_staged` commits the write, and
+    :func:`discard_staged` deletes its files.
+    """
+
+    #: None for a write to a single dataset
+    cube: Cube | None
+    #: what is committed, by dataset id; for a single dataset by uuid
+    changes: Mapping[str, ChangeSet]
+    #: whether a dataset may end up without partitions
+    keep_empty: bool = False
+
+    def __repr__(self) -> str:
+        parts = []
+        for name, change in sorted(self.changes.items()):
+            assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
+            removed = sum(map(len, [*assumed, () if change.replaces is None else change.replaces]))
+            rows, files, others = (
+                errors.format_count(number, kind)
+                for number, kind in ((change.rows, "row"), (len(change.added), "file"), (removed, "file"))
+            )
+            parts.append(f"{name}: {rows} in {files}" + (f" in place of {others}" if removed else ""))
+        return f"<staged: {'; '.join(parts) or 'nothing'}>"
+
+    def plan(self, store: StoreFactory) -> WritePlan:
+        """What the commit needs of the plan of the write."""
+        if self.cube is None:
+            return WritePlan(store=store, specs={})
+        infos = [change.info for change in self.changes.values() if change.info is not None]
+        info = infos[0] if infos else describe_operation("write")
+        return CubeWritePlan(
+            operation=info.name,
+            annotations=info,
+            cube=self.cube,
+            store=store,
+            specs={},
+            keep_empty=self.keep_empty,
+        )
+
+    def load_datasets(self, cube: Cube, blobs: BlobStore) -> dict[str, DatasetMetadata]:
+        """The datasets of a cube as they would be if the write was committed now."""
+        if self.cube is None or self.cube.uuid_prefix != cube.uuid_prefix:
+            raise ValueError(f"{self!r} is no write to cube {cube.uuid_prefix!r}")
+        datasets, plan = load_states(cube.uuid_prefix, blobs), self.plan(store_factory(blobs))
+        for name, change in self.changes.items():
+            change = with_values_kept(change, plan)
+            datasets[name] = preview(blobs, datasets.get(name), change, index_reader(blobs, change))
+        check_cube(datasets, cube)
+        return dict(sorted(datasets.items()))
+
+    def load_dataset(self, uuid: str, blobs: BlobStore) -> DatasetMetadata:
+        """A dataset as it would be if the write was committed now."""
+        state, change = None, self.changes.get(uuid)
+        if self.cube is not None:
+            datasets = self.load_datasets(self.cube, blobs).values()
+            state = next((dataset for dataset in datasets if dataset.uuid == uuid), None)
+        elif change is not None:
+            with suppress(errors.DatasetNotFoundError):
+                state = committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
+            state = preview(blobs, state, change, index_reader(blobs, change))
+        if state is None:
+            raise ValueError(f"{self!r} is no write to dataset {uuid!r}")
+        return state
+
+
+StagedInput: TypeAlias = StagedWrite | Mapping[str, DatasetMetadata] | DatasetMetadata
+"""What a write with ``publish=False`` returns, which has the declared type of what it returns otherwise."""
+
+
 def _stage(plan: WritePlan, changes: Mapping[str, ChangeSet]) -> StagedWrite:
     staged = (plan.staged_id, clock.datetime_utcnow().date().isoformat())
     return StagedWrite(
@@ -312,9 +386,9 @@ def _stage(plan: WritePlan, changes: Mapping[str, ChangeSet]) -> StagedWrite:
     )
 
 
-def with_values_kept(change: ChangeSet, plan: CubeWritePlan) -> ChangeSet:
+def with_values_kept(change: ChangeSet, plan: WritePlan) -> ChangeSet:
     """A change that hides no stored values, if its rows may lack columns of the dataset."""
-    if not change.merge_schema or change.replaces is not None:
+    if not isinstance(plan, CubeWritePlan) or not change.merge_schema or change.replaces is not None:
         return change
     spec = CubeWriteSpec(name=change.uuid, cube=plan.cube, store=plan.store, uuid=change.uuid)
     return attrs.evolve(change, requires=(*change.requires, ValuesKept(spec)))

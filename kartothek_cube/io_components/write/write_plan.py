@@ -23,7 +23,6 @@ from kartothek_cube.core.commit.change import (
 )
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     MultiTableCommitAborted,
     SchemaConflictError,
@@ -31,7 +30,7 @@ from kartothek_cube.core.errors import (
     unknown_names,
 )
 from kartothek_cube.core.expressions import Node
-from kartothek_cube.core.history import AsOf, OperationInfo, describe_operation
+from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import Widths, unite_schemas, widest
@@ -110,37 +109,6 @@ class WriteResult:
             **updates,
         )
 
-
-@attrs.frozen(eq=False)
-class StagedWrite:
-    """A write whose files are stored, and which is not committed; small, and picklable for another process.
-
-    ``as_of=staged`` reads the cube as it would be, :func:`publish_staged` commits the write, and
-    :func:`discard_staged` deletes its files.
-    """
-
-    #: None for a write to a single dataset
-    cube: Cube | None
-    #: what is committed, by dataset id; for a single dataset by uuid
-    changes: Mapping[str, ChangeSet]
-    #: whether a dataset may end up without partitions
-    keep_empty: bool = False
-
-    def __repr__(self) -> str:
-        parts = []
-        for name, change in sorted(self.changes.items()):
-            assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
-            removed = sum(map(len, [*assumed, () if change.replaces is None else change.replaces]))
-            text = f"{name}: {format_count(change.rows, 'row')} in {format_count(len(change.added), 'file')}"
-            parts.append(text + (f" in place of {format_count(removed, 'file')}" if removed else ""))
-        return f"<staged: {'; '.join(parts) or 'nothing'}>"
-
-
-StagedInput: TypeAlias = StagedWrite | Mapping[str, DatasetMetadata] | DatasetMetadata
-"""What a write with ``publish=False`` returns, which has the declared type of what it returns otherwise."""
-
-DatasetAsOf: TypeAlias = AsOf | StagedInput
-"""Which state of a dataset is read."""
 
 #: what a task wrote, by the ids of the datasets in the plan
 Written: TypeAlias = Mapping[str, WriteResult]

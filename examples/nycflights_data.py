@@ -59,7 +59,7 @@ CALENDAR = """
 """
 
 #: Gaps of the weather are filled by the previous reading.
-CARRIED_FORWARD = """
+FILLED = """
     SELECT origin, time_hour, month(time_hour) AS month, last_value(temp) IGNORE NULLS OVER before AS temp,
            last_value(precip) IGNORE NULLS OVER before AS precip,
            last_value(visib) IGNORE NULLS OVER before AS visib,
@@ -75,7 +75,7 @@ QUERIES = {
     "departures": DEPARTURES,
     "airports": AIRPORTS,
     "calendar": CALENDAR,
-    "carried_forward": CARRIED_FORWARD,
+    "filled": FILLED,
 }
 
 

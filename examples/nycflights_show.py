@@ -6,14 +6,21 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from calendar import month_name
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-WIDTH = 88
+from kartothek_cube import open_cube
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kartothek_cube.io.opened_cube import LazyQuery
+
+WIDTH = 100
 INDENT = " " * 3
 DEEPER = " " * 5
 
@@ -33,26 +40,9 @@ def dim(text: str) -> str:
     return _style(text, "2")
 
 
-class Steps:
-    """Numbers and times the steps."""
-
-    def __init__(self) -> None:
-        self._number = 0
-        self._start = time.perf_counter()
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[None]:
-        """Print a title, run the block, print its duration."""
-        self._number += 1
-        print(f"\n{bold(f'{self._number}. {title}')}", flush=True)
-        start = time.perf_counter()
-        yield
-        print(dim(f"{f'{time.perf_counter() - start:.1f} s':>{WIDTH}}"), flush=True)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self._start
+def step(number: int, title: str) -> None:
+    """Print the title of a step."""
+    print(f"\n{bold(f'{number}. {title}')}", flush=True)
 
 
 def title(text: str) -> None:
@@ -102,11 +92,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         print(DEEPER + (dim(line) if number == 0 else line))
 
 
-def frame(rows: pd.DataFrame) -> None:
-    """Print a DataFrame as a table."""
-    table(list(rows.columns), list(rows.itertuples(index=False)))
-
-
 def _texts(column: Sequence[Any]) -> list[str]:
     whole = all(value.is_integer() for value in column if isinstance(value, float))
     return [_text(value, digits=0 if whole else 1) for value in column]
@@ -120,17 +105,6 @@ def _text(value: Any, digits: int) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def bars(rows: Iterable[tuple[str, float, str]], unit: str, width: int = 30) -> None:
-    """Print one bar per (label, value, remark)."""
-    rows = list(rows)
-    longest = max(value for _, value, _ in rows)
-    left = max(len(label) for label, _, _ in rows)
-    print(f"{DEEPER}{'':{left}}  {dim(unit)}")
-    for label, value, remark in rows:
-        bar = "█" * max(round(width * value / longest), 1)
-        print(f"{DEEPER}{label:>{left}}  {bar:<{width}} {value:4.1f}  {dim(remark)}")
-
-
 def size(count: float) -> str:
     """Format a number of bytes."""
     for unit in ("B", "KB", "MB"):
@@ -140,10 +114,95 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def tree(root: Path) -> None:
+# ------------------------------------------------- results of steps, which `call` returns, in a directory
+
+
+def text(call: Callable[[], object], directory: Path) -> None:
+    """Print the representation of a result."""
+    result(repr(call()).strip("<>"))
+
+
+def error(call: Callable[[], object], directory: Path) -> None:
+    """Print an error, with the rows that it shows."""
+    try:
+        call()
+    except ValueError as raised:
+        quote(f"{type(raised).__name__}: {str(raised).partition('Equal in')[0]}")
+    else:
+        raise RuntimeError("the duplicate hour was not detected")
+
+
+def stats(call: Callable[[], object], directory: Path) -> None:
+    """Print the stored rows and files."""
+    call()
+    datasets = open_cube("nyc", directory).stats()
+    rows = ", ".join(f"{name} {of['rows']:,}" for name, of in sorted(datasets.items()))
+    result(f"rows: {rows}; {sum(of['files'] for of in datasets.values())} files")
+
+
+def gaps(call: Callable[[], object], directory: Path) -> None:
+    """Print how many rows have no cell."""
+    call()
+    cube = open_cube("nyc", directory)
+    n_rows = cube.stats(datasets="departures")["departures"]["rows"]
+    n_lost = n_rows - len(cube.query("flights > 0").to_pandas())
+    result(f"{n_lost} of {n_rows:,} rows of departures have no weather, so no query returns them")
+
+
+def files(call: Callable[[], object], directory: Path) -> None:
+    """Print how many files a cleanup deletes, and what is left."""
+    before = count_files(directory)
+    call()
+    left = open_cube("nyc", directory).query("flights > 0", columns="flights").to_pandas()
+    months = " to ".join(month_name[month] for month in (left["month"].min(), left["month"].max()))
+    result(f"{before} files before, {count_files(directory)} after the cleanup")
+    result(f"{left['flights'].sum():,.0f} flights are left, from {months}")
+
+
+def frame(call: Callable[[], DataFrame], directory: Path) -> None:
+    """Print a Spark DataFrame, and the time that it takes."""
+    rows = _collect(call)
+    table(list(rows.columns), list(rows.itertuples(index=False)))
+
+
+def query(call: Callable[[], LazyQuery], directory: Path) -> None:
+    """Print every sixth row of a query, and how many files it reads."""
+    lazy, start = call(), time.perf_counter()
+    rows = lazy.to_pandas()
+    seconds = time.perf_counter() - start
+    n_files = sum(len(dataset.partition_table) for dataset in open_cube("nyc", directory).datasets.values())
+    read = f"{lazy.explain().read_files} of {n_files} data files read"
+    result(f"{len(rows):,} rows; {read}; {1000 * seconds:.0f} ms")
+    table(list(rows.columns), list(rows[6::6].itertuples(index=False)))
+
+
+def bars(call: Callable[[], DataFrame], directory: Path) -> None:
+    """Print one bar per band of wind."""
+    rows = list(_collect(call).itertuples(index=False, name=None))
+    longest = max(delay for *_, delay in rows)
+    for wind, flights, cancelled, delay in rows:
+        bar = "█" * max(round(24 * delay / longest), 1)
+        remark = dim(f"{flights:>7,} flights, {cancelled / flights:>5.1%} cancelled")
+        print(f"{DEEPER}from {wind:2.0f} mph  {bar:<24} {delay:4.1f} minutes late  {remark}")
+
+
+def tree(call: Callable[[], object], directory: Path) -> None:
     """Print a directory tree; of many partitions, only the first and the last are shown."""
-    print(f"{DEEPER}{root}")
-    _print_branches(root, "")
+    call()
+    print(f"{DEEPER}{directory}")
+    _print_branches(directory, "")
+
+
+def _collect(call: Callable[[], DataFrame]) -> pd.DataFrame:
+    start = time.perf_counter()
+    rows: pd.DataFrame = call().toArrow().to_pandas()
+    result(f"{len(rows):,} rows; {1000 * (time.perf_counter() - start):,.0f} ms")
+    return rows
+
+
+def count_files(directory: Path) -> int:
+    """Count the files in the store."""
+    return sum(1 for path in directory.rglob("*") if path.is_file())
 
 
 def _print_branches(directory: Path, prefix: str) -> None:

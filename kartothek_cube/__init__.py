@@ -4,6 +4,8 @@ The usual names are here: ``from kartothek_cube import Cube, C, open_cube, query
 first use, so that importing this package loads nothing else. All names are in :mod:`kartothek_cube.api`.
 """
 
+# ruff: noqa: F403, F405 - names for type checkers; __all__ selects them
+
 from __future__ import annotations
 
 from importlib import import_module
@@ -12,36 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kartothek_cube.kartothek_paths import install_finder
 
 if TYPE_CHECKING:
-    from kartothek_cube.api.cube import (
-        C,
-        Cube,
-        append_to_cube,
-        build_column_statistics,
-        build_cube,
-        cleanup_cube,
-        collect_stats,
-        compact_cube,
-        compute_dataset,
-        copy_cube,
-        delete_cube,
-        delete_rows,
-        discover_cube,
-        explain_query,
-        extend_cube,
-        keep_cube_history,
-        list_cube_changes,
-        list_cube_history,
-        merge_into_cube,
-        open_cube,
-        query_cube,
-        query_cube_df,
-        remove_partitions,
-        repair_cube,
-        rollback_cube,
-        update_cube,
-        update_schema,
-        verify_cube,
-    )
+    from kartothek_cube.api.cube import *
     from kartothek_cube.core.store.resolve import ensure_store
     from kartothek_cube.io.eager import (
         read_table,
@@ -66,6 +39,7 @@ __all__ = (
     "Cube",
     "__version__",
     "append_to_cube",
+    "bucket",
     "build_column_statistics",
     "build_cube",
     "cleanup_cube",
@@ -73,16 +47,19 @@ __all__ = (
     "compact_cube",
     "compute_dataset",
     "copy_cube",
+    "day",
     "delete_cube",
     "delete_rows",
     "discover_cube",
     "ensure_store",
     "explain_query",
     "extend_cube",
+    "hour",
     "keep_cube_history",
     "list_cube_changes",
     "list_cube_history",
     "merge_into_cube",
+    "month",
     "open_cube",
     "query_cube",
     "query_cube_df",
@@ -91,10 +68,12 @@ __all__ = (
     "repair_cube",
     "rollback_cube",
     "store_dataframes_as_dataset",
+    "truncate",
     "update_cube",
     "update_dataset_from_dataframes",
     "update_schema",
     "verify_cube",
+    "year",
 )
 
 

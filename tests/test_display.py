@@ -147,7 +147,9 @@ def test_text_table():
 
 def test_the_history_of_a_cube_is_a_table(built):
     store, _ = built
-    assert repr(list_cube_history(CUBE, store)) == "<CubeHistory of 1 state>"
+    header, state = repr(list_cube_history(CUBE, store)).splitlines()
+    assert header.split() == ["version", "time", "operation", "datasets", "files", "rows"]
+    assert state.startswith("1        ") and " UTC  build (current)  seed " in state
     extend_cube({"o": pd.DataFrame({"x": [1], "y": [1], "p": ["b"], "v": [1]})}, CUBE, store)
     keep_cube_history(CUBE, store, 3)
     remove_partitions(CUBE, store, C("p") == "b")

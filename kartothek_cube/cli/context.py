@@ -225,6 +225,11 @@ def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
         return _from_url(name, create)
     from kartothek_cube.core.errors import unknown_names
 
+    if not os.path.exists(skv):
+        usage_error(
+            f"Store {name} is neither a directory nor a name in {skv}, which does not exist: pass a "
+            "directory or URL (--store /data, --store s3://bucket), or another file with --skv"
+        )
     stores = read_stores(skv)
     if name not in stores:
         usage_error(f"Could not find store {name} in {skv}: {unknown_names('store', [name], stores)}")
@@ -277,10 +282,7 @@ def read_stores(path: str) -> Mapping[str, Any]:
         with open(path, encoding="utf-8") as file:
             stores = yaml.safe_load(file)
     except OSError as error:
-        usage_error(
-            f"Could not load store YAML {path}: {error.strerror}; "
-            "pass a directory or URL (--store /data, --store s3://bucket), or another file with --skv"
-        )
+        usage_error(f"Could not load store YAML {path}: {error.strerror}")
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         usage_error(f"Could not parse store YAML {path}: {one_line(error)}")
     if not isinstance(stores, dict):

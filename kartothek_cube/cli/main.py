@@ -183,14 +183,14 @@ def _parse_color(args: Sequence[str]) -> bool | None:
     cls=CubeCli,
     params=global_options(),
     context_settings={"help_option_names": list(_HELP)},
-    epilog="Global options may also follow the command. "
+    epilog="The options may also follow the command, and CUBE COMMAND -h lists those of a command. "
     "Exit codes: 0 success, 1 aborted, 2 usage or data error, 3 problems found, 4 internal error.",
 )
 @click.version_option(package_name="kartothek_cube")
 @click.argument("cube", shell_complete=complete_cubes)
 @click.pass_context
 def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
-    """Inspect, query and maintain the cube with the prefix CUBE; ls and sql also take a store instead."""
+    """Inspect, query and maintain the cube CUBE; ls and sql work without it, on all cubes."""
     if is_path(cube):
         if ctx.invoked_subcommand not in _OF_STORES:
             usage_error(f"{mask_store(cube)} is a store: pass it by --store, and the cube before the command")

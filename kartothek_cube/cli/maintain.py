@@ -99,7 +99,8 @@ def _count_files(state: CliContext, names: Iterable[str]) -> str:
     "tgt_store",
     required=True,
     shell_complete=complete_stores,
-    help="Target store: a name in the YAML file, or a URL. A missing directory is created.",
+    metavar="STORE",
+    help="Target: a directory, which need not exist, a URL, or a name in the YAML file.",
 )
 @click.option(
     "--overwrite/--no-overwrite",
@@ -273,13 +274,13 @@ def delete(state: CliContext, names: list[str], yes: bool) -> None:
 
 
 @click.command(cls=CubeCommand)
-@click.option("--since", metavar="TOKEN|VERSION|TIME", help="The earlier state; by default, all is new.")
+@click.option("--since", metavar="TOKEN|VERSION|TIME", help="Earlier state; by default, all is new.")
 @pass_datasets("compared")
 @as_json
 def changes(state: CliContext, names: list[str], since: str | None, as_json: bool) -> None:
     """List the partitions of each dataset in which rows were added, changed or removed.
 
-    The token of the newest state comes last; a later call with ``--since TOKEN`` goes on from there.
+    The token of the newest state comes last: --since TOKEN lists what has changed later.
     """
     import pyarrow as pa
 
@@ -311,9 +312,9 @@ def changes(state: CliContext, names: list[str], since: str | None, as_json: boo
 def compute(
     state: CliContext, function: str, dataset: str, where: str, columns: str | None, everything: bool
 ) -> None:
-    """Compute DATASET by a function of a DataFrame, for each partition whose inputs have changed.
+    """Compute DATASET by a function of a DataFrame, for the partitions whose inputs have changed.
 
-    The module is found as by ``python -m``: in the current directory, or installed.
+    The module is in the current directory, or installed.
     """
     from kartothek_cube.io.eager_cube import compute_dataset
 
@@ -353,7 +354,7 @@ def _import_function(name: str) -> Callable[..., Any]:
 @click.option("--openlineage", is_flag=True, help="Print run events of OpenLineage, as JSON.")
 @pass_state
 def lineage(state: CliContext, openlineage: bool) -> None:
-    """Show which dataset was computed from which, at which versions, by which job, and which are stale."""
+    """Show from which versions each dataset was computed, by which job, and which are stale."""
     from kartothek_cube.io.eager_cube import lineage_cube
 
     lineage = lineage_cube(state.cube, state.store)
@@ -371,7 +372,7 @@ def lineage(state: CliContext, openlineage: bool) -> None:
     "-w",
     "--where",
     multiple=True,
-    help='Conditions on any columns, joined by "&", e.g. "customer == 5". Repeat to add conditions.',
+    help='Conditions as of query, e.g. "customer = 5". Repeat to add conditions.',
 )
 @click.option("--everything", is_flag=True, help="Delete all rows, instead of --where.")
 @pass_datasets("changed")
@@ -382,7 +383,7 @@ def delete_rows(
 ) -> None:
     """Delete the cells that meet conditions, with their rows in all datasets.
 
-    The conditions are those of ``query``. The replaced files stay in the store until the next ``cleanup``.
+    The replaced files stay in the store until the next cleanup.
     """
     from kartothek_cube.io.eager_cube import delete_rows, query_cube_df
 
@@ -477,6 +478,7 @@ def _parse_duration(text: str) -> timedelta | None:
 @click.option(
     "--min-files",
     type=click.IntRange(min=1),
+    metavar="N",
     default=2,
     show_default=True,
     help="Skip partitions with fewer files; 1 also rewrites single files from before a change of the schema.",
@@ -486,7 +488,7 @@ def _parse_duration(text: str) -> timedelta | None:
 def compact(state: CliContext, names: list[str], where: str, min_files: int, as_json: bool) -> None:
     """Merge the files of each partition into one and drop superseded rows.
 
-    Query results do not change. The replaced files stay in the store until the next ``cleanup``.
+    Query results do not change. The replaced files stay in the store until the next cleanup.
     """
     from kartothek_cube.io.eager_cube import compact_cube
 
@@ -537,7 +539,7 @@ def _describe_compaction(count: dict[str, int]) -> str:
     help="Format of the tables.",
 )
 @click.option("--compact", is_flag=True, help="First compact what a table cannot show: overwritten cells.")
-@click.option("--on-commit/--not-on-commit", default=None, help="Whether each later commit publishes, too.")
+@click.option("--on-commit/--not-on-commit", default=None, help="Whether each later commit publishes.")
 @pass_datasets("published")
 @as_json
 def publish(
@@ -548,7 +550,7 @@ def publish(
     on_commit: bool | None,
     as_json: bool,
 ) -> None:
-    """Publish the datasets as Delta tables, which other engines read.
+    """Publish the datasets as Delta tables, for other engines.
 
     Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
     """
@@ -565,7 +567,7 @@ def publish(
 @pass_datasets("unpublished")
 @yes_option
 def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
-    """Delete the logs of published tables, which other engines can read no more. The datasets stay."""
+    """Delete the logs of the published tables. The datasets stay."""
     from kartothek_cube.io.eager_cube import unpublish_cube
 
     confirm(f"Unpublish {', '.join(names)} of cube {state.prefix}?", yes)
@@ -586,12 +588,13 @@ def _describe_publication(count: dict[str, int]) -> str:
 @click.option(
     "--keep",
     type=click.IntRange(min=0),
+    metavar="N",
     help="Number of older states of each dataset to keep from now on, also through cleanups.",
 )
 @click.option(
     "--rollback",
-    metavar="TIME|VERSION",
-    help="Restore the states at a time (UTC), or a version of one dataset (--include).",
+    metavar="VERSION|TIME",
+    help="Restore an older state, with all datasets or those of --include.",
 )
 @pass_datasets("selected")
 @as_json
@@ -599,10 +602,10 @@ def _describe_publication(count: dict[str, int]) -> str:
 def history(
     state: CliContext, names: list[str], keep: int | None, rollback: str | None, as_json: bool, yes: bool
 ) -> None:
-    """List the states of the cube, to be queried (``query --as-of``) or restored (``--rollback``).
+    """List the states of the cube, to be queried (query --as-of) or restored (--rollback).
 
-    Older states are kept until a cleanup with a shorter retention; ``--keep`` sets a number of states that
-    each cleanup keeps.
+    Older states are kept until a cleanup with a shorter retention; --keep sets a number of states that each
+    cleanup keeps.
     """
     import pyarrow as pa
 

@@ -97,7 +97,8 @@ def global_options() -> list[click.Parameter]:
             default="skv.yml",
             envvar="KARTOTHEK_CUBE_SKV",
             show_envvar=True,
-            help="YAML file with store configurations.",
+            metavar="FILE",
+            help="YAML file with names of stores.",
             shell_complete=complete_files,
         ),
         option(
@@ -106,19 +107,21 @@ def global_options() -> list[click.Parameter]:
             envvar="KARTOTHEK_CUBE_STORE",
             show_envvar=True,
             shell_complete=complete_stores,
-            help="Store: a directory (/data), a URL (s3://bucket), or a name in the YAML file.",
+            metavar="STORE",
+            help="Directory (/data), URL (s3://bucket), or a name in the YAML file.",
         ),
         option(
             ["-j", "--n_threads"],
             type=click.IntRange(min=0),
+            metavar="N",
             default=0,
-            help="Number of threads (0: number of cores).",
+            help="Number of threads; 0: one per core.",
         ),
         option(
             ["--color"],
             type=click.Choice(list(COLORS)),
             default="auto",
-            help="When to use colours (auto: on a terminal, unless NO_COLOR is set).",
+            help="Colours; auto: on a terminal, unless NO_COLOR is set.",
         ),
         click.Option(["--debug"], is_flag=True, help="Show tracebacks of errors."),
     ]
@@ -138,14 +141,11 @@ class CubeCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List own options, then the global ones."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Global options": []}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None:
-                sections["Global options" if param in self._global_options else "Options"].append(record)
-        for title, records in sections.items():
+        for title, are_global in (("Options", False), ("Global options", True)):
+            options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+            records = [p.get_help_record(ctx) for p in options if (p in self._global_options) is are_global]
             with formatter.section(title):
-                formatter.write_dl(records)
+                formatter.write_dl([record for record in records if record is not None])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Apply the global options behind the command, load the cube and run."""
@@ -189,15 +189,15 @@ def add_dataset_options(verb: str) -> Callable[[F], F]:
     def add(command: F) -> F:
         include = click.option(
             "--include",
-            metavar="<include>",
+            metavar="NAMES",
             shell_complete=complete_datasets,
-            help=f"Datasets to be {verb}: comma-separated ids or patterns, e.g. ``enrich,climate_*``.",
+            help=f"Datasets to be {verb}: comma-separated ids or patterns, e.g. enrich,climate_*.",
         )
         exclude = click.option(
             "--exclude",
-            metavar="<exclude>",
+            metavar="NAMES",
             shell_complete=complete_datasets,
-            help="Datasets to exclude, in the same format.",
+            help="Datasets to exclude.",
         )
         return include(exclude(command))
 

@@ -50,7 +50,9 @@ except ImportError:  # reported on use
 #: all columns
 ALL = "__all__"
 
-as_of_option = click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
+as_of_option = click.option(
+    "--as-of", metavar="VERSION|TIME", help="Query an older state, of those that history lists."
+)
 
 
 # -- query -----------------------------------------------------------------------------------------
@@ -67,14 +69,16 @@ as_of_option = click.option("--as-of", help="Query the states at this time (UTC)
     "-c",
     "--columns",
     shell_complete=complete_columns,
-    help=f"Payload columns: comma-separated names or patterns; all by default (or {ALL}).",
+    help="Payload columns: comma-separated names or patterns; by default all.",
 )
 @click.option(
     "--dimensions", shell_complete=complete_columns, help="Dimensions of the result, in sort order."
 )
 @click.option("--partition-by", shell_complete=complete_columns, help="Indexed columns to group rows by.")
 @add_dataset_options("queried")
-@click.option("-n", "--limit", type=click.IntRange(min=0), help="Maximum number of rows to read.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of rows to read."
+)
 @output_options
 @as_of_option
 @click.option("--explain", is_flag=True, help="Only show which files the query would read, and why.")
@@ -82,7 +86,7 @@ as_of_option = click.option("--as-of", help="Query the states at this time (UTC)
 def query(
     state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **options: Any
 ) -> None:
-    r"""Query the cube: interactively without options on a terminal, otherwise to a table or file.
+    """Query the cube: interactively without options on a terminal, otherwise to a table or file.
 
     Conditions are those of SQL, with keywords in any case:
 
@@ -94,9 +98,9 @@ def query(
     x IS NULL, IS NOT NULL         rows without a value, with one
     AND, OR, NOT, ( )              (also & | ~)
 
-    Dates are written as 2020-01-31. Text needs quotes only if it contains ``&``, ``|``, ``=`` or ``)``, or
-    one of these words; within quotes, a quote is written twice.
-    """
+    Dates are written as 2020-01-31. Text needs quotes only if it contains & | = or ), or one of these words;
+    within quotes, a quote is written twice.
+    """  # noqa: D301 - "\b" keeps the lines of a paragraph as they are
     # an empty text is a value: no columns
     has_options = explain or any(value not in (None, ()) for value in (limit, output, to, *options.values()))
     if not has_options and is_interactive():
@@ -311,12 +315,12 @@ def _query_frame(
 def sql(
     state: CliContext, /, statement: str | None, output: str | None, to: str | None, as_of: str | None
 ) -> None:
-    """Run a SQL statement on the cube, by DuckDB; ``-`` reads it from stdin.
+    """Run a SQL statement on the cube, by DuckDB; - reads it from stdin.
 
     Without CUBE, or with a directory or URL in its place, all cubes of the store can be queried and joined.
-    A cube is a view of its name, and each dataset a view ``cube.dataset``, such as ``sales.seed``. Names
-    with other characters than letters, digits and ``_`` need double quotes. Without a statement, statements
-    are read from a prompt; each ends with ``;``, and Ctrl-D ends the command.
+    A cube is a view of its name, and each dataset a view cube.dataset, such as sales.seed. Names with other
+    characters than letters, digits and _ need double quotes. Without a statement, a prompt reads statements
+    that end with a semicolon, until Ctrl-D.
     """
     if state.prefix:
         state.require_seed()

@@ -120,7 +120,8 @@ class PartitionTransform:
             is_time or is_text(dtype) or pat.is_integer(dtype) or _is_bytes(dtype)
         ):
             return pa.array((hash_values(array) & 0x7FFFFFFF).astype(np.int64) % self.n)
-        raise TypeError(f"Partition transform {self!r} is not defined for columns of type {dtype}")
+        remedy = "; convert it by pd.to_datetime" if self.function in _UNITS and is_text(dtype) else ""
+        raise TypeError(f"Partition transform {self!r} is not defined for columns of type {dtype}{remedy}")
 
     def imply(self, literal: LiteralType, dtype: pa.DataType) -> LiteralType | None:
         """What a literal on the dimension, of this type, implies about the partition column."""

@@ -246,6 +246,11 @@ class LazyQuery:
     def __getitem__(self, item: object) -> NoReturn:
         raise TypeError("A query is no list of DataFrames: to_pandas() returns its rows; iterate over groups")
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"A query has no attribute {name!r}: to_pandas() returns its rows")
+
     def __repr__(self) -> str:
         try:
             return repr(self.explain())

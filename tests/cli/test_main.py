@@ -276,6 +276,7 @@ def test_help_of_commands_lists_global_options():
     text = CliRunner().invoke(cli, ["cube", "query", "--help"]).output
     own, _, others = text.partition("Global options:")
     assert "--where" in own
+    assert "\n  x IN (1, 2), NOT IN            one of the values" in own
     assert "--store" in others
     assert "--store" not in own
 

@@ -6,7 +6,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, TypeVar
 
 import attrs
 import pandas as pd
@@ -844,6 +844,12 @@ class VirtualColumn(Incomparable):
 
     def __ge__(self, other: object) -> GreaterEqualCondition:
         return GreaterEqualCondition(self.name, other)
+
+    def __rand__(self, other: object) -> NoReturn:
+        # ``C("A") > 1 & C("B") == 2``: Python evaluates ``1 & C("B")`` first
+        raise TypeError(f"Put comparisons in parentheses: (C('A') == {other!r}) & (C({self.name!r}) == 1)")
+
+    __ror__ = __rand__
 
     def isin(self, other: object) -> IsInCondition:
         """Condition that the column has one of several values.

@@ -33,7 +33,7 @@ from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.display import card, table
+from kartothek_cube.display import card, plain_text_table, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations, store_time
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map
@@ -223,8 +223,9 @@ class CubeHistory(Sequence[CubeState]):
         return len(self._states)
 
     def __repr__(self) -> str:
-        pins = f", {errors.format_count(len(self.pins), 'pin')}" if self.pins else ""
-        return f"<CubeHistory of {errors.format_count(len(self), 'state')}{pins}>"
+        shown, rows = describe_states(self)
+        pins = [f"pinned until {format_time(p.expires)}: {format_versions(p.versions)}" for p in self.pins]
+        return "\n".join([plain_text_table(shown, rows), *pins])
 
     def to_frame(self) -> pd.DataFrame:
         """The states as a table."""

@@ -168,8 +168,8 @@ class BuildCube(Generic[DataT, StoreT]):
         if others:
             remedy = "" if self.overwrite else "; pass overwrite=True to replace it"
             raise ValueError(
-                f"Cube {cube.uuid_prefix} exists{remedy}. It is overwritten as a whole, but the "
-                f"build has no data for {', '.join(sorted(others))}. Delete or include what is missing"
+                f"Cube {cube.uuid_prefix} exists{remedy}. The build lacks {', '.join(sorted(others))}, which "
+                "would stay: build all datasets, or delete the cube first"
             )
         self._check_absent(
             existing & names,
@@ -301,7 +301,7 @@ class ExtendCube(BuildCube[DataT, StoreT]):
         if cube.seed_dataset in names:
             raise ValueError(
                 f'Seed data ("{cube.seed_dataset}") cannot be written when a cube is extended, only when it '
-                f"is built"
+                "is built. Name the new dataset, as in {'weather': df}; append adds rows to the seed"
             )
         factory = store_factory(store)
         existing = _load_datasets(cube, store)

@@ -32,7 +32,7 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.transforms import PartitionTransform
+from kartothek_cube.core.transforms import PartitionTransform, parse_transform
 from kartothek_cube.io_components import keys
 from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.scan import read_files
@@ -495,6 +495,8 @@ def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
     if missing:
         underivable = [transform for transform in cube.transforms if transform.name in missing]
         hint = f". To derive it, {underivable[0]!r} needs {underivable[0].column}" if underivable else ""
+        if texts := [each for each in map(parse_transform, missing) if isinstance(each, PartitionTransform)]:
+            hint = f". A transform is no text: pass {texts[0]!r}, from kartothek_cube.api.cube"
         if spec.schema is None and not spec.is_seed and columns.isdisjoint(cube.partition_columns):
             hint += f". With partition_on={{{spec.name!r}: []}} it is stored without partitions"
         raise ValueError(
@@ -624,16 +626,14 @@ def _duplicates(spec: CubeWriteSpec, rows: pa.Table, keys: Sequence[str]) -> err
     payload = sorted(set(frame.columns) - set(keys))
     same = [c for c in payload if _is_constant(first.column(c).to_pylist())]
     differ = [c for c in payload if c not in same]
-    shown = [frame[same].iloc[0].to_string()] if same else []
-    shown += [frame[differ].to_string()] if differ else []
+    shown = f"Its {len(rows)} rows:\n{frame[differ].to_string()}\n" if differ else ""
+    shown += f"Equal in its {len(rows)} rows:\n{frame[same].iloc[0].to_string()}\n" if same else ""
     return errors.DuplicateCellsError(
         spec.name,
         {c: rows.column(c)[0].as_py() for c in keys},
         same,
         differ,
-        detail="\n".join(
-            [f"Its {len(rows)} rows:", *shown, "Drop or aggregate the duplicates before writing."]
-        ),
+        detail=f"{shown}Drop or aggregate the duplicates before writing.",
     )
 
 

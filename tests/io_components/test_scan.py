@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.expressions import AllOf
+from kartothek_cube.core.expressions import AllOf, to_tree
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.scan import Scan, read_file, run_scans
 from tests.support.cubes import memory
+from tests.support.predicates import COMPARE, KINDS, NULLS, brute_force, rows_of
 
 NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_BEEF))[0]
 DAY = datetime.date
@@ -157,6 +158,22 @@ def test_each_file_has_its_own_filter(local):
     assert found.table["x"].to_pylist() == [0, 1, 2, 3, 30, 31, 32, 33, 40, 41, 42, 43]
     assert found.lengths.tolist() == [4, 0, 0, 4, 4]
     assert scan_one(local, keys, [], filters=[low] * 5).lengths.tolist() == [4, 2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"timestamp_ns"}))
+def test_each_operator_means_what_it_means_in_python(local, kind):
+    """With each value on each cell, on nulls, and on NaN, which is null here and a number for Polars."""
+    dtype, cells, values = KINDS[kind]
+    nulls = NULLS.get(kind, [None] if "int" not in kind else [])
+    table = pa.table({"x": pa.array([*cells, None], dtype, from_pandas=False), "row": range(len(cells) + 1)})
+    put(local, "d/a.parquet", table)
+    literals = [("x", op, value) for op in COMPARE for value in values]
+    literals += [("x", op, null) for op in ("==", "!=") for null in nulls]
+    literals += [("x", op, [*values[:2], *more]) for op in ("in", "not in") for more in ([], [None])]
+    schema = pq.read_schema(pa.BufferReader(local.get("d/a.parquet")))
+    scans = [Scan(["d/a.parquet"], ["row"], schema, [to_tree([[literal]])]) for literal in literals]
+    found = [(repr(x), rows.table["row"].to_pylist()) for x, rows in zip(literals, run_scans(local, scans))]
+    assert found == [(repr(literal), brute_force(rows_of(table), [[literal]])) for literal in literals]
 
 
 def test_no_files(local):

@@ -234,6 +234,20 @@ def test_a_commit_of_one_dataset_puts_it_aside(store):
     assert values(store) == [1]
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_reader_beside_the_first_write_of_several_datasets(at):
+    """Only the seed tells a reader that a dataset, which was written by itself before, takes part."""
+    store = memory()
+    for name, frame_ in sorted(data(1).items(), key=lambda item: item[0] != "seed"):
+        (build_cube if name == "seed" else extend_cube)({name: frame_}, CUBE, store)
+    caching.clear()
+    meanwhile = FaultyStore(store).fail(
+        "any", at=at, key=HEADER, error=lambda: append_to_cube(data(2), CUBE, store)
+    )
+    assert len(values(meanwhile)) == 1
+    assert values(store) == [2]
+
+
 def test_time_travel_never_stops_between_commits(store):
     keep_cube_history(CUBE, store, 9)
     append_to_cube(data(2), CUBE, store)

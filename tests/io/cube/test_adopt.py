@@ -797,6 +797,16 @@ def test_snapshots_of_an_iceberg_table(tmp_path):
         adopt_dataset(Path(urlsplit(table.metadata_location).path).parent.parent, CUBE, memory(), "seed")
 
 
+@pytest.mark.parametrize("kind", ["relative", "URL"])
+def test_locations_of_an_iceberg_table(tmp_path, monkeypatch, kind):
+    path = write_iceberg(SALES, tmp_path / "source", ["COUNTRY"])
+    monkeypatch.chdir(tmp_path)
+    adopt_dataset(
+        os.path.relpath(path) if kind == "relative" else f"file://{path}", CUBE, store := memory(), "seed"
+    )
+    assert stored(store) == expected(SALES)
+
+
 def test_deleted_rows(tmp_path):
     table = create_iceberg(SALES.schema, tmp_path / "source", ["COUNTRY"])
     table.append(SALES)

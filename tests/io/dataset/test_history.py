@@ -42,7 +42,7 @@ from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.io_components.maintenance.history import finish_rollback, plan_rollback
 from tests.support.cubes import edit_header
 from tests.support.stored_files import frame, header, keys, snapshot
-from tests.support.stores import FaultyStore, InjectedError
+from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same
 
 KEEP = {KEEP_HISTORY: 3}
 FIRST, SECOND = frame(x=[1], p=[0]), frame(x=[2], p=[1])
@@ -102,6 +102,15 @@ def test_nothing_is_kept_with_a_history_of_no_states(memory):
     for as_of in (1, time - timedelta(seconds=1)):
         with pytest.raises(StateNotFoundError, match="only state is 2"):
             rollback_dataset("u", memory, as_of)
+
+
+@pytest.mark.parametrize("keep, listings", [(None, 0), (0, 0), (3, 1)])
+def test_only_commits_to_a_limited_history_list_states(memory, keep, listings):
+    counting = CountingStore(memory())
+    for _ in range(3):
+        counting.reset()
+        update_dataset_from_dataframes([FIRST], Same.of(counting), "u", metadata={KEEP_HISTORY: keep})
+    assert counting.counts["iter_keys"] == listings
 
 
 def test_a_rollback_that_would_change_nothing_is_an_error(store):

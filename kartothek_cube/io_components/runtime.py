@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
+from itertools import chain, islice
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -85,15 +86,16 @@ def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
+def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
     """Results in the order of the items, with so many calls at once; the first error is raised.
 
     >>> list(ordered_map(str.upper, ["hamburg", "dresden"], threads=2))
     ['HAMBURG', 'DRESDEN']
     """
-    workers = min(apply_thread_limit(threads), len(items))
-    if workers <= 1:
-        yield from map(function, items)
+    workers, rest = apply_thread_limit(threads), iter(items)
+    first = list(islice(rest, 2))
+    if workers <= 1 or len(first) < 2:
+        yield from map(function, chain(first, rest))
         return
     context = copy_context()  # the limit of threads and the listener for progress
 
@@ -101,7 +103,18 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
         return context.copy().run(function, item)
 
     with ThreadPoolExecutor(workers, "kartothek_cube") as pool:
-        yield from pool.map(run, items)
+        results: deque[Future[R]] = deque()
+        try:
+            for item in chain(first, rest):
+                results.append(pool.submit(run, item))
+                # twice as many: a slow call at the head leaves no thread idle
+                if len(results) == 2 * workers:
+                    yield results.popleft().result()
+            while results:
+                yield results.popleft().result()
+        finally:
+            for result in results:
+                result.cancel()
 
 
 def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -36,6 +37,9 @@ from kartothek_cube.io_components.query.row_batch import RowBatch, join, load_ro
 from kartothek_cube.io_components.runtime import available_cores, ordered_map, split_by_weight
 from kartothek_cube.io_components.scan import concat_tables, estimate_size
 
+#: bytes of a number or a time, and of the position of a text
+_BYTES_PER_VALUE = 8
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Rows = TypeVar("Rows", pd.DataFrame, pa.Table)
@@ -43,29 +47,29 @@ Rows = TypeVar("Rows", pd.DataFrame, pa.Table)
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    bounds, blocks = _run_blocks(context, task)
+    blocks = _run_blocks(context, task)
+    first = list(islice(blocks, 1))
     # a projection may lack columns that the rows are sorted by
     is_complete = {*context.sort_columns} <= {*context.output.names}
-    if len(bounds) > 1 and task.groups is None and context.dtype_backend is None and is_complete:
-        return _build_frame(context, bounds, blocks)
-    return _convert_blocks(context, task.groups, list(blocks))
+    is_single = all(block.done == 1 for block in first)
+    if is_single or task.groups is not None or context.dtype_backend is not None or not is_complete:
+        return _convert_blocks(context, task.groups, [*first, *blocks])
+    return _build_frame(context, chain(first, blocks))
 
 
-def _build_frame(
-    context: ScanContext, bounds: Sequence[tuple[int, int]], blocks: Iterator[BlockRows]
-) -> list[pd.DataFrame]:
+def _build_frame(context: ScanContext, blocks: Iterator[BlockRows]) -> list[pd.DataFrame]:
     """The frame of all blocks, none if they have no rows; those that are sorted are copied one by one."""
     builder = FrameBuilder(context.output)
     last: list[pa.Table | None] = []
-    for (_, stop), block in zip(bounds, blocks, strict=True):
+    for block in blocks:
         if not len(block.table):
             continue
         ends = end_rows(context, block)
         table = make_output(context, [block.table])
         if not are_sorted([*last, ends]) or not builder.accepts(table):
-            first = [BlockRows(builder.to_table(), np.empty(0, np.int64))] if len(builder) else []
+            first = [BlockRows(builder.to_table(), np.empty(0, np.int64), block.done)] if len(builder) else []
             return _convert_blocks(context, None, [*first, block, *blocks])
-        expected, tables = (len(builder) + len(table)) * bounds[-1][1] // stop, [table]
+        expected, tables = int((len(builder) + len(table)) / block.done), [table]
         del block, table
         builder.append(tables, expected)
         last = [ends]
@@ -215,48 +219,92 @@ def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
 
 def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
     """Sorted tables of a task, with the columns of ``context.output``: one per group that has rows."""
-    _, blocks = _run_blocks(context, task)
-    rows = group_rows(context, task.groups, list(blocks))
+    rows = group_rows(context, task.groups, list(_run_blocks(context, task)))
     return [] if rows is None else rows.tables()
 
 
-def _run_blocks(context: ScanContext, task: ScanTask) -> tuple[list[tuple[int, int]], Iterator[BlockRows]]:
-    """Partitions of the blocks of a task, and their joined rows."""
+class _Block(NamedTuple):
+    """Physical partitions that are read and joined at once."""
+
+    files: Sequence[ScanFiles]
+    #: rows of the restricted datasets
+    restricted: Sequence[RowBatch]
+    #: number of the partition after it, of those of the task
+    stop: int
+
+
+def _run_blocks(context: ScanContext, task: ScanTask) -> Iterator[BlockRows]:
+    """Joined rows of the partitions of a task, block by block."""
     blobs = context.open_store()
     datasets = task.files(context)
     if not len(datasets[0]):
-        return [], iter(())
+        return
     aligned = [files for files in datasets if files.aligned]
     shared = _load(blobs, [files for files in datasets if not files.aligned], task.predicates)
-    process = partial(_run_block, context, blobs, aligned, shared, task.predicates)
-    bounds = list(pairwise(_block_bounds(blobs, aligned).tolist()))
-    threads = available_cores() if blobs.is_local else max(available_cores(), tuning.REMOTE_BLOCKS)
-    return bounds, ordered_map(process, bounds, threads)
-
-
-def _block_bounds(blobs: BlobStore, datasets: Sequence[ScanFiles]) -> Ints:
-    """Bounds of the blocks of physical partitions, which are read and joined one by one."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
-    if n_partitions == 1:
-        return np.array([0, 1])
+    blocks = _split_into_blocks(blobs, aligned, n_partitions, task.predicates, _cells_of(shared))
+    run = partial(_run_block, context, blobs, shared, task.predicates, n_partitions)
+    yield from ordered_map(run, blocks, max(available_cores(), 1 if blobs.is_local else tuning.REMOTE_BLOCKS))
+
+
+def _split_into_blocks(
+    blobs: BlobStore,
+    datasets: Sequence[ScanFiles],
+    n_partitions: int,
+    predicates: Predicates,
+    cells: Sequence[pa.Table],
+) -> Iterator[_Block]:
+    """Blocks of partitions. Restricted datasets come first: partitions without their cells are not read."""
+    filtered = [f for f in datasets if f.scan.is_filtered and f.scan.role is not Role.LEFT]
+    others = [files for files in datasets if files not in filtered]
+    weights = _partition_bytes(blobs, others, n_partitions)
+    if not others or not filtered:
+        weights = weights if others else _partition_bytes(blobs, filtered, n_partitions)
+        for start, stop in pairwise(split_by_weight(weights, 1, tuning.BLOCK_BYTES).tolist()):
+            yield _Block([files.between(start, stop) for files in datasets], (), stop)
+        return
+    cell_bytes = _BYTES_PER_VALUE * sum(len(files.scan.columns) for files in others)
+    filtered_bytes = _partition_bytes(blobs, filtered, n_partitions)
+    for first, last in pairwise(split_by_weight(filtered_bytes, 1, tuning.BLOCK_BYTES).tolist()):
+        rows = load_rows(blobs, [files.between(first, last) for files in filtered], predicates, cells)
+        counts = np.min([batch.count_partitions(n_partitions) for batch in rows], axis=0)
+        read = [files.between(first, last).in_partitions(counts > 0) for files in others]
+        # as many cells as restrict the scans of the others, or rows of a block
+        needed = np.minimum(
+            weights, counts * max(cell_bytes, tuning.BLOCK_BYTES // tuning.MAX_RESTRICTING_CELLS)
+        )
+        bounds = first + split_by_weight(needed[first:last], 1, tuning.BLOCK_BYTES)
+        for start, stop in pairwise(bounds.tolist()):
+            if counts[start:stop].any():
+                restricted = [batch.between(start, stop) for batch in rows]
+                yield _Block([files.between(start, stop) for files in read], restricted, stop)
+
+
+def _partition_bytes(
+    blobs: BlobStore, datasets: Sequence[ScanFiles], n_partitions: int
+) -> npt.NDArray[np.float64]:
+    """Bytes in files, of the columns needed, of each physical partition."""
     weights = np.zeros(n_partitions)
-    for files in filter(len, datasets):
+    # a single partition is one block of any size
+    for files in filter(len, datasets if n_partitions > 1 else ()):
         size = estimate_size(blobs, files.keys) * column_fraction(files.scan)
         weights += np.bincount(files.partition_ids, minlength=n_partitions) * size
-    return split_by_weight(weights, 1, tuning.BLOCK_BYTES)
+    return weights
 
 
 def _run_block(
     context: ScanContext,
     blobs: BlobStore,
-    datasets: Sequence[ScanFiles],
-    shared: Mapping[str, RowBatch],
+    shared: Sequence[RowBatch],
     predicates: Predicates,
-    bounds: tuple[int, int],
+    n_partitions: int,
+    block: _Block,
 ) -> BlockRows:
-    """Joined rows of consecutive physical partitions, with the columns of the result."""
-    block = [files.between(*bounds) for files in datasets]
-    rows = {**shared, **_load(blobs, block, predicates, _cells_of(shared.values()))}
+    """Joined rows of a block, with the columns of the result."""
+    restricted = [*shared, *block.restricted]
+    rows = {
+        r.scan.name: r for r in [*restricted, *_load(blobs, block.files, predicates, _cells_of(restricted))]
+    }
     seed, *others = [rows[scan.name] for scan in context.scans]
     for other in others:
         seed = join(seed, other)
@@ -266,7 +314,7 @@ def _run_block(
     names = dict.fromkeys([*context.output.names, *context.sort_columns])
     present = set(seed.table.column_names)
     table = seed.table.select([name for name in names if name in present])
-    return BlockRows(table, seed.partition_starts() if seed.is_sorted else None)
+    return BlockRows(table, seed.partition_starts() if seed.is_sorted else None, block.stop / n_partitions)
 
 
 def _load(
@@ -274,13 +322,12 @@ def _load(
     datasets: Sequence[ScanFiles],
     predicates: Predicates,
     cells: Sequence[pa.Table] = (),
-) -> dict[str, RowBatch]:
-    """Rows by dataset id. Restricted datasets come first: their cells restrict the others."""
+) -> list[RowBatch]:
+    """Rows of datasets. Restricted datasets come first: their cells restrict the others."""
     filtered = [files for files in datasets if files.scan.is_filtered]
     loaded = load_rows(blobs, filtered, predicates, cells)
     others = [files for files in datasets if not files.scan.is_filtered]
-    loaded += load_rows(blobs, others, predicates, [*cells, *_cells_of(loaded)])
-    return {rows.scan.name: rows for rows in loaded}
+    return loaded + load_rows(blobs, others, predicates, [*cells, *_cells_of(loaded)])
 
 
 def _cells_of(loaded: Iterable[RowBatch]) -> list[pa.Table]:
@@ -311,6 +358,8 @@ class BlockRows(NamedTuple):
     table: pa.Table
     #: where the partitions begin, but for the first, if the rows of each are sorted; else None
     starts: Ints | None
+    #: share of the partitions of the task that are behind the end of the block, from 0 to 1
+    done: float
 
 
 class GroupedTable(NamedTuple):
@@ -329,6 +378,8 @@ def group_rows(
     context: ScanContext, groups: Sequence[Group] | None, blocks: list[BlockRows]
 ) -> GroupedTable | None:
     """Sorted rows of the groups that have rows, with the columns of the result; ``blocks`` is emptied."""
+    if not blocks:
+        return None
     starts = blocks[0].starts if len(blocks) == 1 else None
     is_one_partition = starts is not None and not len(starts)
     is_sorted = is_one_partition or are_sorted([end_rows(context, block) for block in blocks])

@@ -136,6 +136,21 @@ class ScanFiles:
             self.aligned,
         )
 
+    def in_partitions(self, partitions: Mask) -> ScanFiles:
+        """The files of the physical partitions of a mask."""
+        mask = partitions[self.partition_ids]
+        if mask.all():
+            return self
+        numbers = np.flatnonzero(mask).tolist()
+        return ScanFiles(
+            self.scan,
+            tuple([self.labels[number] for number in numbers]),
+            tuple([self.keys[number] for number in numbers]),
+            {c: array.filter(pa.array(mask)) for c, array in self.partition_keys.items()},
+            self.partition_ids[mask],
+            self.aligned,
+        )
+
 
 #: partition labels, and storage keys if they do not follow from the labels
 _Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...] | None]

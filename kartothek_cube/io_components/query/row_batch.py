@@ -70,6 +70,22 @@ class RowBatch:
         inner: Ints = np.unique(ends[(ends > 0) & (ends < len(self))])
         return inner
 
+    def count_partitions(self, size: int) -> Ints:
+        """Number of rows of each physical partition, of which there are so many."""
+        return np.bincount(self.partition_ids, self.counts, size).astype(np.int64)
+
+    def between(self, start: int, stop: int) -> RowBatch:
+        """The rows of consecutive physical partitions."""
+        low, high = self.partition_ids.searchsorted([start, stop]).tolist()
+        first, last = int(self.counts[:low].sum()), int(self.counts[:high].sum())
+        return replace_fields(
+            self,
+            table=self.table.slice(first, last - first),
+            counts=self.counts[low:high],
+            keys={column: values.slice(low, high - low) for column, values in self.keys.items()},
+            partition_ids=self.partition_ids[low:high],
+        )
+
     def columns(self, names: Sequence[str]) -> list[pa.ChunkedArray]:
         """Columns by name."""
         return [self.table.column(name) for name in names]

@@ -257,22 +257,22 @@ def _split_into_blocks(
     """Blocks of partitions. Restricted datasets come first: partitions without their cells are not read."""
     filtered = [f for f in datasets if f.scan.is_filtered and f.scan.role is not Role.LEFT]
     others = [files for files in datasets if files not in filtered]
-    weights = _partition_bytes(blobs, others, n_partitions)
     if not others or not filtered:
-        weights = weights if others else _partition_bytes(blobs, filtered, n_partitions)
+        weights = _partition_bytes(blobs, datasets, n_partitions)
         for start, stop in pairwise(split_by_weight(weights, 1, tuning.BLOCK_BYTES).tolist()):
             yield _Block([files.between(start, stop) for files in datasets], (), stop)
         return
-    cell_bytes = _BYTES_PER_VALUE * sum(len(files.scan.columns) for files in others)
-    filtered_bytes = _partition_bytes(blobs, filtered, n_partitions)
-    for first, last in pairwise(split_by_weight(filtered_bytes, 1, tuning.BLOCK_BYTES).tolist()):
+    # as many as restrict the scans of the others, or cells of a block
+    cell_bytes = max(
+        _BYTES_PER_VALUE * sum(len(files.scan.columns) for files in others),
+        tuning.BLOCK_BYTES // tuning.MAX_RESTRICTING_CELLS,
+    )
+    weights = _partition_bytes(blobs, filtered, n_partitions)
+    for first, last in pairwise(split_by_weight(weights, 1, tuning.BLOCK_BYTES).tolist()):
         rows = load_rows(blobs, [files.between(first, last) for files in filtered], predicates, cells)
         counts = np.min([batch.count_partitions(n_partitions) for batch in rows], axis=0)
         read = [files.between(first, last).in_partitions(counts > 0) for files in others]
-        # as many cells as restrict the scans of the others, or rows of a block
-        needed = np.minimum(
-            weights, counts * max(cell_bytes, tuning.BLOCK_BYTES // tuning.MAX_RESTRICTING_CELLS)
-        )
+        needed = np.minimum(_partition_bytes(blobs, read, n_partitions), counts * cell_bytes)
         bounds = first + split_by_weight(needed[first:last], 1, tuning.BLOCK_BYTES)
         for start, stop in pairwise(bounds.tolist()):
             if counts[start:stop].any():

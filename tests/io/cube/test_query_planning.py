@@ -88,6 +88,14 @@ def test_only_files_that_can_match_are_read(driver, conditions, files):
         assert len(read) == files if id_ == "seed" else len(read) <= files
 
 
+def test_partitions_without_cells_that_match_are_not_read_of_other_datasets(driver):
+    factory = counted(20)
+    (result,) = driver.query_cube(cube=INDEXED, store=factory, conditions=C("v1") == 3)
+    assert len(result) == 1
+    read = [key for _, key in factory().log if is_data_file(key) and key.startswith("cube++enrich/")]
+    assert len(set(read)) == 1
+
+
 def test_planning_reads_no_data_files(driver):
     factory = counted(5)
     driver.query_cube(cube=INDEXED, store=factory, conditions=C("p") == 99)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, NoReturn, Self
 from urllib.parse import unquote_to_bytes
@@ -584,7 +585,7 @@ def content_sums(labels: Iterable[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64).reshape(-1, 2)
 
 
-def compacted_suffixes(replaced: Iterable[str], n_files: int) -> list[str]:
+def compacted_suffixes(replaced: Iterable[str]) -> Iterator[str]:
     """Suffixes of the names of files that together have the rows of others; the first has the sum."""
     total = content_sums(replaced).sum(axis=0, dtype=np.uint64).astype(">u8").tobytes().hex()
-    return [f"-{total}", *[f"-{0:032x}"] * (n_files - 1)]
+    return chain([f"-{total}"], repeat(f"-{0:032x}"))

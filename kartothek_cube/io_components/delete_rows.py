@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Generic, Literal, cast
 
@@ -10,8 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.commit.change import UnchangedPartitions
+from kartothek_cube.core.arrow.types import Ints, to_numpy
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
@@ -19,17 +18,11 @@ from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, reduce_to_columns, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
+from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.keys import group_codes, join_codes, lookup_keys
-from kartothek_cube.io_components.maintenance.compact import (
-    CompactContext,
-    CompactResult,
-    CompactTask,
-    commit_rewritten,
-)
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
@@ -38,33 +31,45 @@ from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime import progress_add_total
 from kartothek_cube.io_components.scan import count_rows
 from kartothek_cube.io_components.write.cube_writes import check_is_full_removal, plan_existing
-from kartothek_cube.io_components.write.stored_rows import StoredRows
+from kartothek_cube.io_components.write.rewrite import (
+    PARTITION,
+    PartitionFiles,
+    RewriteContext,
+    Rewritten,
+    collect_parts,
+    commit_rewritten,
+    cut_tasks,
+    merge_by_dataset,
+    read_visible,
+    replace_files,
+    sum_counts,
+)
 from kartothek_cube.io_components.write.table_writer import write_table
-from kartothek_cube.io_components.write.write_plan import WriteResult, stage_plan
+from kartothek_cube.io_components.write.write_plan import stage_plan
 from kartothek_cube.serialization import DataFrameSerializer
 
 
-@attrs.frozen
-class DeleteContext(CompactContext):
+@attrs.frozen(kw_only=True)
+class DeleteContext(RewriteContext):
     """The same, and how cells are read: those to delete, and all of the seed."""
 
     query: ScanContext
     seed: ScanContext
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class DeleteTask:
     """Physical partitions of datasets, and what finds the cells whose rows are deleted from them."""
 
-    partitions: tuple[CompactTask, ...]
+    partitions: tuple[PartitionFiles, ...]
     #: None if all rows are deleted
     scan: ScanTask | None
     #: all cells of the seed, where several may share a row
     seed: tuple[ScanTask, ...] = ()
 
 
-#: what is left of physical partitions of which rows are deleted
-Deleted = tuple[CompactResult, ...]
+#: what is left of the partitions of a task
+Deleted = list[Rewritten]
 
 
 @attrs.frozen
@@ -125,9 +130,7 @@ class DeleteRows(Generic[StoreT]):
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     publish: bool = attrs.field(default=True, kw_only=True)
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[DeleteContext, DeleteTask, Deleted, dict[str, dict[str, int]]]:
+    def job(self, blocksize: int | None = None) -> Job[DeleteContext, DeleteTask, Deleted, CountsByDataset]:
         """Rewrite the partitions that have such cells, then commit all at once."""
         cube, store = self.cube, self.store
         ensure_cube(cube)
@@ -144,8 +147,8 @@ class DeleteRows(Generic[StoreT]):
         check_is_full_removal("conditions", self.conditions, is_full=not where.operands)
         plan = plan_existing("delete_rows", cube, store, datasets, None, self.df_serializer)
         plan = stage_plan(plan, publish=self.publish)
-        stored = {name: StoredRows.of(spec, datasets[name]) for name, spec in plan.specs.items()}
-        context = DeleteContext(plan, stored, query.context, seed.context)
+        stored = RewriteContext.of(plan, datasets).stored
+        context = DeleteContext(plan=plan, stored=stored, query=query.context, seed=seed.context)
         tasks = _make_tasks(cube, datasets, query, seed, where)
         return Job(
             name="delete_rows",
@@ -170,45 +173,45 @@ def _make_tasks(
     firsts = pa.array(files.positions[first_files])
     values = [files.all_keys[column].take(firsts) for column in columns]
     tasks = []
-    partitions: list[list[CompactTask]] = [[] for _ in range(n_partitions)]
+    members: dict[str, dict[int, Ints]] = {}
     for name, dataset in datasets.items():
-        keys = dataset.partition_table.keys(dataset.partition_keys, dataset.schema)
+        table = dataset.partition_table
+        keys = table.keys(dataset.partition_keys, dataset.schema)
         own = [keys[column] for column in columns if column in keys]
         is_shared = len(own) < len(columns) or not {*cube.dimension_columns} <= {*arrow_schema(dataset).names}
         if is_shared or not where.operands:
-            members = group_positions(group_codes(own, len(dataset.partition_table)))
-            parts = tuple([CompactTask.of(name, dataset, positions) for positions in members])
+            part = PartitionFiles.of(name, table, group_positions(group_codes(own, len(table))))
             if not where.operands:
-                tasks.append(DeleteTask(parts, None))
+                tasks.append(DeleteTask((part,), None))
             elif n_partitions:
                 all_cells = seed.partition_tasks(np.arange(seed.n_partitions)[:, None])
-                tasks.append(DeleteTask(parts, query.single_task(), tuple(all_cells)))
+                tasks.append(DeleteTask((part,), query.single_task(), tuple(all_cells)))
             continue
-        codes, own_codes = join_codes(values, own, n_partitions, len(dataset.partition_table))
+        codes, own_codes = join_codes(values, own, n_partitions, len(table))
         number_of_code = {code: number for number, code in enumerate(codes.tolist())}
-        for positions in group_positions(own_codes):
-            number = number_of_code.get(int(own_codes[positions[0]]))
-            if number is not None:
-                partitions[number].append(CompactTask.of(name, dataset, positions))
+        groups = ((number_of_code.get(int(own_codes[p[0]])), p) for p in group_positions(own_codes))
+        members[name] = {number: positions for number, positions in groups if number is not None}
     # partition columns tell that all rows meet the conditions
     table = pa.table([*values, firsts], names=[*columns, ""])
-    is_whole = tree_mask(table, reduce_to_columns(where, columns)).to_pylist()
-    scans = query.partition_tasks(np.arange(n_partitions)[:, None])
-    tasks += [
-        DeleteTask(tuple(parts), None if whole else scan)
-        for parts, whole, scan in zip(partitions, is_whole, scans, strict=True)
-        if parts
-    ]
-    return tasks
+    is_whole = to_numpy(tree_mask(table, reduce_to_columns(where, columns)))
+    for mask in (is_whole, ~is_whole):
+        for numbers in cut_tasks(np.flatnonzero(mask).tolist(), n_partitions):
+            parts = [
+                PartitionFiles.of(name, datasets[name].partition_table, [own[n] for n in numbers if n in own])
+                for name, own in members.items()
+            ]
+            (scan,) = [None] if mask is is_whole else query.partition_tasks([np.array(numbers)])
+            tasks.append(DeleteTask(tuple(part for part in parts if len(part)), scan))
+    return [task for task in tasks if task.partitions]
 
 
 def run_delete(context: DeleteContext, task: DeleteTask) -> Deleted:
     """Write what is left of the physical partitions that have cells which meet the conditions."""
     if task.scan is None:
-        return tuple(_delete_all(context, part) for part in task.partitions)
+        return [_delete_all(context, part) for part in task.partitions]
     tables = run_task(context.query, task.scan)
-    if not tables or not task.partitions:
-        return ()
+    if not tables:
+        return []
     (cells,) = tables
     types = context.stored[task.partitions[0].name].schema
     cell = [column for column in cells.column_names if column in types.names]
@@ -217,8 +220,12 @@ def run_delete(context: DeleteContext, task: DeleteTask) -> Deleted:
         for stored in run_task(context.seed, scan):
             stays = stored.filter(pa.array(_find(stored, cells) < 0))
             keys = keys.filter(pa.array(_find(keys, stays.select(cell)) < 0))
-    results = [_delete_cells(context, part, keys) for part in task.partitions]
-    return tuple(result for result in results if result.stats["rows_deleted"])
+    blocks = (
+        _delete_cells(context, block, keys)
+        for part in task.partitions
+        for block in part.split(context.stored[part.name])
+    )
+    return collect_parts(context.plan, blocks)
 
 
 def _find(rows: pa.Table, cells: pa.Table) -> Ints:
@@ -227,51 +234,36 @@ def _find(rows: pa.Table, cells: pa.Table) -> Ints:
     return lookup_keys(columns, cells.columns, len(rows), len(cells))
 
 
-def _delete_all(context: DeleteContext, task: CompactTask) -> CompactResult:
-    spec = context.plan.specs[task.name]
-    if all(key.endswith(PARQUET_FILE_SUFFIX) for key in task.keys):
-        return _result(task, None, count_rows(open_blobs(spec.store), task.keys))
-    return _result(task, None, sum(map(len, context.stored[task.name].read(task.files(spec)))))
+def _delete_all(context: DeleteContext, part: PartitionFiles) -> Rewritten:
+    stored = context.stored[part.name]
+    keys = part.files.files[stored.spec.table].to_pylist()
+    if all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
+        n_rows = count_rows(open_blobs(stored.spec.store), keys)
+    else:
+        n_rows = len(stored.read(part.files).table)
+    labels = part.files.labels
+    return Rewritten(part.name, labels, labels, {}, _counts(n_rows, len(part)))
 
 
-def _delete_cells(context: DeleteContext, task: CompactTask, cells: pa.Table) -> CompactResult:
-    stored, spec = context.stored[task.name], context.plan.specs[task.name]
-    files = task.files(spec)
-    progress_add_total(len(files))
-    rows = stored.select_visible(stored.concat(files, stored.read(files)))
-    remaining = rows.filter(pa.array(_find(rows, cells) < 0))
-    is_written = 0 < len(remaining) < len(rows)
-    # tasks are the parallel unit
-    written = write_table(spec, remaining, threads=1) if is_written else None
-    return _result(task, written, len(rows) - len(remaining))
+def _delete_cells(context: DeleteContext, block: PartitionFiles, cells: pa.Table) -> Rewritten:
+    progress_add_total(len(block.files))
+    rows, _ = read_visible(context.stored[block.name], block)
+    numbers, is_deleted = rows.column(PARTITION).to_numpy(), _find(rows, cells) >= 0
+    is_changed = np.bincount(numbers[is_deleted], minlength=len(block)) > 0
+    remaining = rows.filter(pa.array(is_changed[numbers] & ~is_deleted)).drop_columns(PARTITION)
+    write = partial(write_table, context.plan.specs[block.name], threads=1)
+    counts = _counts(is_deleted.sum(), is_changed.sum())
+    return replace_files(block, is_changed, remaining, write, counts)
 
 
-def _result(task: CompactTask, written: WriteResult | None, rows_deleted: int) -> CompactResult:
-    return CompactResult(task.name, task.labels, written, {"rows_deleted": rows_deleted, "partitions": 1})
+def _counts(rows_deleted: int, partitions: int) -> pa.Table:
+    return pa.table({"rows_deleted": [int(rows_deleted)], "partitions": [int(partitions)]})
 
 
-def finish_delete(context: DeleteContext, results: Iterable[Deleted]) -> dict[str, dict[str, int]]:
+def finish_delete(context: DeleteContext, results: Iterable[Deleted]) -> CountsByDataset:
     """Commit what tasks wrote, if no other writer changed the partitions that it replaces."""
-    by_name: dict[str, list[CompactResult]] = {name: [] for name in context.plan.specs}
-    for deleted in results:
-        for result in deleted:
-            by_name[result.name].append(result)
-    specs = dict(context.plan.specs)
-    for name, own in by_name.items():
-        specs[name] = attrs.evolve(specs[name], requires=(_unchanged(context.stored[name], own),))
-    written = commit_rewritten(attrs.evolve(context.plan, specs=specs), by_name)
+    rewritten = merge_by_dataset(part for parts in results for part in parts)
+    written = commit_rewritten(context, rewritten, unchanged=True)
     if context.plan.staged_id:
-        return cast("dict[str, dict[str, int]]", written)
-    counts = ("rows_deleted", "partitions")
-    return CountsByDataset(
-        {n: {c: sum(r.stats[c] for r in own) for c in counts} for n, own in sorted(by_name.items())}
-    )
-
-
-def _unchanged(stored: StoredRows, results: Sequence[CompactResult]) -> UnchangedPartitions:
-    spec = stored.spec
-    columns = tuple(c for c in spec.cube.partition_columns if c in spec.partition_on)
-    labels = pa.array([label for result in results for label in result.labels], pa.string())
-    files = PartitionTable.from_labels(spec.uuid, spec.table, labels)
-    folders = partition_folders(files, columns, spec.partition_on, stored.schema)
-    return UnchangedPartitions(columns, folders.unique(), labels)
+        return cast("CountsByDataset", written)
+    return CountsByDataset(sum_counts(context, rewritten, ("rows_deleted", "partitions")))

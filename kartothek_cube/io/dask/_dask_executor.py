@@ -221,10 +221,8 @@ _TASKS = {
     ),
     "build_column_statistics": "Each task reads the columns of 256 files, the last one commits.",
     "collect_stats": "Each task reads the footers of ``blocksize`` files.",
-    "delete_rows": (
-        "The partitions that may have such cells are chosen when the graph is built; each task rewrites one."
-    ),
-    "compact_cube": "The partitions to compact are chosen when the graph is built; each task compacts one.",
+    "delete_rows": "Partitions with such cells are found when the graph is built; a task rewrites up to 16.",
+    "compact_cube": "Partitions to compact are found when the graph is built; a task compacts up to 16.",
     "compute_dataset": "What has changed is found when the graph is built; each task computes one partition.",
     "verify_cube": "Headers and the existence of files are checked when the graph is built, files in tasks.",
 }

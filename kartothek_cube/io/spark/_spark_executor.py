@@ -44,6 +44,7 @@ from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTa
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, run_read
 from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 from kartothek_cube.io_components.write import merge
+from kartothek_cube.io_components.write.rewrite import Rewritten
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input, write_stream
@@ -324,7 +325,7 @@ def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = N
     return write_stream(plan, name, stored, ordered=file_rows is not None)
 
 
-def merge_rows(context: merge.MergeContext, rows: NamedBatches) -> merge.MergedPartitions:
+def merge_rows(context: merge.MergeContext, rows: NamedBatches) -> Rewritten:
     """Merge rows with the stored ones, one physical partition after the other."""
     types = context.spec.types
     tables = rechunk_by_partition(rows[1], context.keys)
@@ -446,7 +447,7 @@ def merge_frame(context: merge.MergeContext, df: DataFrame) -> merge.MergeResult
     context = attrs.evolve(context, plan=context.plan.with_write_id())
     rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
     # what executors have of a frame are batches
-    run: Callable[[merge.MergeContext, Any], merge.MergedPartitions] = merge_rows
+    run: Callable[[merge.MergeContext, Any], Rewritten] = merge_rows
     return execute_on_frames(merge.merge_job(context, [(context.spec.name, rows)], run))
 
 

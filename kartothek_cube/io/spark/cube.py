@@ -368,7 +368,7 @@ remove_partitions_spark = facade(
     example=_EXAMPLE,
 )
 delete_rows_spark = _spark(
-    "delete_rows_spark", _DeleteRows, "Each task rewrites one physical partition; the driver commits."
+    "delete_rows_spark", _DeleteRows, "Each task rewrites up to 16 physical partitions; the driver commits."
 )
 delete_cube_spark = _spark("delete_cube_spark", _DeleteCube, "Each task deletes 1,000 files.")
 cleanup_cube_spark = _spark("cleanup_cube_spark", _CleanupCube, "Each task deletes 1,000 files.")
@@ -387,7 +387,7 @@ collect_stats_spark = _spark(
     "collect_stats_spark", _CollectStats, "Each task reads the footers of 1,000 files."
 )
 compact_cube_spark = _spark(
-    "compact_cube_spark", _CompactCube, "Each task compacts one physical partition; the driver commits."
+    "compact_cube_spark", _CompactCube, "Each task compacts up to 16 physical partitions; the driver commits."
 )
 verify_cube_spark = _spark(
     "verify_cube_spark", _VerifyCube, "Headers are checked on the driver, files in tasks."

@@ -2,83 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterable, Set
 from functools import partial
-from typing import Any, Generic, Self
+from typing import Generic
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.pandas_conversion import index_columns
-from kartothek_cube.core.commit.change import ChangeSet
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.partition import PartitionTable, group_positions
+from kartothek_cube.core.partition import PartitionTable, compacted_suffixes, group_positions
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
-from kartothek_cube.io_components.job import Job, delete_on_failure
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.keys import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.write.cube_writes import partition_scope, plan_existing, removal_conditions
+from kartothek_cube.io_components.write.rewrite import (
+    PARTITION,
+    PartitionFiles,
+    RewriteContext,
+    Rewritten,
+    collect_parts,
+    commit_rewritten,
+    cut_tasks,
+    file_sizes,
+    merge_by_dataset,
+    read_visible,
+    replace_files,
+    sum_counts,
+)
 from kartothek_cube.io_components.write.stored_rows import StoredRows
-from kartothek_cube.io_components.write.table_writer import delete_uncommitted, write_table
-from kartothek_cube.io_components.write.write_commit import commit_datasets
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WriteResult
+from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.parquet_reader import read_footer
 
-Summary = dict[str, dict[str, int]]
-
-
-@attrs.frozen
-class CompactContext:
-    """What all tasks share: the plan, and how the rows of its datasets are read, by id."""
-
-    plan: CubeWritePlan
-    stored: Mapping[str, StoredRows]
-
-
-@attrs.frozen
-class CompactTask:
-    """The files of one physical partition of a dataset."""
-
-    #: id of the dataset
-    name: str
-    #: partitions in the order of commit
-    labels: tuple[str, ...]
-    #: their files
-    keys: tuple[str, ...]
-
-    @classmethod
-    def of(cls, name: str, dataset: DatasetMetadata, positions: Any) -> Self:
-        """Some partitions of a dataset."""
-        files = dataset.partition_table.take(positions)
-        return cls(name, tuple(files.labels.to_pylist()), tuple(files.files[dataset.table_name].to_pylist()))
-
-    def files(self, spec: CubeWriteSpec) -> PartitionTable:
-        """The partitions, with their files."""
-        return PartitionTable(self.labels, {spec.table: self.keys})
-
-
-@attrs.frozen
-class CompactResult:
-    """The result of a task."""
-
-    #: id of the dataset
-    name: str
-    #: partitions that were read
-    labels: tuple[str, ...]
-    #: what replaces them; None if they were compact already
-    written: WriteResult | None
-    #: ``files``, ``bytes`` and ``rows`` before and after
-    stats: Mapping[str, int]
+#: what the answer tells of each dataset
+_COUNTS = pa.schema(
+    [
+        (name, pa.int64())
+        for name in (
+            "partitions",
+            *(f"{what}_{when}" for when in ("before", "after") for what in ("files", "bytes", "rows")),
+        )
+    ]
+)
 
 
 # -- plan ----------------------------------------------------------------------------------------------------
@@ -138,7 +116,7 @@ class CompactCube(Generic[StoreT]):
 
     def job(
         self, blocksize: int | None = None
-    ) -> Job[CompactContext, CompactTask, CompactResult, dict[str, dict[str, int]]]:
+    ) -> Job[RewriteContext, PartitionFiles, Rewritten, CountsByDataset]:
         """Merge the files of partitions with several or outdated ones, then commit all at once."""
         if self.min_files < 1:
             raise ValueError(f"min_files has to be 1 or more, got {self.min_files}")
@@ -149,13 +127,17 @@ class CompactCube(Generic[StoreT]):
         names = choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
         datasets = {name: existing[name] for name in cube.commit_order(names)}
         plan = plan_existing("compact", cube, store, datasets, None, self.df_serializer)
-        tasks = list[CompactTask]()
-        for name, dataset in datasets.items():
-            rows = select_partitions(dataset, partition_scope(conjunction, dataset))
-            tasks += _tasks(name, cube, dataset, rows, self.min_files)
-        context = CompactContext(
-            plan, {name: StoredRows.of(spec, datasets[name]) for name, spec in plan.specs.items()}
-        )
+        members = {
+            name: _select_members(cube, dataset, partition_scope(conjunction, dataset), self.min_files)
+            for name, dataset in datasets.items()
+        }
+        n_partitions = sum(map(len, members.values()))
+        tasks = [
+            PartitionFiles.of(name, datasets[name].partition_table, part)
+            for name, own in members.items()
+            for part in cut_tasks(own, n_partitions)
+        ]
+        context = RewriteContext.of(plan, datasets)
         return Job(
             name="compact_cube",
             description=f"compact cube {cube.uuid_prefix}",
@@ -165,63 +147,85 @@ class CompactCube(Generic[StoreT]):
             finish=partial(finish_compact, context),
             steps=("prepare", "partition", "commit"),
             is_parallel=True,
-            files=sum(len(task.labels) for task in tasks),
+            files=sum(len(task.files) for task in tasks),
         )
 
 
-def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
-    """One task per physical partition with several files, or with one that may be outdated."""
+def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, min_files: int) -> list[Ints]:
+    """Files of each physical partition with several, or with one that may be outdated."""
     least = min_files if dataset.column_mapping is not None else max(min_files, 2)
+    rows = select_partitions(dataset, scope)
     keys = dataset.partition_table.keys(dataset.partition_keys, dataset.schema)
     codes = group_codes(
         [keys[c].take(pa.array(rows)) for c in cube.partition_columns if c in keys], len(rows)
     )
-    members = [rows[positions] for positions in group_positions(codes) if len(positions) >= least]
-    return [CompactTask.of(name, dataset, positions) for positions in members]
+    return [rows[positions] for positions in group_positions(codes) if len(positions) >= least]
 
 
 def compact_files_job(
     cube: Cube, store: StoreInput, keys: Set[str]
-) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
+) -> Job[RewriteContext, PartitionFiles, Rewritten, CountsByDataset]:
     """Compact the physical partitions of some files."""
     job = CompactCube(cube, store, min_files=1).job()
-    tasks = [task for task in job.tasks if not keys.isdisjoint(task.keys)]
-    return attrs.evolve(job, tasks=tasks, files=sum(len(task.labels) for task in tasks))
+    values = pa.array(sorted(keys), pa.string())
+    selected = [
+        task.select(np.bincount(task.numbers, pc.is_in(*task.files.files.values(), value_set=values)) > 0)
+        for task in job.tasks
+    ]
+    tasks = [task for task in selected if len(task)]
+    return attrs.evolve(job, tasks=tasks, files=sum(len(task.files) for task in tasks))
 
 
 # -- run -----------------------------------------------------------------------------------------------------
 
 
-def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
-    """Write the visible rows of one physical partition as one file."""
-    # one per value of further partition keys, where a dataset has such that the cube does not know
-    stored, spec = context.stored[task.name], context.plan.specs[task.name]
-    blobs = open_blobs(spec.store)
-    files, n_files = task.files(spec), len(task.keys)
-    n_bytes = sum(_size(blobs, key) for key in task.keys)
-    tables = stored.read(files)
-    rows = stored.select_visible(stored.concat(files, tables))
-    n_rows = sum(map(len, tables))
-    before = {"files": n_files, "bytes": n_bytes, "rows": n_rows}
-    # a compact partition has one file per value of the partition keys
-    values = list(files.keys(spec.partition_on, stored.schema).values())
-    is_compact = len(rows) == n_rows and len(np.unique(group_codes(values, n_files))) == n_files
-    if is_compact and not any(_is_outdated(stored, blobs, key) for key in task.keys):
-        written, after = None, before
-    else:
-        written = write_table(spec, rows, compacted=task.labels)
-        new = written.partitions().files[spec.table].to_pylist()
-        after = {"files": len(new), "bytes": sum(_size(blobs, key) for key in new), "rows": len(rows)}
-    stats = {f"{what}_before": number for what, number in before.items()}
-    stats |= {f"{what}_after": number for what, number in after.items()}
-    return CompactResult(task.name, task.labels, written, {"partitions": 1, **stats})
+def run_compact(context: RewriteContext, task: PartitionFiles) -> Rewritten:
+    """Write the visible rows of physical partitions, each as one file."""
+    stored = context.stored[task.name]
+    return Rewritten.merge(
+        collect_parts(context.plan, (_compact_block(context, stored, block) for block in task.split(stored)))
+    )
 
 
-def _size(blobs: BlobStore, key: str) -> int:
-    # a cleanup has deleted the file: the read or the commit that follows says so
-    with suppress(KeyError):
-        return blobs.size(key)
-    return 0
+def _compact_block(context: RewriteContext, stored: StoredRows, block: PartitionFiles) -> Rewritten:
+    # one file per value of further partition keys, where a dataset has such that the cube does not know
+    spec, files, numbers = context.plan.specs[block.name], block.files, block.numbers
+    blobs, keys = open_blobs(spec.store), files.files[spec.table].to_pylist()
+    sizes = file_sizes(blobs, keys)
+    rows, lengths = read_visible(stored, block)
+    of_row = rows.column(PARTITION).to_numpy()
+    codes = group_codes(list(files.keys(spec.partition_on, stored.schema).values()), len(files))
+    is_changed = np.bincount(of_row, minlength=len(block)) < np.bincount(numbers, lengths, len(block))
+    is_changed[numbers[np.bincount(codes)[codes] > 1]] = True
+    for key, number in zip(keys, numbers, strict=True):
+        is_changed[number] = is_changed[number] or _is_outdated(stored, blobs, key)
+    is_replaced = is_changed[numbers]
+    if not is_changed.all():
+        rows = rows.filter(pa.array(is_changed[of_row]))
+    name_files = partial(_name_files, stored, files.filter(is_replaced))
+    write = partial(write_table, spec, threads=1, name_files=name_files)
+    part = replace_files(block, is_changed, rows.drop_columns(PARTITION), write, _COUNTS.empty_table())
+    new = [
+        key for result in part.written.values() for key in result.partitions().files[spec.table].to_pylist()
+    ]
+    kept = sizes[~is_replaced]
+    before = [len(keys), sizes.sum(), lengths.sum()]
+    after = [len(kept) + len(new), kept.sum() + file_sizes(blobs, new).sum(), len(of_row)]
+    counts = pa.table([pa.array([count]) for count in (len(block), *before, *after)], schema=_COUNTS)
+    return attrs.evolve(part, counts=counts)
+
+
+def _name_files(stored: StoredRows, replaced: PartitionTable, labels: pa.StringArray) -> pa.StringArray:
+    """Labels of compacted files, which tell what they replace."""
+    members: dict[str, list[str]] = {}
+    for folder, label in zip(stored.folders(replaced).to_pylist(), replaced.labels.to_pylist(), strict=True):
+        members.setdefault(folder, []).append(label)
+    suffixes = {folder: compacted_suffixes(own) for folder, own in members.items()}
+    files = PartitionTable.from_labels(stored.spec.uuid, stored.spec.table, labels)
+    folders = stored.folders(files).to_pylist()
+    return pa.array(
+        [f"{label}{next(suffixes[f])}" for label, f in zip(labels.to_pylist(), folders, strict=True)]
+    )
 
 
 def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
@@ -239,39 +243,8 @@ def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
 # -- finish --------------------------------------------------------------------------------------------------
 
 
-def finish_compact(context: CompactContext, results: Iterable[CompactResult]) -> Summary:
+def finish_compact(context: RewriteContext, results: Iterable[Rewritten]) -> CountsByDataset:
     """Commit what tasks wrote; later appends stay newer than the new files."""
-    by_name: dict[str, list[CompactResult]] = {name: [] for name in context.plan.specs}
-    for result in results:
-        by_name[result.name].append(result)
-    rewritten = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
-    commit_rewritten(context.plan, rewritten)
-    names = [f"{what}_{when}" for what in ("files", "bytes", "rows") for when in ("before", "after")]
-    sums = {
-        name: {count: sum(r.stats[count] for r in own) for count in ("partitions", *names)}
-        for name, own in sorted(by_name.items())
-    }
-    return CountsByDataset(sums)
-
-
-def commit_rewritten(
-    plan: CubeWritePlan, rewritten: Mapping[str, Sequence[CompactResult]]
-) -> dict[str, DatasetMetadata]:
-    """Replace partitions by what was written from their rows, if anything: those of all datasets at once."""
-    changes = {name: _change_set(plan, name, results) for name, results in rewritten.items() if results}
-    written = [r.written for results in rewritten.values() for r in results if r.written is not None]
-    with delete_on_failure(partial(delete_uncommitted, plan.store, written)):
-        return commit_datasets(plan, changes, open_blobs(plan.store))
-
-
-def _change_set(plan: CubeWritePlan, name: str, results: Sequence[CompactResult]) -> ChangeSet:
-    # at the place of the newest input, the new file stays older than everything committed since
-    places = [r.labels[-1] for r in results if r.written is not None for _ in r.written.labels]
-    spec = attrs.evolve(
-        plan.specs[name],
-        replaces=pa.array([label for r in results for label in r.labels], pa.string()),
-        replaces_at=pa.array(places, pa.string()),
-        merge_schema=True,
-    )
-    written = spec.merge([r.written for r in results if r.written is not None])
-    return spec.change_set(written, plan.info)
+    rewritten = merge_by_dataset(results)
+    commit_rewritten(context, rewritten, unchanged=False)
+    return CountsByDataset(sum_counts(context, rewritten, _COUNTS.names))

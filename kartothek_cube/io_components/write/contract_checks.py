@@ -89,7 +89,7 @@ class _Files:
         names = [c for c in dict.fromkeys(columns) if c in schema.names]
         if not len(self.files):
             return schema.empty_table().select(names)
-        return self.stored.select(self.files, names)
+        return self.stored.read(self.files, names).table
 
     def beside(self, other: _Files) -> _Files:
         """Those that may have the cells of another dataset."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -18,7 +18,7 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.partition import PartitionTable, group_positions, join_components, partition_folders
+from kartothek_cube.core.partition import group_positions, join_components, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -28,26 +28,29 @@ from kartothek_cube.io_components.keys import lookup_keys, rechunk_by_partition
 from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.scan import concat_tables
 from kartothek_cube.io_components.write.cube_writes import plan_existing
+from kartothek_cube.io_components.write.rewrite import (
+    PARTITION,
+    TASKS_PER_CORE,
+    PartitionFiles,
+    Rewritten,
+    collect_parts,
+    number_rows,
+    read_visible,
+    replace_files,
+)
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import (
     CubeWritePlan,
     CubeWriteSpec,
-    Written,
-    merge_writes,
+    WriteResult,
     stage_plan,
 )
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, prepare_table, run_write
 
 Input = TypeVar("Input")
 
-#: stored rows that are merged at a time: enough that what is done per block does not count
-_BLOCK_BYTES = 16 << 20
-#: partitions differ in size
-_TASKS_PER_CORE = 4
-#: column with the position of the partition in its block
-_PARTITION = "__kartothek_cube_partition"
 #: rows of a partition that were inserted, updated and deleted
 _COUNTS = pa.schema(
     [
@@ -77,17 +80,6 @@ class MergeContext:
         """Partition columns of the cube that the dataset has: a cell is identified within their values."""
         stored = self.spec.types
         return tuple(c for c in self.plan.cube.partition_columns if c in stored)
-
-
-@attrs.frozen
-class MergedPartitions:
-    """What a task wrote, and what that replaces."""
-
-    written: Written
-    #: all partitions that the task read, and those of them that are replaced
-    labels: pa.StringArray
-    replaces: pa.StringArray
-    counts: pa.Table
 
 
 @attrs.frozen
@@ -160,8 +152,8 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     table = derive_columns(spec, table)
     stored, names = set(spec.types), set(table.column_names)
     where, flag = f"dataset {context.spec.name!r}", context.delete_column
-    if _PARTITION in stored | names:
-        raise ValueError(f"Merges reserve the column name {_PARTITION!r}, which {where} has: rename it")
+    if PARTITION in stored | names:
+        raise ValueError(f"Merges reserve the column name {PARTITION!r}, which {where} has: rename it")
     if flag is not None:
         if flag in stored:
             raise ValueError(
@@ -208,7 +200,7 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
 # -- run -----------------------------------------------------------------------------------------------------
 
 
-def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartitions:
+def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> Rewritten:
     """Merge tables of whole physical partitions with the stored rows; no commit."""
     spec = context.spec
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
@@ -216,15 +208,8 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartit
     stored = StoredRows.of(spec, state)
     folders = partition_folders(state.partition_table, context.keys, state.partition_keys, state.schema)
     files = _positions_by_value(folders)
-    parts = [_nothing()]
-    try:
-        for table in tables:
-            parts += _merge_table(context, stored, state.partition_table, files, table)
-    except BaseException:
-        # also when the task is cancelled: no commit will ever refer to these files
-        delete_uncommitted(spec.store, [result for part in parts for result in part.written.values()])
-        raise
-    return _merge_parts(parts)
+    blocks = (part for table in tables for part in _merge_table(context, stored, state, files, table))
+    return _merge_parts(context, collect_parts(context.plan, blocks))
 
 
 def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
@@ -236,12 +221,12 @@ def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
 def _merge_table(
     context: MergeContext,
     stored: StoredRows,
-    partitions: PartitionTable,
+    state: DatasetMetadata,
     files: Mapping[str, Ints],
     table: pa.Table,
-) -> Iterator[MergedPartitions]:
+) -> Iterator[Rewritten]:
     """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
-    given = {*table.column_names, _PARTITION}
+    given = {*table.column_names}
     table = prepare_table(context.spec, [table])
     flags = np.zeros(len(table), dtype=bool)
     if context.delete_column is not None:
@@ -259,83 +244,42 @@ def _merge_table(
             found.append((folder, positions))
         else:
             new.append((folder, rows.take(pa.array(positions[~flags[positions]]))))
-    for block in _blocks(stored, partitions, files, [folder for folder, _ in found]):
+    part = PartitionFiles.of(context.spec.name, state.partition_table, [files[folder] for folder, _ in found])
+    for block in part.split(stored):
         chosen, found = found[: len(block)], found[len(block) :]
         positions = np.concatenate([own for _, own in chosen])
-        part = _number_rows(rows.take(pa.array(positions)), [len(own) for _, own in chosen])
-        yield _merge_block(context, stored, block, part, given, flags[positions])
+        numbers = np.repeat(np.arange(len(chosen)), [len(own) for _, own in chosen])
+        own_rows = number_rows(rows.take(pa.array(positions)), numbers)
+        folders = [folder for folder, _ in chosen]
+        yield _merge_block(context, stored, block, folders, own_rows, given, flags[positions])
     if new:
-        yield _insert_partitions(context, new)
-
-
-@attrs.frozen
-class _Partition:
-    """A physical partition: its files, and their rows."""
-
-    folder: str
-    files: PartitionTable
-    tables: list[pa.Table]
-
-
-def _blocks(
-    stored: StoredRows, partitions: PartitionTable, files: Mapping[str, Ints], folders: Iterable[str]
-) -> Iterator[list[_Partition]]:
-    """Read partitions, as many at a time as have some megabytes."""
-    block: list[_Partition] = []
-    size = 0
-    for folder in folders:
-        own = partitions.take(files[folder])
-        tables = stored.read(own)
-        block.append(_Partition(folder, own, tables))
-        size += sum(table.nbytes for table in tables)
-        if size >= _BLOCK_BYTES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
-def _number_rows(rows: pa.Table, counts: Sequence[int]) -> pa.Table:
-    """Rows with the position of their partition in the block as a column."""
-    return rows.append_column(_PARTITION, pa.array(np.repeat(np.arange(len(counts)), counts)))
-
-
-def _insert_partitions(context: MergeContext, parts: Collection[tuple[str, pa.Table]]) -> MergedPartitions:
-    written = _write(context, pa.concat_tables([rows for _, rows in parts]))
-    folders, sizes = zip(*((folder, len(rows)) for folder, rows in parts), strict=True)
-    return attrs.evolve(_nothing(), written=written, counts=_counts(folders, sizes))
+        own_folders, tables = zip(*new, strict=True)
+        inserted, nothing = pa.concat_tables(tables), part.select(np.zeros(len(part), bool))
+        counts = _counts(own_folders, list(map(len, tables)))
+        yield replace_files(nothing, np.empty(0, bool), inserted, partial(_write, context), counts)
 
 
 def _merge_block(
     context: MergeContext,
     source: StoredRows,
-    block: Sequence[_Partition],
+    block: PartitionFiles,
+    folders: Sequence[str],
     rows: pa.Table,
     given: Collection[str],
     deleted: Mask,
-) -> MergedPartitions:
+) -> Rewritten:
     """Merge rows with those of several stored partitions; only those that change are written."""
-    files = reduce(PartitionTable.concat, [part.files for part in block])
-    stored = source.concat(files, [table for part in block for table in part.tables])
-    counts = [sum(len(table) for table in part.tables) for part in block]
     # several partitions at a time, so that the partition is part of what identifies a cell
-    stored = source.select_visible(_number_rows(stored, counts), [_PARTITION])
-    names, schema = stored.column_names, source.schema.append(rows.schema.field(_PARTITION))
+    stored, _ = read_visible(source, block)
+    names, schema = stored.column_names, source.schema.append(rows.schema.field(PARTITION))
     both = concat_tables([stored, rows.select(names)], schema, source.spec.uuid)
-    of_rows, of_cells = ([t.column(c) for c in (_PARTITION, *source.cell)] for t in (rows, stored))
+    of_rows, of_cells = ([t.column(c) for c in (PARTITION, *source.cell)] for t in (rows, stored))
     matches = lookup_keys(of_rows, of_cells, len(rows), len(stored))
     matched = matches >= 0
     inserted, updated, removed = ~matched & ~deleted, matched & ~deleted, matched & deleted
-    of_row, of_stored = (t.column(_PARTITION).to_numpy() for t in (rows, stored))
+    of_row, of_stored = (t.column(PARTITION).to_numpy() for t in (rows, stored))
     changes = [np.bincount(of_row[m], minlength=len(block)) for m in (inserted, updated, removed)]
     is_changed: Mask = np.sum(changes, axis=0) > 0
-    nothing = attrs.evolve(
-        _nothing(),
-        labels=files.labels,
-        counts=_counts([part.folder for part in block], *changes),
-    )
-    if not is_changed.any():
-        return nothing
     added = len(stored) + np.arange(len(rows))
     stays = is_changed[of_stored]
     stays[matches[removed]] = False
@@ -345,17 +289,16 @@ def _merge_block(
     from_input = np.concatenate([newest[stays], added[inserted]])
     # columns that the input lacks keep their values
     kept = np.concatenate([np.flatnonzero(stays), added[inserted]])
-    names.remove(_PARTITION)
+    names.remove(PARTITION)
     arrays = [take_values(both.column(c), from_input if c in given else kept, missing=False) for c in names]
     merged = pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(stored.schema.metadata)
-    rewritten = np.repeat(is_changed, [len(part.files) for part in block])
-    replaces = files.labels.filter(pa.array(rewritten))
-    return attrs.evolve(nothing, written=_write(context, merged), replaces=replaces)
+    return replace_files(block, is_changed, merged, partial(_write, context), _counts(folders, *changes))
 
 
-def _write(context: MergeContext, rows: pa.Table) -> Written:
+def _write(context: MergeContext, rows: pa.Table) -> WriteResult:
     # tasks are the parallel unit
-    return run_write(context.plan, prepare(context.plan, {context.spec.name: [rows]}), threads=1)
+    name = context.spec.name
+    return run_write(context.plan, prepare(context.plan, {name: [rows]}), threads=1)[name]
 
 
 def _counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.Table:
@@ -365,27 +308,21 @@ def _counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.Table:
     return pa.table([pa.array(folders, pa.string()), *map(pa.array, columns)], schema=_COUNTS)
 
 
-def _nothing() -> MergedPartitions:
+def _nothing(context: MergeContext) -> Rewritten:
     labels = pa.array([], pa.string())
-    return MergedPartitions({}, labels, labels, _COUNTS.empty_table())
+    return Rewritten(context.spec.name, labels, labels, {}, _COUNTS.empty_table())
 
 
-def _merge_parts(parts: Iterable[MergedPartitions]) -> MergedPartitions:
-    results = list(parts) or [_nothing()]
-    return MergedPartitions(
-        merge_writes([part.written for part in results]),
-        pa.concat_arrays([part.labels for part in results]),
-        pa.concat_arrays([part.replaces for part in results]),
-        pa.concat_tables([part.counts for part in results]),
-    )
+def _merge_parts(context: MergeContext, parts: Iterable[Rewritten]) -> Rewritten:
+    return Rewritten.merge([_nothing(context), *parts])
 
 
 # -- finish --------------------------------------------------------------------------------------------------
 
 
-def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> MergeResult:
+def finish_merge(context: MergeContext, parts: Iterable[Rewritten]) -> MergeResult:
     """Commit what tasks wrote, if no other writer changed the partitions that they read."""
-    merged = _merge_parts(parts)
+    merged = _merge_parts(context, parts)
     counts = merged.counts.combine_chunks().sort_by("partition")
     requirement = UnchangedPartitions(
         context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
@@ -404,8 +341,8 @@ def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> Me
 
 
 def merge_job(
-    context: MergeContext, tasks: Iterable[Input], run: Callable[[MergeContext, Input], MergedPartitions]
-) -> Job[MergeContext, Input, MergedPartitions, MergeResult]:
+    context: MergeContext, tasks: Iterable[Input], run: Callable[[MergeContext, Input], Rewritten]
+) -> Job[MergeContext, Input, Rewritten, MergeResult]:
     """Merge the rows of physical partitions in independent tasks, then commit once."""
     cube = context.plan.cube
     return Job(
@@ -415,19 +352,17 @@ def merge_job(
         tasks=tasks,
         run=run,
         finish=partial(finish_merge, context),
-        merge=_merge_parts,
+        merge=partial(_merge_parts, context),
         discard=partial(delete_attempts, context.plan),
         steps=("prepare", "write", "commit"),
     )
 
 
-def _run_table(context: MergeContext, table: pa.Table) -> MergedPartitions:
+def _run_table(context: MergeContext, table: pa.Table) -> Rewritten:
     return run_merge(context, [table])
 
 
-def merge_cube_job(
-    context: MergeContext, data: Frame
-) -> Job[MergeContext, pa.Table, MergedPartitions, MergeResult]:
+def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeContext, pa.Table, Rewritten, MergeResult]:
     """Merge a frame, partition by partition."""
     spec = context.spec
     table = as_table(data, spec.types)
@@ -435,6 +370,6 @@ def merge_cube_job(
     # sorted by cell and checked as a whole, before anything is written
     rows = prepare_table(spec, [data])
     prepare(context.plan, {context.spec.name: [_complete(context, rows)]}, unique=False)
-    task_rows = max(len(rows) // (_TASKS_PER_CORE * available_cores()), 1)
+    task_rows = max(len(rows) // (TASKS_PER_CORE * available_cores()), 1)
     tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
     return merge_job(context, list(tables), _run_table)

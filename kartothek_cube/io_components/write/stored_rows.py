@@ -21,7 +21,7 @@ from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.keys import last_rows_mask, lookup_keys, sort_rows
-from kartothek_cube.io_components.scan import concat_tables, read_files
+from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
 from kartothek_cube.io_components.write.write_plan import CubeWriteSpec
 
 
@@ -51,32 +51,27 @@ class StoredRows:
         return [c for c in self.spec.cube.dimension_columns if c in self.schema.names]
 
     def read(
-        self, files: PartitionTable, columns: Sequence[str] | None = None, where: AllOf | None = None
-    ) -> list[pa.Table]:
-        """Rows of each file, without partition keys."""
-        keys = files.files[self.spec.table].to_pylist()
-        blobs = open_blobs(self.spec.store)
-        return list(read_files(blobs, keys, columns, where, schema=self.schema, mapping=self.mapping))
-
-    def concat(
-        self, files: PartitionTable, tables: Sequence[pa.Table], names: Sequence[str] | None = None
-    ) -> pa.Table:
-        """All rows in the order of commit, with the partition keys as columns."""
-        names = self.schema.names if names is None else names
-        columns = [c for c in names if c not in self.spec.partition_on]
-        stored = pa.schema([self.schema.field(c) for c in columns])
-        table = concat_tables([t.select(columns) for t in tables], stored, self.spec.uuid)
-        owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
-        for column, values in files.keys(self.spec.partition_on, self.schema).items():
+        self, files: PartitionTable, names: Sequence[str] | None = None, where: AllOf | None = None
+    ) -> FileRows:
+        """Columns of the rows that meet a condition, with the partition keys, in the order of commit."""
+        spec, names = self.spec, self.schema.names if names is None else names
+        keys = files.files[spec.table].to_pylist()
+        columns = [c for c in names if c not in spec.partition_on]
+        filters = None if where is None else [where] * len(keys)
+        scan = Scan(keys, columns, self.schema, filters, self.mapping)
+        ((table, lengths),) = run_scans(open_blobs(spec.store), [scan])
+        extensions = extension_dtypes(table.schema)
+        owner = pa.array(np.repeat(np.arange(len(keys)), lengths))
+        for column, values in files.keys(spec.partition_on, self.schema).items():
             if column in names:
                 table = table.append_column(column, values.take(owner))
-        extensions = extension_dtypes(tables[0].schema)
-        return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
+        metadata = with_pandas_metadata(table.schema, extensions).metadata
+        return FileRows(table.replace_schema_metadata(metadata), lengths)
 
-    def select(self, files: PartitionTable, names: Sequence[str], where: AllOf | None = None) -> pa.Table:
-        """Columns of the rows that meet a condition, in the order of commit."""
-        columns = [c for c in names if c not in self.spec.partition_on]
-        return self.concat(files, self.read(files, columns, where), names)
+    def folders(self, files: PartitionTable) -> pa.StringArray:
+        """Values of the partition columns of the cube, as in labels, of each file."""
+        keys = self.spec.partition_on
+        return partition_folders(files, [c for c in self.keys if c in keys], keys, self.schema)
 
     def select_visible(self, table: pa.Table, partition: Sequence[str] | None = None) -> pa.Table:
         """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
@@ -106,9 +101,9 @@ class ValuesKept:
         if not len(files):
             return
         cell = [*source.keys, *source.cell]
-        rows = source.select(change.added, cell)
+        rows = source.read(change.added, cell).table
         bounds = [literal for c in source.cell for literal in _bounds(c, rows.column(c))]
-        stored = source.select_visible(source.select(files, [*cell, *lacking], all_of(bounds)))
+        stored = source.select_visible(source.read(files, [*cell, *lacking], all_of(bounds)).table)
         matches = lookup_keys(
             [stored.column(c) for c in cell], [rows.column(c) for c in cell], len(stored), len(rows)
         )
@@ -127,13 +122,8 @@ class ValuesKept:
 
 def _list_touched(source: StoredRows, state: DatasetMetadata, change: ChangeSet) -> PartitionTable:
     """Files of the state in the cube partitions of the added ones; an append removes none."""
-    keys = [c for c in source.keys if c in source.spec.partition_on]
-    added, folders = (
-        partition_folders(files, keys, state.partition_keys, state.schema)
-        for files in (change.added, state.partition_table)
-    )
-    touched = to_numpy(pc.is_in(folders, value_set=added))
-    return state.partition_table.filter(touched)
+    files = state.partition_table
+    return files.filter(pc.is_in(source.folders(files), value_set=source.folders(change.added)))
 
 
 def _bounds(column: str, values: pa.ChunkedArray) -> list[LiteralType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
@@ -23,7 +23,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count, unknown_names
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.partition import PartitionTable, compacted_suffixes, encode_component
+from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.schema.evolution import Widths, column_widths
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -141,9 +141,13 @@ def _write_other(
 
 
 def write_table(
-    spec: WriteSpec, table: pa.Table, *, threads: int | None = None, compacted: Collection[str] = ()
+    spec: WriteSpec,
+    table: pa.Table,
+    *,
+    threads: int | None = None,
+    name_files: Callable[[pa.StringArray], pa.StringArray] | None = None,
 ) -> WriteResult:
-    """Write one input table as data files, without a commit; ``compacted``: labels of files with its rows."""
+    """Write one input table as data files, without a commit; ``name_files`` replaces the labels."""
     origin = f"{spec.uuid}/{spec.table}"
     schema = make_meta(table.schema, origin=origin, partition_keys=list(spec.partition_on))
     if spec.partition_on and not len(table):
@@ -154,8 +158,8 @@ def write_table(
         return WriteResult(spec.uuid, spec.table, schema, indices=indices)
     name = spec.write_id + gen_uuid()[len(spec.write_id) :]
     starts, prefixes, table = split_by_partition(table, spec.partition_on)
-    names = [name + end for end in compacted_suffixes(compacted, len(prefixes))] if compacted else name
-    labels = pc.binary_join_element_wise(prefixes, names, "")
+    labels = pc.binary_join_element_wise(prefixes, name, "")
+    labels = labels if name_files is None else name_files(labels)
     indices = {
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
         for column in spec.index_columns(table.column_names)

@@ -28,8 +28,8 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import compact_cube__iter
-from kartothek_cube.io_components.maintenance import compact
 from kartothek_cube.io_components.maintenance.compact import CompactCube, finish_compact
+from kartothek_cube.io_components.write import rewrite
 from tests.support.cubes import (
     CUBE,
     build,
@@ -87,6 +87,28 @@ def test_files_become_one(store, compact):
     assert counts["seed"]["bytes_after"] < counts["seed"]["bytes_before"]
     pd.testing.assert_frame_equal(query_cube(CUBE, store)[0], before[0])
     check_integrity(lambda: store)
+    assert verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1 << 24])
+def test_partitions_of_a_task(store, monkeypatch, block_bytes):
+    """They are read one by one or at once; one of them stays as it is."""
+    monkeypatch.setattr(rewrite, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(rewrite, "available_cores", lambda: 1)
+    update_schema(CUBE, store, add={"n": "int64"})
+    append_to_cube(frame(x=[2, 4, 5], p=[1, 3, 3], v1=[42, 52, 54], n=1), CUBE, store)
+    expected = rows(query_cube(CUBE, store))
+    counts = compact_cube(CUBE, store, min_files=1)["seed"]
+    assert file_contents(lambda: store, "cube++seed") == [
+        {"x": [0, 1, 3], "v1": [10, 31, 23], "n": [None] * 3},
+        {"x": [2], "v1": [42], "n": [1]},
+        {"x": [4, 5], "v1": [52, 54], "n": [1, 1]},
+    ]
+    numbers = [
+        counts[name] for name in ("partitions", "files_before", "files_after", "rows_before", "rows_after")
+    ]
+    assert numbers == [3, 6, 3, 9, 6]
+    assert rows(query_cube(CUBE, store)) == expected
     assert verify_cube(CUBE, store).ok
 
 
@@ -265,7 +287,7 @@ def test_inputs_that_are_gone(store, conflict):
     (result,) = results
     with pytest.raises(ConcurrentWriteError, match=r"p=0/.*Repeat it"):
         finish_compact(context, results)
-    written = result.written.partitions().files["table"].to_pylist()
+    written = result.written["seed"].partitions().files["table"].to_pylist()
     assert written
     assert snapshot(lambda: store) == {key: data for key, data in before.items() if key not in written}
 
@@ -280,10 +302,10 @@ def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, 
         raise error
 
     context, (result,) = planned(store)
-    monkeypatch.setattr(compact, "commit_datasets", fail)
+    monkeypatch.setattr(rewrite, "commit_datasets", fail)
     with pytest.raises(type(error)):
         finish_compact(context, [result])
-    (written,) = result.written.partitions().files["table"].to_pylist()
+    (written,) = result.written["seed"].partitions().files["table"].to_pylist()
     assert (written in store) == is_kept
 
 

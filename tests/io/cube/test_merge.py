@@ -25,6 +25,7 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io_components.write import merge
+from kartothek_cube.io_components.write import rewrite as rewrite_module
 from kartothek_cube.io_components.write.merge import plan_merge
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i"])
@@ -77,8 +78,8 @@ def test_cells_are_updated_inserted_and_deleted(store):
 def one_task(request, monkeypatch):
     """A task merges all partitions, which it reads one by one or at once."""
     monkeypatch.setattr(merge, "available_cores", lambda: 1)
-    monkeypatch.setattr(merge, "_TASKS_PER_CORE", 1)
-    monkeypatch.setattr(merge, "_BLOCK_BYTES", request.param)
+    monkeypatch.setattr(merge, "TASKS_PER_CORE", 1)
+    monkeypatch.setattr(rewrite_module, "_BLOCK_BYTES", request.param)
 
 
 def test_cells_of_other_partitions_stay(one_task):

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import pandas as pd
 
+from kartothek_cube.core.commit.change import check_settings
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import check_names, unknown_names
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory, _ensure_factory
@@ -60,7 +61,9 @@ def user_metadata(metadata: MetadataInput) -> dict[str, Any]:
         raise TypeError(
             f"metadata has to be a dict (or a function returning one), got {type(entries).__name__}."
         )
-    return {_check_metadata_key(key): _as_json(key, value) for key, value in entries.items()}
+    values = {_check_metadata_key(key): _as_json(key, value) for key, value in entries.items()}
+    check_settings(values)
+    return values
 
 
 def _check_metadata_key(key: object) -> str:

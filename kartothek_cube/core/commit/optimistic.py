@@ -25,7 +25,6 @@ from kartothek_cube.core.commit.change import (
     MissingIndexEntries,
     WriteMode,
     apply,
-    check_settings,
     is_staged_committed,
     last_batch,
     update_statistics,
@@ -71,7 +70,6 @@ def commit(
     blobs: BlobStore, change: ChangeSet, read_index: IndexReader | None = None, role: Role = None
 ) -> Result:
     """Commit a change to the newest state; return the new state, as loading it gives, and a receipt."""
-    check_settings(change.metadata)
     result: Result | None = None
     is_landed = False
     for number in header_store.attempts():

@@ -605,6 +605,7 @@ def _check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict
             json.dumps(dict(values))
         except TypeError as exc:
             raise TypeError(f"Provided metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
+        check_settings(values)
     return {name: dict(values) for name, values in metadata.items()}
 
 

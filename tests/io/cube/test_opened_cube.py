@@ -317,6 +317,7 @@ def test_unknown_columns(opened):
 
 def test_columns_of_another_writer_are_found(opened, store):
     assert "RAIN" not in opened
+    assert str(opened["TEMP"] > 1) == "TEMP > 1"
     rain = pd.DataFrame({"DAY": [1], "COUNTRY": ["DE"], "RAIN": [True]})
     eager_cube.extend_cube({"rain": rain}, CUBE, store)
     assert str(opened["RAIN"] == True) == "RAIN == True"  # noqa: E712

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory, StoreInput
+    from kartothek_cube.io_components.maintenance.history import CubeAsOf
 
 
 def is_interactive() -> bool:
@@ -131,8 +132,8 @@ class CliContext:
         """Datasets of the cube by id, sorted."""
         return self._loaded[1]
 
-    def as_of(self, moment: int | str) -> None:
-        """Replace the datasets by those of an earlier version or time."""
+    def as_of(self, moment: CubeAsOf) -> None:
+        """Replace the datasets by those of another state."""
         from kartothek_cube.core.errors import KartothekCubeError
         from kartothek_cube.io_components.maintenance.history import datasets_as_of
 

@@ -51,6 +51,7 @@ _GROUPS = {
         "delete-rows": ("maintain", "Delete the cells that meet conditions."),
         "history": ("maintain", "List, keep and restore older states."),
         "index": ("maintain", "Build secondary indices."),
+        "staged": ("maintain", "Show, publish or discard a staged write."),
         "publish": ("maintain", "Publish the datasets as Delta tables."),
         "unpublish": ("maintain", "Stop publishing the datasets."),
     },

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,8 +42,10 @@ from kartothek_cube.cli.options import (
     parse_as_of,
     parse_conditions,
     pass_datasets,
+    read_staged,
     yes_option,
 )
+from kartothek_cube.cli.output import replace_file
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.errors import format_count
 
@@ -375,11 +379,22 @@ def lineage(state: CliContext, openlineage: bool) -> None:
     help='Conditions as of query, e.g. "customer = 5". Repeat to add conditions.',
 )
 @click.option("--everything", is_flag=True, help="Delete all rows, instead of --where.")
+@click.option(
+    "--stage",
+    type=click.Path(dir_okay=False),
+    help="Do not commit: write the staged deletion to this file, for ``query --as-of`` and ``staged``.",
+)
 @pass_datasets("changed")
 @yes_option
 @as_json
 def delete_rows(
-    state: CliContext, names: list[str], where: tuple[str, ...], everything: bool, yes: bool, as_json: bool
+    state: CliContext,
+    names: list[str],
+    where: tuple[str, ...],
+    everything: bool,
+    stage: str | None,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Delete the cells that meet conditions, with their rows in all datasets.
 
@@ -392,12 +407,19 @@ def delete_rows(
     if bool(conditions.conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
     try:
+        delete = partial(delete_rows, cube, store, "all" if everything else conditions, names)
+        if stage is not None:
+            with replace_file(stage) as file, state.progress("delete"):
+                staged = delete(publish=False)
+                pickle.dump(staged, file)
+            click.echo(repr(staged))
+            return
         if not yes:
             with state.progress("query"):
                 cells = format_count(len(query_cube_df(cube, store, conditions, columns=())), "cell")
             confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(names)})?", yes)
         with state.progress("delete"):
-            counts = delete_rows(cube, store, "all" if everything else conditions, names)
+            counts = delete()
     except (ValueError, TypeError) as error:
         usage_error(one_line(error))
     _print_counts(counts, as_json, _describe_deletion)
@@ -406,6 +428,35 @@ def delete_rows(
 def _describe_deletion(count: dict[str, int]) -> str:
     rows, partitions = count["rows_deleted"], count["partitions"]
     return f"{format_count(rows, 'row')} deleted in {format_count(partitions, 'partition')}"
+
+
+# -- staged ----------------------------------------------------------------------------------------
+
+
+@click.command(cls=CubeCommand)
+@click.argument("file", type=click.Path(dir_okay=False), shell_complete=complete_files)
+@click.option("--publish", "action", flag_value="publish", help="Commit the write.")
+@click.option("--discard", "action", flag_value="discard", help="Delete its files.")
+@pass_state
+def staged(state: CliContext, /, file: str, action: str | None) -> None:
+    """Show what a staged write changes; publish or discard it.
+
+    FILE is one of ``--stage``, or a pickle of what a write with ``publish=False`` returned. A pickle can run
+    any code: pass files of your own jobs only.
+    """
+    from kartothek_cube.io.eager_cube import discard_staged, publish_staged
+
+    write = read_staged(file)
+    if write.cube is None or write.cube.uuid_prefix != state.prefix:
+        usage_error(f"{write!r} is no write to cube {state.prefix}")
+    try:
+        if action == "publish":
+            publish_staged(write, state.store)
+        elif action == "discard":
+            discard_staged(write, state.store)
+    except ValueError as error:
+        usage_error(one_line(error))
+    click.echo(f"{write!r}{'' if action is None else f': {action}ed'}")
 
 
 # -- cleanup ---------------------------------------------------------------------------------------

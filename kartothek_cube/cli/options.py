@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kartothek_cube.core.cube.conditions import Conjunction
+    from kartothek_cube.io_components.write.write_commit import StagedWrite
 
 F = TypeVar("F", bound=Callable[..., Any])
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -275,8 +277,31 @@ def confirm(question: str, yes: bool) -> None:
         raise
 
 
-def parse_as_of(text: str, option: str) -> int | str:
-    """Read a version or token of the cube, or check a time, as ``history`` prints it; without zone UTC."""
+def read_staged(path: str) -> StagedWrite:
+    """Read a staged write from a file of ``--stage``, which is a pickle."""
+    from kartothek_cube.io_components.write.write_commit import StagedWrite
+
+    try:
+        with open(path, "rb") as file:
+            # the user names the file, whose help text tells what a pickle is
+            staged = pickle.load(file)  # noqa: S301
+    except OSError as error:
+        usage_error(f"Cannot read {path}: {error.strerror}")
+    # a file that is no pickle, or that of another version, raises whatever its bytes lead to
+    except Exception:
+        staged = None
+    if not isinstance(staged, StagedWrite):
+        usage_error(f"{path} is no staged write: pass a file of --stage")
+    return staged
+
+
+def parse_as_of(text: str, option: str) -> int | str | StagedWrite:
+    """Read a version or token of the cube, or check a time, as ``history`` prints it; without zone UTC.
+
+    What is read may also be a file of a staged write.
+    """
+    if option == "--as-of" and os.path.isfile(text):
+        return read_staged(text)
     if text.isdecimal():
         return int(text)
     if "@" in text:

@@ -51,7 +51,9 @@ except ImportError:  # reported on use
 ALL = "__all__"
 
 as_of_option = click.option(
-    "--as-of", metavar="VERSION|TIME", help="Query an older state, of those that history lists."
+    "--as-of",
+    metavar="VERSION|TIME|FILE",
+    help="Query an older state, of those that history lists, or a staged one.",
 )
 
 

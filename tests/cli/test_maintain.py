@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.transforms import bucket
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube, update_schema
+from kartothek_cube.io.eager_cube import StagedWrite, append_to_cube, build_cube, query_cube, update_schema
 from tests.cli.conftest import CUBE
 
 
@@ -256,6 +257,36 @@ def test_delete_rows(ok, call, error, url):
     assert "unknown column y" in error("cube", "delete-rows", "-w", "y == 2", "--yes")
     counts = json.loads(ok("cube", "delete-rows", "--everything", "--json", "--yes", "--exclude", "enrich"))
     assert counts == {"seed": {"partitions": 2, "rows_deleted": 3}}
+
+
+def test_staged(ok, error, url, tmp_path):
+    def n_rows(*options):
+        return len(json.loads(ok("cube", "query", "-o", "json", *options)))
+
+    file, change = str(tmp_path / "deletion"), "1 row in 1 file in place of 1 file"
+    summary = f"<staged: enrich: {change}; seed: {change}>"
+    ok("cube", "delete-rows", "-w", "v2 == m", "--stage", file)
+    assert (n_rows(), n_rows("--as-of", file), ok("cube", "staged", file)) == (4, 3, summary + "\n")
+    assert ok("cube", "sql", "SELECT min(x) FROM cube", "-o", "csv", "--as-of", file).split()[1] == "2"
+    assert ok("cube", "staged", file, "--discard") == summary + ": discarded\n"
+    assert "Files of this commit were deleted" in error("cube", "staged", file, "--publish")
+    ok("cube", "delete-rows", "-w", "v2 == m", "--stage", file)
+    for _ in range(2):
+        assert ok("cube", "staged", file, "--publish") == summary + ": published\n"
+    assert n_rows() == 3
+    assert "files of it stay" in error("cube", "staged", file, "--discard")
+
+
+@pytest.mark.parametrize("content", [b"", b"x", pickle.dumps([1]), pickle.dumps(StagedWrite(CUBE, {}))[:-9]])
+def test_files_that_are_no_staged_writes(error, tmp_path, content):
+    file = tmp_path / "file"
+    assert "Cannot read" in error("cube", "staged", str(file))
+    file.write_bytes(content)
+    for command in (["staged", str(file)], ["query", "--as-of", str(file)]):
+        assert "is no staged write: pass a file of --stage" in error("cube", *command)
+    file.write_bytes(pickle.dumps(StagedWrite(CUBE.copy(uuid_prefix="other"), {})))
+    for command in (["staged", str(file)], ["query", "--as-of", str(file)]):
+        assert "is no write to cube" in error("cube", *command)
 
 
 @pytest.mark.parametrize(

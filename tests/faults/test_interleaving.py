@@ -73,6 +73,18 @@ PAIRS = [
 ]
 
 
+#: those that run on other kinds of stores as well
+STAGED_AND_CONTRACTS = [
+    *(("staged", "publish staged", other) for other in ("publish staged", *STAGED_OTHERS, "append both")),
+    ("staged", "publish and remove", "publish again"),
+    ("staged", "read staged", "cleanup"),
+    *(("staged build", "publish build", other) for other in ("publish build", *STAGED_OTHERS)),
+    ("staged extend", "publish extend", "discard staged"),
+    ("cube", "set contract", "append 7"),
+    *(("contracted", "append 3", other) for other in ("append 5", "set contract")),
+]
+
+
 MORE = pytest.mark.slow("thousands of schedules of operations")
 #: pairs that `make test` runs
 FEW = 10
@@ -99,6 +111,11 @@ SMALL = (
         *(("s3", *pair) for pair in PAIRS[:FEW]),
         *(pytest.param("s3", *pair, marks=MORE) for pair in PAIRS[FEW:]),
         ("azure", *PAIRS[0]),
+        *(
+            pytest.param(kind, *pair, marks=MORE)
+            for kind in ("local", "memory")
+            for pair in STAGED_AND_CONTRACTS
+        ),
     ],
 )
 def test_two_operations(kind, start, first, second):

@@ -265,11 +265,6 @@ def test_conditions_and_datasets(store, whole):
         cube_dataset(5, store)
 
 
-def test_no_cube():
-    with pytest.raises(ValueError, match="sales"):
-        cube_dataset(CUBE, memory())
-
-
 # filters -------------------------------------------------------------------------------------------
 
 #: values of filters by column; some are in no row
@@ -833,11 +828,3 @@ def test_files_can_be_written(store, whole, tmp_path):
     pads.write_dataset(dataset, tmp_path / "dataset", format="parquet")
     assert rows(pads.dataset(tmp_path / "dataset").to_table()) == rows(whole)
     assert rows(pads.dataset(tmp_path / "reader").to_table()) == rows(whole)
-
-
-def test_lazy_dataset_is_exported():
-    from kartothek_cube.api import cube as api
-
-    assert api.cube_dataset is cube_dataset
-    assert api.scan_cube is scan_cube
-    assert issubclass(LazyDataset, pads.Dataset)

@@ -15,6 +15,7 @@ from kartothek_cube.io import eager_cube
 from kartothek_cube.io.arrow import read_table_arrow
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager import store_dataframes_as_dataset
+from kartothek_cube.io.opened_cube import open_cube
 from tests.support.cubes import CUBE, frame, refuses
 
 DATE = datetime.date(2020, 1, 1)
@@ -96,8 +97,9 @@ def test_wrong_values(store_factory, data, exception, fragment):
         lambda cube, store: eager_cube.cleanup_cube(cube, store),
         lambda cube, store: eager_cube.collect_stats(cube, store),
         lambda cube, store: discover_datasets(cube, store),
+        lambda cube, store: open_cube(cube, store),
     ],
-    ids=["build", "query", "remove", "delete", "cleanup", "stats", "discover"],
+    ids=["build", "query", "remove", "delete", "cleanup", "stats", "discover", "open"],
 )
 def test_what_is_no_cube(store_factory, operation):
     with pytest.raises(TypeError, match="expected a Cube or the name of a stored one, got int"):

@@ -352,12 +352,6 @@ def test_a_copy_to_a_store_that_is_lost(driver, built):
         driver.copy_cube(cube=CUBE, src_store=built, tgt_store="hmemory://")
 
 
-def test_key_types_are_checked_before_anything_is_written(driver, built):
-    data = {"prices": PRICES.assign(DAY=AWARE)}
-    with refuses(built, MultiTableCommitAborted, "Column 'DAY' is timestamp[ns] in the cube"):
-        driver.extend_cube(data=data, cube=CUBE, store=built)
-
-
 def test_key_types_of_new_datasets_are_checked_before_anything_is_written(store_factory):
     data = {"seed": SEED, "prices": PRICES.astype({"SHOP": str})}
     with refuses(store_factory, MultiTableCommitAborted, "is int64 in dataset 'seed' but string in"):

@@ -349,16 +349,6 @@ def test_views_and_completion_of_a_cube_that_does_not_exist_yet(store):
         _ = cube.schema
 
 
-def test_what_is_no_cube(store):
-    with pytest.raises(ValueError, match="Cube sales not found: available: none"):
-        open_cube("sales", store)
-    eager_cube.build_cube(SEED.assign(COUNTRY="DE"), CUBE, store)
-    with pytest.raises(ValueError, match=r"Cube sale not found: did you mean sales\? available: sales$"):
-        open_cube("sale", store)
-    with pytest.raises(TypeError, match="expected a Cube or the name of a stored one, got int"):
-        open_cube(5, store)
-
-
 @pytest.mark.parametrize("cube", ["sales", CUBE], ids=["name", "Cube"])
 def test_the_old_order_of_the_arguments_works(store, cube):
     eager_cube.build_cube(SEED.assign(COUNTRY="DE"), CUBE, store)

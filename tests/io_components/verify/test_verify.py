@@ -434,11 +434,6 @@ def test_unknown_datasets(store, ids):
         verify_cube(CUBE, store, ids)
 
 
-def test_no_cube():
-    with pytest.raises(ValueError, match="Cube cube not found"):
-        verify_cube(CUBE, memory())
-
-
 # datasets --------------------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,7 @@ PAIRS = [
     ("nothing", "copy two", "copy extended"),
     ("nothing", "copy two", "query"),
     ("nothing", "copy extended", "query"),
+    *(("two", "copy two over", other) for other in ("append extra", "append both", "query")),
     *(("published", "publish", other) for other in ("publish", "append", "compact", "delete", "overwrite")),
     *(("published", other, "cleanup") for other in ("publish", "overwrite", "compact")),
     ("published", "publish", "remove and clean"),

@@ -192,6 +192,10 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     ),
     "copy extended": (_copy_extended, lambda state: (_absent(state), _built(state, NEW, NEW))[1]),
     "copy over": (partial(_copy, overwrite=True), lambda state: _overwritten(state, NEW)),
+    "copy two over": (
+        lambda s: _copy(s, overwrite=True, data=both(NEW)),
+        lambda state: _built(state, NEW, NEW),
+    ),
     "rollback": (
         lambda s: rollback_cube(CUBE, s, {"seed": 1}),
         lambda state: (frozenset(OLD.items()), _needs(state)[1]),

@@ -52,7 +52,7 @@ def test_two_operations_with_a_reader(start, first, second, faults):
 
 @pytest.mark.parametrize("versions", [1, 8])
 @pytest.mark.parametrize("start", SchemaChanges.starts)
-@pytest.mark.parametrize("names", itertools.combinations_with_replacement(SchemaChanges.operations, 2))
+@pytest.mark.parametrize("names", list(itertools.combinations_with_replacement(SchemaChanges.operations, 2)))
 def test_changes_of_the_schema(monkeypatch, start, names, versions):
     monkeypatch.setattr(schema_file, "_MAX_VERSIONS", versions)
     assert sum(1 for _ in explore(SchemaChanges("s3", start, names).play, faults=(Crash, LostAnswer))) > 1
@@ -60,7 +60,7 @@ def test_changes_of_the_schema(monkeypatch, start, names, versions):
 
 @pytest.mark.parametrize("bound, versions", [(1, 1), (2, 1), (2, 8)])
 @pytest.mark.parametrize("start", SchemaChanges.starts)
-@pytest.mark.parametrize("names", itertools.combinations_with_replacement(SchemaChanges.operations, 3))
+@pytest.mark.parametrize("names", list(itertools.combinations_with_replacement(SchemaChanges.operations, 3)))
 def test_three_changes_of_the_schema(monkeypatch, start, names, bound, versions):
     monkeypatch.setattr(schema_file, "_MAX_VERSIONS", versions)
     play = SchemaChanges("s3", start, names).play

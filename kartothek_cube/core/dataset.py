@@ -134,7 +134,8 @@ class DatasetMetadataBase(CopyMixin):
             else PartitionTable.from_partitions(partitions or {})
         )
         self.metadata: dict[str, Any] = dict(metadata or {})
-        self.metadata.setdefault("creation_time", clock.datetime_utcnow().isoformat())
+        if "creation_time" not in self.metadata:
+            self.metadata["creation_time"] = clock.datetime_utcnow().isoformat()
         self.indices: dict[str, IndexBase] = dict(indices or {})
         self.metadata_version = metadata_version
         self.explicit_partitions = explicit_partitions

@@ -545,11 +545,18 @@ def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[obje
     return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(names) or 'none'}"
 
 
-def check_names(where: str, kind: str, names: Iterable[object], available: Collection[object]) -> None:
-    """Raise ValueError for names that do not exist; `where` is the start of the message."""
+def check_names(
+    where: str,
+    kind: str,
+    names: Iterable[object],
+    available: Collection[object],
+    remedy: str = "",
+    error: type[Exception] = ValueError,
+) -> None:
+    """Raise an error for names that do not exist; its message begins with `where` and ends with a remedy."""
     unknown = set(names).difference(available)
     if unknown:
-        raise ValueError(where + unknown_names(kind, unknown, available))
+        raise error(where + unknown_names(kind, unknown, available) + remedy)
 
 
 def nearest_names(name: str, available: Iterable[str]) -> list[str]:

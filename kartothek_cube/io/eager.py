@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -15,17 +15,18 @@ from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import AsOf, DatasetState, list_states
+from kartothek_cube.core.history import DatasetState, list_states
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance import garbage, history
+from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
+from kartothek_cube.io_components.maintenance.history import keep_dataset_history, rollback_dataset
 from kartothek_cube.io_components.maintenance.publish import PublishDataset, UnpublishDataset
+from kartothek_cube.io_components.maintenance.schema_update import update_dataset_schema
 from kartothek_cube.io_components.read.dataset_arguments import ReadDataset, ReadTable
 from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_frame, run_each
 from kartothek_cube.io_components.runtime import available_cores
@@ -249,54 +250,6 @@ def list_dataset_garbage(
     return garbage.with_sizes(open_blobs(dataset.store_factory), garbage.list_garbage(dataset, retention))
 
 
-def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | None = None) -> DatasetMetadata:
-    """Set how many older states of a dataset are kept for time travel and rollback.
-
-    By default all are kept until a cleanup (:func:`garbage_collect_dataset`). The number is stored in the
-    metadata of the dataset, under ``kartothek_cube_keep_history``; it may be set there when the dataset is
-    written. An overwrite keeps it.
-
-    Parameters
-    ----------
-    dataset_uuid, store
-        Uuid of the dataset; store, factory or URL.
-    states
-        Number of snapshots to keep beside the current state, also through cleanups; the files of the others
-        become garbage. 0 for none; None for all until a cleanup.
-
-    Returns
-    -------
-    DatasetMetadata
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    ValueError
-        ``states`` is not a number of states.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube import ensure_store, read_table
-    >>> from kartothek_cube import store_dataframes_as_dataset, update_dataset_from_dataframes
-    >>> store = ensure_store("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
-    >>> _ = keep_dataset_history("geodata", store, states=10)
-    >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
-    >>> [(state.version, state.current) for state in list_dataset_history("geodata", store)]
-    [(1, False), (2, False), (3, True)]
-    >>> read_table("geodata", store, as_of=1)["CITY"].tolist()
-    ['Rom']
-    >>> _ = rollback_dataset("geodata", store, as_of=1)
-    >>> read_table("geodata", store)["CITY"].tolist()
-    ['Rom']
-    >>> [state.version for state in list_dataset_history("geodata", store)]
-    [1, 2, 3, 4]
-    """
-    return history.keep_history(dataset_uuid, store, states)
-
-
 def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetState]:
     """The readable states of a dataset.
 
@@ -326,50 +279,6 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
     [(1, True)]
     """
     return list_states(dataset_uuid, open_blobs(store))
-
-
-def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
-    """Make an older state of a dataset the current one, by a new commit; the replaced state is archived.
-
-    Parameters
-    ----------
-    dataset_uuid, store
-        Uuid of the dataset; store, factory or URL.
-    as_of
-        Version of the state, or a point in time for the newest one that is not newer.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    ValueError
-        The dataset is in that state already.
-    StateNotFoundError
-        The state is not archived (any more).
-    CorruptDatasetError
-        Files of that state are missing. Nothing is changed.
-    ConcurrentWriteError
-        Another writer committed at the same time. Nothing is changed.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube import ensure_store, read_table
-    >>> from kartothek_cube import store_dataframes_as_dataset, update_dataset_from_dataframes
-    >>> from kartothek_cube.io.eager import rollback_dataset
-    >>> store = ensure_store("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
-    >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
-    >>> _ = rollback_dataset("geodata", store, as_of=1)
-    >>> read_table("geodata", store)["CITY"].tolist()
-    ['Rom']
-    """
-    return history.return_dataset(dataset_uuid, store, as_of)
 
 
 def verify_dataset(
@@ -518,57 +427,3 @@ def copy_dataset(
             "Cannot copy a dataset onto itself: give another target_dataset_uuid or another target_store"
         )
     return execute(copy_dataset_job(store, source_dataset_uuid, target_input, target_uuid))
-
-
-def update_dataset_schema(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
-    *,
-    add: ColumnTypes | None = None,
-    defaults: Mapping[str, object] | None = None,
-    drop: str | Iterable[str] | None = None,
-    rename: Mapping[str, str] | None = None,
-    widen: ColumnTypes | None = None,
-) -> DatasetMetadata:
-    """Add, drop, rename or widen columns of a dataset, by one commit of its header; data files stay.
-
-    Partition keys and indexed columns cannot be changed.
-
-    Parameters
-    ----------
-    dataset_uuid, store
-        Uuid of the dataset; store, factory or URL.
-    factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``.
-    add, defaults, drop, rename, widen
-        As in :func:`kartothek_cube.io.eager_cube.update_schema`.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state.
-
-    Raises
-    ------
-    ValueError
-        For unknown columns, names that exist or existed, keys and indexed columns, and types or defaults that
-        do not fit. Nothing is changed.
-    ConcurrentWriteError
-        Another writer added rows to a column that is widened.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube import ensure_store
-    >>> store = ensure_store("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "weather", [pd.DataFrame({"DAY": [1], "TEMP": [6]})])
-    >>> _ = update_dataset_schema("weather", store, add={"RAIN": "bool"}, defaults={"RAIN": False})
-    >>> read_table("weather", store).to_dict("records")
-    [{'DAY': 1, 'RAIN': False, 'TEMP': 6}]
-    """
-    from kartothek_cube.io_components.maintenance import schema_update
-
-    dataset = dataset_factory(dataset_uuid, store, factory)
-    update = schema_update.plan_schema_update(add, defaults, drop, rename, widen)
-    return schema_update.update_dataset_schema(dataset.dataset_metadata, dataset.store_factory, update)

@@ -27,7 +27,7 @@ from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_tasks import CubeElement, iter_elements, write_part
+from kartothek_cube.io_components.write.write_tasks import CubeElement, iter_inputs, write_part
 
 __all__ = (
     "append_to_cube__iter",
@@ -68,7 +68,7 @@ def _write(
     """The façade of a write that holds one part of the input in memory."""
 
     def run(write: cube_writes.CubeWrite[Iterable[CubeElement]]) -> dict[str, DatasetMetadata]:
-        return execute(write_job(write.plan(), iter_elements(write.data), write_part))
+        return execute(write_job(write.plan(), iter_inputs(write.data), write_part))
 
     example = _EXAMPLE if write is not _UPDATE else Example(("data = [data]",))
     return facade(__name__, name, write, run, _INPUT, _TYPES, example=example)

@@ -20,7 +20,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_colum
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
@@ -271,8 +271,7 @@ class LazyQuery:
     def _order(self, available: Iterable[str]) -> list[str]:
         keys = [*(self.dimension_columns or self.cube.dimension_columns), *self.cube.partition_columns]
         names = list(available)
-        if unknown := set(self.columns or ()) - set(names):
-            raise ValueError(f"cube {self.cube.uuid_prefix}: {unknown_names('column', unknown, names)}")
+        check_names(f"cube {self.cube.uuid_prefix}: ", "column", self.columns or (), names)
         return order_columns(keys, self.columns, names)
 
     def _groups(self) -> dict[str, Any]:
@@ -455,9 +454,7 @@ class OpenedCube:
         if self._names is None or column not in self._names:
             # another writer may have added it since the names were read
             self._names = tuple(self.schema.names)
-        if column not in self._names:
-            prefix = self.cube.uuid_prefix
-            raise KeyError(f"cube {prefix}: {unknown_names('column', [column], self._names)}")
+        check_names(f"cube {self.cube.uuid_prefix}: ", "column", [column], self._names, error=KeyError)
         return VirtualColumn(column)
 
     def __iter__(self) -> Iterator[str]:

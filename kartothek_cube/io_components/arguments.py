@@ -13,7 +13,7 @@ import pandas as pd
 
 from kartothek_cube.core.commit.change import check_settings
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import check_names, unknown_names
+from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory, _ensure_factory
 from kartothek_cube.core.naming import check_table_name
 from kartothek_cube.core.typing import StoreInput
@@ -80,11 +80,10 @@ def _as_json(key: object, value: Any) -> Any:
         raise TypeError(f"The metadata entry {key!r} is not JSON serializable: {error}.") from error
 
 
-def check_serializer(serializer: Any) -> DataFrameSerializer:
-    """The ``df_serializer`` argument; the default serializer for None."""
+def check_serializer(serializer: Any, default: DataFrameSerializer | None = None) -> DataFrameSerializer:
+    """The ``df_serializer`` argument; a default serializer for None."""
     if serializer is None:
-        default: DataFrameSerializer = default_serializer()
-        return default
+        return default_serializer() if default is None else default
     if not isinstance(serializer, DataFrameSerializer):
         raise TypeError(f"df_serializer has to be a DataFrameSerializer, got {type(serializer).__name__}.")
     return serializer
@@ -121,8 +120,7 @@ def check_table(dataset: DatasetMetadata, table_name: str | None) -> str:
             )
         return tables[0]
     check_table_name(table_name)
-    if table_name not in tables:
-        raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [table_name], tables)}")
+    check_names(f"Dataset {dataset.uuid!r}: ", "table", [table_name], tables, error=RuntimeError)
     return table_name
 
 

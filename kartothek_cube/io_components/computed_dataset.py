@@ -34,7 +34,7 @@ from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.write.cube_writes import ExtendCube, plan_existing
 from kartothek_cube.io_components.write.table_writer import delete_attempts
 from kartothek_cube.io_components.write.write_commit import finish_write
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, Written, merge_writes
+from kartothek_cube.io_components.write.write_plan import WritePlan, Written, merge_writes
 from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -44,7 +44,7 @@ class ComputeContext:
     """What all tasks share."""
 
     scan: ScanContext
-    plan: CubeWritePlan
+    plan: WritePlan
     function: Callable[[pd.DataFrame], pd.DataFrame | None]
     #: id of the dataset that is computed
     into: str
@@ -220,7 +220,7 @@ class ComputeDataset(Generic[StoreT]):
         metadata: Mapping[str, Any],
         last: object,
         replaced: pa.StringArray | None,
-    ) -> CubeWritePlan:
+    ) -> WritePlan:
         cube, by_name = self.cube, {self.into: metadata}
         if target is None:
             extension = ExtendCube(None, cube, self.store, by_name, df_serializer=self.df_serializer)
@@ -229,7 +229,7 @@ class ComputeDataset(Generic[StoreT]):
         # rows that another writer has added meanwhile would be hidden by older computed ones
         unseen = UnchangedPartitions.of_dataset(target)
         requires = (UnchangedMetadata(COMPUTED_FROM, last, "computed it"), unseen)
-        plan = plan.evolve_specs(replaces=replaced, requires=requires)
+        plan = plan.evolve_changes(replaces=replaced, requires=requires)
         return attrs.evolve(plan, keep_empty=True, commit_all=True).with_write_id()
 
 
@@ -257,10 +257,11 @@ def run_compute(context: ComputeContext, task: ScanTask) -> Written:
 
 
 def _finish_compute(
-    plan: CubeWritePlan, target: DatasetMetadata | None, n_partitions: int, parts: Iterable[Written]
+    plan: WritePlan, target: DatasetMetadata | None, n_partitions: int, parts: Iterable[Written]
 ) -> ComputeResult:
     written = merge_writes(parts)
     ((into, spec),) = plan.specs.items()
     rows = written[into].rows if into in written else 0
     dataset = finish_write(plan, [written]).get(into, target)
-    return ComputeResult(dataset, n_partitions, 0 if spec.replaces is None else len(spec.replaces), rows)
+    replaced = spec.change.replaces
+    return ComputeResult(dataset, n_partitions, 0 if replaced is None else len(replaced), rows)

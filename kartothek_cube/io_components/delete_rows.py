@@ -45,7 +45,6 @@ from kartothek_cube.io_components.write.rewrite import (
     sum_counts,
 )
 from kartothek_cube.io_components.write.table_writer import write_table
-from kartothek_cube.io_components.write.write_plan import stage_plan
 from kartothek_cube.serialization import DataFrameSerializer
 
 
@@ -146,7 +145,7 @@ class DeleteRows(Generic[StoreT]):
         where = AllOf((*(p for own in logical.predicates.values() for p in own), *logical.join_filters))
         check_is_full_removal("conditions", self.conditions, is_full=not where.operands)
         plan = plan_existing("delete_rows", cube, store, datasets, None, self.df_serializer)
-        plan = stage_plan(plan, publish=self.publish)
+        plan = plan.stage(publish=self.publish)
         stored = RewriteContext.of(plan, datasets).stored
         context = DeleteContext(plan=plan, stored=stored, query=query.context, seed=seed.context)
         tasks = _make_tasks(cube, datasets, query, seed, where)

@@ -134,7 +134,7 @@ def test_remove(server, url):
     build(url, 9)
     server.requests.clear()
     remove_partitions(CUBE, url, conditions=C("p") == 3, ktk_cube_dataset_ids=["enrich"])
-    assert count(server) <= bound("append to a cube", D=2, W=1, I=0, F=0)
+    assert count(server) <= bound("update of a cube", D=2, W=1, I=0, F=0)
 
 
 def test_cleanup(server, url):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
 from typing import Any, TypeVar
 
 import attrs
@@ -200,7 +201,7 @@ def restore_if_ours(
 # -- states -------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class BaseState:
     """The newest state of a dataset and how it is stored."""
 
@@ -239,7 +240,7 @@ class BaseState:
         """Key of the schema file."""
         return schema_key(self.uuid, self.table)
 
-    @property
+    @cached_property
     def record(self) -> CommitRecord | None:
         """The commit record of the stored header; None if it has none."""
         return None if self.stored is None else parse_record(self.stored.extra)

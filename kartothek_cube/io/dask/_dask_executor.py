@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import attrs
 from dask.bag import Bag, Item
-from dask.delayed import Delayed
+from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 from dask.typing import Key as DaskKey
@@ -23,6 +23,7 @@ from kartothek_cube.io_components.job import Answer, Context, Job, Result
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
+from kartothek_cube.io_components.write.write_tasks import iter_inputs
 
 Input = TypeVar("Input")
 
@@ -137,6 +138,12 @@ def bag_partitions(bag: Bag, argument: str) -> list[TaskRef]:
     if not isinstance(bag, Bag):
         raise TypeError(f"{argument} must be a dask bag but is {type(bag).__name__}")
     return [TaskRef((bag.name, i)) for i in range(bag.npartitions)]
+
+
+def delayed_inputs(data: Any) -> tuple[list[Delayed], list[TaskRef]]:
+    """The inputs of a write, each as a Delayed, and references to their values."""
+    items = [data] if isinstance(data, Delayed) else [delayed(item) for item in iter_inputs(data)]
+    return items, [TaskRef(item.key) for item in items]
 
 
 def results_as_delayed(job: AnyJob) -> list[Delayed]:

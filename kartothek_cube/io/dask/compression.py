@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import append_columns, concat_promoted
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import check_names
 
 #: column of the packed rows
 PAYLOAD = "__KTK_PAYLOAD"
@@ -130,9 +130,7 @@ def shuffle_by_key(
     if not isinstance(num_buckets, int) or isinstance(num_buckets, bool) or num_buckets < 1:
         raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
     columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
-    unknown = set(columns) - set(ddf.columns)
-    if unknown:
-        raise ValueError(f"Cannot bucket by {unknown_names('column', unknown, ddf.columns)}")
+    check_names("Cannot bucket by ", "column", columns, ddf.columns)
     arguments = (columns, num_buckets)
     numbered = ddf.map_partitions(_hash_bucket, *arguments, meta=_hash_bucket(ddf._meta, *arguments))
     by = [*keys, _KTK_HASH_BUCKET]

@@ -18,7 +18,7 @@ from dask.task_spec import TaskRef
 
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.commit.change import MetadataMerger
-from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
+from kartothek_cube.core.errors import DatasetNotFoundError, check_names
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
@@ -66,8 +66,8 @@ def _find_dataset(update: _UpdateDataset) -> DatasetFactory:
         tables = dataset.dataset_metadata.tables
     except DatasetNotFoundError:
         return dataset
-    if tables and update.table not in tables:
-        raise TypeError(f"Dataset {dataset.dataset_uuid!r}: {unknown_names('table', [update.table], tables)}")
+    if tables:
+        check_names(f"Dataset {dataset.dataset_uuid!r}: ", "table", [update.table], tables, error=TypeError)
     return dataset
 
 
@@ -82,9 +82,7 @@ def _arrange_rows(write: _StoreDataset | _UpdateDataset, partition_on: Sequence[
         rows = rows.repartition(npartitions=math.ceil(rows.npartitions / write.repartition_ratio))
     if not write.shuffle:
         return rows
-    missing = set(partition_on) - set(rows.columns)
-    if missing:
-        raise ValueError(f"partition_on: {unknown_names('column', missing, rows.columns)}")
+    check_names("partition_on: ", "column", partition_on, rows.columns)
     by = normalize_arg("bucket_by", write.bucket_by)
     return shuffle_by_key(rows, partition_on, by, write.num_buckets)
 
@@ -294,9 +292,7 @@ class _HashDataset(DatasetRead):
 def hash_dataset(read: _HashDataset) -> dd.Series:
     plan, keys = with_stores(read, picklable_store).plan(), read.keys
     counted = list(plan.context.columns or ()) if read.subset is None else list(read.subset)
-    unknown = set(keys) - set(plan.context.columns or ())
-    if unknown:
-        raise ValueError(f"group_key: {unknown_names('column', unknown, plan.context.schema.names)}")
+    check_names("group_key: ", "column", keys, plan.context.columns or ())
     return _hashes_by_group(plan, counted, keys) if keys else _hashes(plan, counted)
 
 

@@ -24,7 +24,7 @@ from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTa
 from kartothek_cube.io_components.query.planner import plan_frames
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, Written, merge_writes
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written, merge_writes
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -59,12 +59,12 @@ def _by_id(data: DaskInput, cube: Cube) -> Frames:
     return frames
 
 
-def _check_columns(plan: CubeWritePlan, frames: Frames) -> None:
+def _check_columns(plan: WritePlan, frames: Frames) -> None:
     """Check columns and types of the input, which need no rows."""
     prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
 
 
-def _write_partitions(plan: CubeWritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
+def _write_partitions(plan: WritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
     """Write each partition of each frame in one task, then commit."""
     inputs: list[Delayed] = []
     tasks: list[List] = []
@@ -75,12 +75,12 @@ def _write_partitions(plan: CubeWritePlan, frames: Frames, function: Callable[..
     return executor.answer_as_delayed(write_job(plan.with_write_id(), tasks, function), inputs)
 
 
-def _write_partition(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
+def _write_partition(plan: WritePlan, item: tuple[str, pd.DataFrame]) -> Written:
     name, frame = item
     return write_part(plan, {name: frame})
 
 
-def _derive_columns(frame: pd.DataFrame, spec: CubeWriteSpec) -> pd.DataFrame:
+def _derive_columns(frame: pd.DataFrame, spec: WriteSpec) -> pd.DataFrame:
     """The frame with the partition columns that are transforms, so that it can be shuffled by them."""
     sources = list({transform.column: None for transform in spec.transforms(frame.columns)})
     if not sources:
@@ -90,7 +90,7 @@ def _derive_columns(frame: pd.DataFrame, spec: CubeWriteSpec) -> pd.DataFrame:
     return frame.assign(**{name: derived.column(name).to_pandas().set_axis(frame.index) for name in missing})
 
 
-def _write_buckets(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
+def _write_buckets(plan: WritePlan, item: tuple[str, pd.DataFrame]) -> Written:
     name, frame = item
     return merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.commit.change import MetadataMerger
@@ -20,6 +20,7 @@ from kartothek_cube.io.dask._dask_executor import (
     SYNC,
     SYNC_ALL,
     answer_as_delayed,
+    delayed_inputs,
     picklable_store,
     results_as_delayed,
 )
@@ -31,7 +32,7 @@ from kartothek_cube.io_components.read.dataset_read import read_dataset_job, rea
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset, with_scope
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written
-from kartothek_cube.io_components.write.write_tasks import iter_inputs, write_part
+from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -228,10 +229,8 @@ class _UpdateDataset(UpdateDataset):
 
 def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     """Write each Delayed in one task, then commit."""
-    tasks = write.delayed_tasks
-    inputs = [tasks] if isinstance(tasks, Delayed) else [delayed(item) for item in iter_inputs(tasks)]
-    refs = [TaskRef(item.key) for item in inputs]
-    return write_as_delayed(write, plan_write(write), inputs, refs, write_part)
+    inputs, tasks = delayed_inputs(write.delayed_tasks)
+    return write_as_delayed(write, plan_write(write), inputs, tasks, write_part)
 
 
 _NOTE = (

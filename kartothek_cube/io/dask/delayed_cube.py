@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import ParamSpec
 
-from dask.delayed import Delayed, delayed
-from dask.task_spec import TaskRef
+from dask.delayed import Delayed
 
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
@@ -21,7 +20,7 @@ from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_commit import write_job
-from kartothek_cube.io_components.write.write_tasks import iter_elements, write_part
+from kartothek_cube.io_components.write.write_tasks import write_part
 
 __all__ = (
     "append_to_cube_from_delayed",
@@ -52,9 +51,8 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Iterable[Delayed]
     """The façade of a write: one task per Delayed, then a commit."""
 
     def run(write: cube_writes.CubeWrite[Iterable[Delayed]]) -> Delayed:
-        plan, data = executor.with_factories(write).plan(), write.data
-        items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_elements(data)]
-        tasks = [TaskRef(item.key) for item in items]
+        plan = executor.with_factories(write).plan()
+        items, tasks = executor.delayed_inputs(write.data)
         return executor.answer_as_delayed(write_job(plan.with_write_id(), tasks, write_part), items)
 
     note = (

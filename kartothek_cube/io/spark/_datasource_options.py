@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType
 
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.cube.discover import list_cubes
-from kartothek_cube.core.errors import KartothekCubeError, unknown_names
+from kartothek_cube.core.errors import KartothekCubeError, check_names, unknown_names
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
 
@@ -196,8 +196,7 @@ class WriteOptions:
 
 def check_dataset_name(name: str, datasets: Collection[str]) -> None:
     """Check that the cube has the dataset that an option names."""
-    if name not in datasets:
-        raise ValueError(f"Format {FORMAT}: {unknown_names('dataset', [name], sorted(datasets))}")
+    check_names(f"Format {FORMAT}: ", "dataset", [name], datasets)
 
 
 def _by_lower_name(options: Mapping[str, str]) -> dict[str, str]:

@@ -46,7 +46,7 @@ from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 from kartothek_cube.io_components.write import merge
 from kartothek_cube.io_components.write.rewrite import Rewritten
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, CubeWriteSpec, WritePlan, Written
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written
 from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input, write_stream
 
 Tables = TypeVar("Tables", bound=Iterable[pa.Table])
@@ -406,7 +406,7 @@ def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 @spark_remedies()
-def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> dict[str, DatasetMetadata]:
+def write_cube(plan: WritePlan, frames: Frames, file_rows: int | None) -> dict[str, DatasetMetadata]:
     """Write frames to a cube; after a failure the files are deleted and the cube is unchanged."""
     check_announced(plan, frames)
     inputs = {name: df for name, df in frames.items() if df is not None}
@@ -454,7 +454,7 @@ def merge_frame(context: merge.MergeContext, df: DataFrame) -> merge.MergeResult
 # -- shuffle -------------------------------------------------------------------------------------------------
 
 
-def _derive_columns(df: DataFrame, spec: CubeWriteSpec) -> DataFrame:
+def _derive_columns(df: DataFrame, spec: WriteSpec) -> DataFrame:
     """The frame with the partition columns that are transforms, so that it can be shuffled by them."""
     missing = [transform for transform in spec.transforms(df.columns) if transform.name not in df.columns]
     if not missing:
@@ -465,7 +465,7 @@ def _derive_columns(df: DataFrame, spec: CubeWriteSpec) -> DataFrame:
     return _map_batches(df, partial(derive_batches, spec), schema, "derive")
 
 
-def derive_batches(spec: CubeWriteSpec, batches: Batches) -> Batches:
+def derive_batches(spec: WriteSpec, batches: Batches) -> Batches:
     """Batches with the partition columns that are transforms."""
     for batch in batches:
         names = set(batch.schema.names)

@@ -203,7 +203,7 @@ def _write(
         plan = with_stores(write, picklable_store).plan(frames)
         batch: tuple[str, int] | None = getattr(write, "batch", None)
         if batch is not None:
-            plan = plan.evolve_specs(batch=batch)
+            plan = plan.evolve_changes(batch=batch)
             committed = find_committed_batch(plan)
             if committed is not None:
                 return committed

@@ -43,7 +43,7 @@ from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import check_schemas, find_committed_batch, finish_write
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, merge_writes
+from kartothek_cube.io_components.write.write_plan import WritePlan, merge_writes
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
 #: tasks per worker; each costs some 40 ms more than in `mapInArrow`
@@ -197,7 +197,7 @@ class WriteTarget:
         parsed = WriteOptions.of(options)
         return cls(parsed, picklable_store(parsed.store), overwrite)
 
-    def plan(self) -> CubeWritePlan | None:
+    def plan(self) -> WritePlan | None:
         """The write, planned from the current state of the store; None if there is nothing to do."""
         existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
         cube = self._cube(existing)
@@ -226,7 +226,7 @@ class WriteTarget:
         write = new(None, cube, self.store, overwrite=self.overwrite, partition_on=partition_on)
         return write.plan([name])
 
-    def batch_plan(self) -> CubeWritePlan:
+    def batch_plan(self) -> WritePlan:
         """The write of a batch; one that replaces all earlier ones keeps what is known of streams."""
         if self.overwrite:
             existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
@@ -268,7 +268,7 @@ class WriteTarget:
 
 
 @_conversion.spark_remedies()
-def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
+def _check_schema(plan: WritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
     (name,) = plan.specs
     _conversion.check_types(schema, name)
@@ -279,7 +279,7 @@ def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
     return name
 
 
-def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
+def _write(plan: WritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Write the rows of a task, which come in any order."""
     spec = plan.specs[name]
     batches = executor.derive_batches(spec, batches)
@@ -301,7 +301,7 @@ def _discard(store: CachedStoreFactory, messages: Messages) -> None:
 class CubeWriter(ds.DataSourceArrowWriter):
     """Writes a frame to one dataset of a cube; without a plan, nothing."""
 
-    def __init__(self, plan: CubeWritePlan | None, name: str) -> None:
+    def __init__(self, plan: WritePlan | None, name: str) -> None:
         self.plan = plan
         self.name = name
 
@@ -334,7 +334,7 @@ class CubeWriter(ds.DataSourceArrowWriter):
 class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
     """Writes the batches of a stream to one dataset of a cube, each exactly once."""
 
-    def __init__(self, sink: WriteTarget, plan: CubeWritePlan, name: str) -> None:
+    def __init__(self, sink: WriteTarget, plan: WritePlan, name: str) -> None:
         self.sink = sink
         self.plan = plan
         self.name = name
@@ -354,7 +354,7 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
         if not queries:
             return
         (query,) = queries
-        if find_committed_batch(self.plan.evolve_specs(batch=(query, batchId))) is not None:
+        if find_committed_batch(self.plan.evolve_changes(batch=(query, batchId))) is not None:
             _discard(self.sink.store, messages)
             return
         try:
@@ -362,7 +362,7 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
             if not results[self.name].rows:
                 return
             check_duplicate_cells(self.plan, results)
-            finish_write(self.sink.batch_plan().evolve_specs(batch=(query, batchId)), [results])
+            finish_write(self.sink.batch_plan().evolve_changes(batch=(query, batchId)), [results])
         except UnknownOutcomeError:
             raise
         except Exception:
@@ -415,7 +415,7 @@ class KartothekCubeDataSource(ds.DataSource):
         target = WriteTarget.of(self.options, overwrite)
         plan, batch = target.plan(), target.options.batch
         if plan is not None and batch is not None:
-            plan = plan.evolve_specs(batch=batch)
+            plan = plan.evolve_changes(batch=batch)
             if find_committed_batch(plan) is not None:
                 plan = None
         if plan is None:

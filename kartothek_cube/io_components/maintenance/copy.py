@@ -388,12 +388,8 @@ class CopyCube(Generic[StoreT]):
         selected = discover.select_datasets(cube, source, self.datasets, must_exist=False)
         _check_found(cube, source, selected, self.datasets)
         renamed = dict(self.renamed_datasets or {})
-        unknown = set(renamed) - set(selected)
-        if unknown:
-            raise ValueError(
-                "renamed_datasets names datasets that are not copied: "
-                + errors.unknown_names("dataset", unknown, selected)
-            )
+        where = "renamed_datasets names datasets that are not copied: "
+        errors.check_names(where, "dataset", renamed, selected)
         names = {name: renamed.get(name, name) for name in selected}
         if len(set(names.values())) < len(names):
             raise ValueError(

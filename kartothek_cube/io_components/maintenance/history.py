@@ -15,6 +15,7 @@ import attrs
 import pandas as pd
 
 from kartothek_cube.core import errors, history, tuning
+from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode, inherited_settings
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
@@ -41,14 +42,58 @@ from kartothek_cube.io_components.write.write_commit import StagedWrite, commit_
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 
-def keep_history(uuid: str, store: StoreInput, number: int | None) -> DatasetMetadata:
-    """Set how many states of a dataset are kept beside the current one: 0 for none, None for all."""
-    metadata = {history.KEEP_HISTORY: number}
+def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | None = None) -> DatasetMetadata:
+    """Set how many older states of a dataset are kept for time travel and rollback.
+
+    By default all are kept until a cleanup (:func:`garbage_collect_dataset`). The number is stored in the
+    metadata of the dataset, under ``kartothek_cube_keep_history``; it may be set there when the dataset is
+    written. An overwrite keeps it.
+
+    Parameters
+    ----------
+    dataset_uuid, store
+        Uuid of the dataset; store, factory or URL.
+    states
+        Number of snapshots to keep beside the current state, also through cleanups; the files of the others
+        become garbage. 0 for none; None for all until a cleanup.
+
+    Returns
+    -------
+    DatasetMetadata
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        ``states`` is not a number of states.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import ensure_store, read_table
+    >>> from kartothek_cube import store_dataframes_as_dataset, update_dataset_from_dataframes
+    >>> store = ensure_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
+    >>> _ = keep_dataset_history("geodata", store, states=10)
+    >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
+    >>> from kartothek_cube.io.eager import list_dataset_history
+    >>> [(state.version, state.current) for state in list_dataset_history("geodata", store)]
+    [(1, False), (2, False), (3, True)]
+    >>> read_table("geodata", store, as_of=1)["CITY"].tolist()
+    ['Rom']
+    >>> _ = rollback_dataset("geodata", store, as_of=1)
+    >>> read_table("geodata", store)["CITY"].tolist()
+    ['Rom']
+    >>> [state.version for state in list_dataset_history("geodata", store)]
+    [1, 2, 3, 4]
+    """
+    metadata = {history.KEEP_HISTORY: states}
     history.snapshot_retention(metadata)
     blobs = open_blobs(store)
-    table = DatasetMetadata.load_from_store(uuid, blobs).table_name
-    change = ChangeSet(uuid, table, metadata=metadata, info=history.describe_operation("keep history"))
-    return commit(blobs, change)[0]
+    table = DatasetMetadata.load_from_store(dataset_uuid, blobs).table_name
+    info = history.describe_operation("keep history")
+    return commit(blobs, ChangeSet(dataset_uuid, table, metadata=metadata, info=info))[0]
 
 
 @attrs.frozen
@@ -391,8 +436,47 @@ class _Histories:
         return sorted(moments)
 
 
-def list_cube_history(cube: Cube, store: StoreInput | BlobStore) -> CubeHistory:
-    """The readable states of a cube, oldest first, and the pins of readers."""
+def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
+    """The readable states of a cube: what was done when to which datasets.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+
+    Returns
+    -------
+    CubeHistory
+        The states, oldest first: ``version``, ``time`` (UTC), ``operation``, ``datasets``, the data files and
+        rows that came and went, the message and job of :func:`annotate_operations`, the ``library`` version,
+        and the ``inputs`` of a computation; ``to_frame()`` gives a table. ``history["seed"]`` gives the
+        states of one dataset, ``history.pins`` those that readers have pinned (:func:`pin_cube`). An
+        operation on several datasets is one state. States are kept until a cleanup, see
+        :func:`keep_cube_history`.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, ensure_store, query_cube
+    >>> cube, store = Cube(["x"], ["p"], "shop"), ensure_store("hmemory://")
+    >>> df = pd.DataFrame({"x": [0, 1], "p": 0})
+    >>> data = {"seed": df, "extra": df.assign(v=1)}
+    >>> _ = build_cube(data, cube, store)
+    >>> from kartothek_cube.io.eager_cube import annotate_operations
+    >>> with annotate_operations("corrected values"):
+    ...     _ = append_to_cube({"seed": df, "extra": df.assign(v=2)}, cube, store)
+    >>> first, second = list_cube_history(cube, store)
+    >>> second.operation, second.datasets, second.rows_added, second.message
+    ('append', ('extra', 'seed'), 4, 'corrected values')
+    >>> [len(query_cube(cube, store, as_of=state.version)[0]) for state in (first, second)]
+    [2, 2]
+    """
+    cube = discover.find_cube(cube, store)
     histories = _Histories(cube, open_blobs(store))
     listed = _describe_states(histories)
     pins: dict[str, ReaderPin] = {}
@@ -478,22 +562,65 @@ def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
         return None
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def keep_cube_history(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
-    number: int | None,
+    states: int | None = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Set how many states of the datasets of a cube are kept."""
-    ensure_cube(cube)
+    """Set how many older states of the datasets are kept for time travel and rollback.
+
+    By default all are kept until a cleanup (:func:`cleanup_cube`). The number is stored in the metadata of
+    each dataset, under ``kartothek_cube_keep_history``; it may be set there when the cube is built. Datasets
+    that are added later have that of the seed.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    states
+        Number of snapshots of each dataset to keep beside the current state, also through cleanups; the files
+        of the others become garbage. 0 for none; None for all until a cleanup.
+    datasets, ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+
+    Returns
+    -------
+    dict
+        Dataset id to metadata.
+
+    Raises
+    ------
+    ValueError
+        ``states`` is not a number of states, or there is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, ensure_store, query_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"], "PEOPLE": [126_000]})
+    >>> built = build_cube(cities, cube, store)
+    >>> _ = keep_cube_history(cube, store, states=5)
+    >>> monday = list_cube_history(cube, store)["seed"][-1].time
+    >>> _ = append_to_cube(cities.assign(PEOPLE=126_329), cube, store)
+    >>> query_cube(cube, store, as_of=monday)[0]["PEOPLE"].tolist()
+    [126000]
+    >>> _ = rollback_cube(cube, store, as_of=monday)
+    >>> query_cube(cube, store)[0]["PEOPLE"].tolist()
+    [126000]
+    """
+    cube = discover.find_cube(cube, store)
     blobs = discover.open_existing(cube.uuid_prefix, store)
     existing = discover.existing_dataset_ids(cube.uuid_prefix, blobs)
     if not existing:
         raise discover.cube_not_found(cube.uuid_prefix, blobs)
     names = discover.choose_datasets(cube, ktk_cube_dataset_ids, existing)
-    return {
-        name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in cube.commit_order(names)
-    }
+    uuids = {name: cube.ktk_dataset_uuid(name) for name in cube.commit_order(names)}
+    return {name: keep_dataset_history(uuid, store, states) for name, uuid in uuids.items()}
 
 
 def _resolve_as_of(
@@ -502,9 +629,7 @@ def _resolve_as_of(
     """The states of datasets that existed at a moment, or that a mapping names."""
     cube = histories.cube
     if isinstance(as_of, Mapping):
-        unknown = set(as_of) - set(names)
-        if unknown:
-            raise ValueError("as_of: " + errors.unknown_names("dataset", unknown, names))
+        errors.check_names("as_of: ", "dataset", as_of, list(names))
         states = {}
         for name, moment in as_of.items():
             uuid = cube.ktk_dataset_uuid(name)
@@ -624,13 +749,60 @@ def _load_named(uuid: str, blobs: BlobStore, state: str) -> DatasetMetadata:
     raise KeyError(state)
 
 
-def return_cube(
-    cube: Cube,
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
+def rollback_cube(
+    cube: Cube | str,
     store: StoreInput,
     as_of: CubeAsOf,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Make older states of the datasets of a cube the current ones, all at once."""
+    """Make older states of datasets the current ones, all at once; the replaced states are archived.
+
+    Datasets that did not exist then are hidden: the cube does not have them any more, but a rollback to a
+    later state brings them back, as long as that is kept.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    as_of
+        Version of the cube, see :func:`list_cube_history`, or point in time: the datasets return to the state
+        of the cube then. Or a dict of dataset id to version or time; other datasets stay as they are.
+    datasets, ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+
+    Returns
+    -------
+    dict
+        Dataset id to metadata of the datasets concerned.
+
+    Raises
+    ------
+    ValueError
+        A dataset does not exist, the datasets would not form the cube, or they are in that state already.
+    StateNotFoundError
+        A state is not archived (any more), or the cube did not exist then.
+    CorruptDatasetError
+        Files of a state are missing. Nothing is changed.
+    ConcurrentWriteError
+        Another writer committed at the same time. Nothing is changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_df
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = append_to_cube(cities.assign(CITY="Ulm"), cube, store)
+    >>> _ = rollback_cube(cube, store, as_of=1)
+    >>> query_cube_df(cube, store)["CITY"].tolist()
+    ['Bonn', 'Rom']
+    """
+    cube = discover.find_cube(cube, store)
     blobs, info = open_blobs(store), history.describe_operation("rollback")
     # an operation whose writer was killed is no state to return to, nor one to replace
     finish_operations(cube, blobs)
@@ -654,14 +826,52 @@ def return_cube(
     return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(states)}
 
 
-def return_dataset(uuid: str, store: StoreInput, as_of: history.AsOf) -> DatasetMetadata:
-    """Make an older state of a dataset the current one."""
+def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: history.AsOf) -> DatasetMetadata:
+    """Make an older state of a dataset the current one, by a new commit; the replaced state is archived.
+
+    Parameters
+    ----------
+    dataset_uuid, store
+        Uuid of the dataset; store, factory or URL.
+    as_of
+        Version of the state, or a point in time for the newest one that is not newer.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        The dataset is in that state already.
+    StateNotFoundError
+        The state is not archived (any more).
+    CorruptDatasetError
+        Files of that state are missing. Nothing is changed.
+    ConcurrentWriteError
+        Another writer committed at the same time. Nothing is changed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import ensure_store, read_table
+    >>> from kartothek_cube import store_dataframes_as_dataset, update_dataset_from_dataframes
+    >>> store = ensure_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})])
+    >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
+    >>> _ = rollback_dataset("geodata", store, as_of=1)
+    >>> read_table("geodata", store)["CITY"].tolist()
+    ['Rom']
+    """
     blobs = open_blobs(store)
-    states = history.list_states(uuid, blobs)
-    state = history.select_state(uuid, states, as_of)
+    states = history.list_states(dataset_uuid, blobs)
+    state = history.select_state(dataset_uuid, states, as_of)
     if state is not None and state.current:
-        raise _already_current(f"Dataset {uuid!r}", as_of, states)
-    return publish_committed(blobs, finish_rollback(blobs, plan_rollback(uuid, blobs, as_of))[0])
+        raise _already_current(f"Dataset {dataset_uuid!r}", as_of, states)
+    return publish_committed(blobs, finish_rollback(blobs, plan_rollback(dataset_uuid, blobs, as_of))[0])
 
 
 def _already_current(
@@ -747,9 +957,44 @@ class CubePin:
         return f"<pin of cube {self._cube.uuid_prefix} until {self.expires:%Y-%m-%d %H:%M:%S} UTC>"
 
 
-def pin_cube(cube: Cube, store: StoreInput, lease: timedelta = timedelta(hours=1)) -> CubePin:
-    """Pin the current state of a cube."""
-    ensure_cube(cube)
+def pin_cube(cube: Cube | str, store: StoreInput, *, lease: timedelta = timedelta(hours=1)) -> CubePin:
+    """Keep the current state of a cube from being deleted while it is read, by cleanups of any process.
+
+    In a ``with`` block, the pin is renewed in the background, and ends with the block. Of a process that dies
+    it counts until the lease ends. A pin costs a file per dataset. A deletion of the cube ignores it.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    lease
+        How long the pin counts, by the clock of the store, unless it is renewed; at least ten seconds.
+
+    Returns
+    -------
+    CubePin
+        Its ``token`` is the state, for the ``as_of`` of queries; methods ``renew()`` and ``release()``.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube, or the lease is too short.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, cleanup_cube, query_cube_df
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> with pin_cube(cube, store) as pin:
+    ...     _ = build_cube(cities.assign(CITY="Ulm"), cube, store, overwrite=True)
+    ...     cleanup_cube(cube, store)
+    ...     query_cube_df(cube, store, as_of=pin.token)["CITY"].tolist()
+    ['Bonn', 'Rom']
+    """
+    cube = discover.find_cube(cube, store)
     if not isinstance(lease, timedelta):
         raise TypeError(f"lease is a datetime.timedelta, such as timedelta(hours=1), not {lease!r}")
     if lease < timedelta(seconds=10):

@@ -17,12 +17,14 @@ from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube.consistency import check_cube, is_internal
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.schema.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.scan import read_files
 
@@ -128,25 +130,129 @@ def _check_exact(blobs: BlobStore, dataset: DatasetMetadata, update: SchemaUpdat
 
 
 def update_dataset_schema(
-    dataset: DatasetMetadata, store: StoreInput, update: SchemaUpdate
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    add: ColumnTypes | None = None,
+    defaults: Mapping[str, object] | None = None,
+    drop: str | Iterable[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    widen: ColumnTypes | None = None,
 ) -> DatasetMetadata:
-    """Update the schema of a dataset."""
+    """Add, drop, rename or widen columns of a dataset, by one commit of its header; data files stay.
+
+    Partition keys and indexed columns cannot be changed.
+
+    Parameters
+    ----------
+    dataset_uuid, store
+        Uuid of the dataset; store, factory or URL.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+    add, defaults, drop, rename, widen
+        As in :func:`kartothek_cube.io.eager_cube.update_schema`.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ValueError
+        For unknown columns, names that exist or existed, keys and indexed columns, and types or defaults that
+        do not fit. Nothing is changed.
+    ConcurrentWriteError
+        Another writer added rows to a column that is widened.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import ensure_store, read_table, store_dataframes_as_dataset
+    >>> store = ensure_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "weather", [pd.DataFrame({"DAY": [1], "TEMP": [6]})])
+    >>> _ = update_dataset_schema("weather", store, add={"RAIN": "bool"}, defaults={"RAIN": False})
+    >>> read_table("weather", store).to_dict("records")
+    [{'DAY': 1, 'RAIN': False, 'TEMP': 6}]
+    """
+    source = dataset_factory(dataset_uuid, store, factory)
+    dataset, blobs = source.dataset_metadata, open_blobs(source.store_factory)
+    update = plan_schema_update(add, defaults, drop, rename, widen)
     if dataset.schema is None:
         raise ValueError(f"Dataset {dataset.uuid!r} has several tables; its schema cannot be updated")
-    blobs, change = open_blobs(store), _change_set(dataset, update, {})
+    change = _change_set(dataset, update, {})
     # before any file is read
     apply(dataset, change)
     _check_exact(blobs, dataset, update)
     return publish_committed(blobs, commit(blobs, change)[0])
 
 
-def update_cube_schema(
-    cube: Cube, store: StoreInput, dataset_id: str | None, update: SchemaUpdate
+def update_schema(
+    cube: Cube | str,
+    store: StoreInput,
+    dataset: str | None = None,
+    *,
+    add: ColumnTypes | None = None,
+    defaults: Mapping[str, object] | None = None,
+    drop: str | Iterable[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    widen: ColumnTypes | None = None,
 ) -> DatasetMetadata:
-    """Update the schema of a dataset of a cube, of which keys and columns to index cannot be changed."""
+    """Add, drop, rename or widen payload columns of a dataset, by one commit of its header.
+
+    Data files stay as they are; readers of this library adapt them. A name that older files have is not used
+    again for another column. Dimensions, partition columns and indexed columns cannot be changed. Other
+    libraries see the new schema and the old files (:doc:`/schema_evolution`).
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    dataset
+        Id of the dataset; the seed by default.
+    add
+        Columns to add, with their types: a type of Arrow, pandas, NumPy or Python, or its name.
+    defaults
+        Values of added columns in existing rows, times also as text; null by default. They also hold for
+        rows that are appended without the column (``schema_mode="merge"``).
+    drop
+        Columns to drop.
+    rename
+        Old to new names.
+    widen
+        Columns of integers to widen, with the type ``float64``. Their values are read, as integers above
+        2**53 cannot be widened.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ValueError
+        For unknown datasets and columns, names that exist or existed, keys and indexed columns, and types or
+        defaults that do not fit. Nothing is changed.
+    ConcurrentWriteError
+        Another writer added rows to a column that is widened.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store, query_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = update_schema(cube, store, add={"AREA": "float64"}, rename={"PEOPLE": "POPULATION"})
+    >>> query_cube(cube, store)[0].columns.tolist()
+    ['AREA', 'CITY', 'COUNTRY_CODE', 'POPULATION']
+    """
+    cube = find_cube(cube, store)
+    update = plan_schema_update(add, defaults, drop, rename, widen)
     blobs = open_blobs(store)
     existing = discover_datasets(cube, blobs)
-    name = cube.seed_dataset if dataset_id is None else dataset_id
+    name = cube.seed_dataset if dataset is None else dataset
     choose_datasets(cube, name, existing)
     fixed = {
         **dict.fromkeys(cube.index_columns, "an index column of the cube"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 
 from kartothek_cube.core.commit.optimistic import is_committed
@@ -20,7 +19,6 @@ from kartothek_cube.io_components.write.write_commit import (
     check_outcome,
     commit_datasets,
 )
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan
 
 
 def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetMetadata]:
@@ -72,9 +70,9 @@ def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetM
     write, factory = _check_staged(staged), store_factory(store)
     blobs = open_blobs(factory)
     plan = write.plan(factory)
-    if isinstance(plan, CubeWritePlan):
+    if plan.is_cube_write:
         states = load_states(plan.cube.uuid_prefix, blobs)
-        if not _are_committed(write, states):
+        if not all(is_committed(states.get(name), change) for name, change in write.changes.items()):
             check_outcome(plan, write.changes, states)
     return commit_datasets(plan, write.changes, blobs)
 
@@ -130,10 +128,6 @@ def discard_staged(staged: StagedInput, store: StoreInput) -> None:
             f"{write!r} is published, or being published: {format_count(n_files, 'file')} of it stay. A "
             "rollback returns to the state before"
         )
-
-
-def _are_committed(write: StagedWrite, states: Mapping[str, DatasetMetadata]) -> bool:
-    return all(is_committed(states.get(name), change) for name, change in write.changes.items())
 
 
 def _check_staged(staged: StagedInput) -> StagedWrite:

@@ -14,14 +14,16 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
+from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.pandas_conversion import index_columns
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema.evolution import column_widths
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.facade import cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.keys import sort_order
 from kartothek_cube.io_components.runtime import progress_advance
@@ -40,12 +42,7 @@ from kartothek_cube.io_components.write.table_writer import (
     statistics_of,
 )
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
-from kartothek_cube.io_components.write.write_plan import (
-    CubeMetadata,
-    CubeWritePlan,
-    CubeWriteSpec,
-    WriteResult,
-)
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
 ADOPT_THREADS = 8
@@ -85,8 +82,8 @@ class Adoption:
 class _AdoptContext:
     """What all tasks share."""
 
-    plan: CubeWritePlan
-    spec: CubeWriteSpec
+    plan: WritePlan
+    spec: WriteSpec
     table: ForeignTable
     link: bool
 
@@ -113,43 +110,116 @@ class _Adopted:
     n_rewritten: int = 0
 
 
-def adopt_job(
-    source: TableSource,
-    cube: Cube,
-    store: StoreInput,
-    dataset_id: str,
-    *,
-    snapshot: int | None = None,
-    types: Mapping[str, pa.DataType | str] | None = None,
-    partition_on: Iterable[str] | None = None,
-    metadata: Mapping[str, object] | None = None,
-    overwrite: bool = False,
-    link: bool | None = None,
-) -> Job[_AdoptContext, Sequence[ForeignFile], _Adopted, Adoption]:
-    """Check the table and the cube, then copy files in independent tasks, then commit."""
-    ensure_cube(cube)
-    user: CubeMetadata | None = None if metadata is None else {dataset_id: dict(metadata)}
-    keys = None if partition_on is None else {dataset_id: partition_on}
-    new = BuildCube if dataset_id == cube.seed_dataset else ExtendCube
-    plan = new(None, cube, store, user, overwrite, keys).plan([dataset_id])
-    plan = attrs.evolve(plan, operation="adopt").with_write_id()
-    table, files = open_table(source, snapshot, _parse_types(types), plan.spec.types)
-    check_schemas(plan, {dataset_id: table.schema.empty_table()})
-    of_tasks = plan.without_commit_state()
-    context = _AdoptContext(
-        of_tasks, of_tasks.specs[dataset_id], table, table.is_immutable if link is None else link
-    )
-    return Job(
-        name="adopt_dataset",
-        description=f"adopt {table.description}",
-        context=context,
-        tasks=list(_tasks(files)),
-        run=_run_adoption,
-        finish=partial(_finish_adoption, plan, dataset_id, table.description),
-        discard=partial(delete_attempts, plan),
-        steps=("prepare", "copy", "commit"),
-        files=len(files),
-    )
+@attrs.frozen
+class AdoptDataset:
+    """Copy a table of another system as a dataset of a cube; the source stays as it is.
+
+    Files that have the form of those of a cube are copied as they are: without the partition columns, rows of
+    one partition, sorted by the dimensions. Rows of other files are written again, with Arrow
+    (:doc:`/adopt`). The rules are those of :func:`build_cube` for the seed, of :func:`extend_cube` for other
+    datasets.
+
+    Parameters
+    ----------
+    source
+        A directory of Parquet files or a URL (``s3://bucket/path``), Hive-partitioned or not; the directory
+        of a Delta table, or a ``deltalake.DeltaTable`` (extra ``delta``); the metadata file of an Iceberg
+        table, or a ``pyiceberg.table.Table`` (extra ``iceberg``).
+    cube, store
+        Specification of the cube; store, factory or URL.
+    dataset_id
+        Id of the new dataset. That of the seed creates the cube.
+    snapshot
+        Version of the Delta table, or id of the snapshot of the Iceberg table; the newest by default.
+    types
+        Types of columns that are directories, ``column=value``. By default those of the cube, else integers,
+        dates and timestamps if all values are, else text.
+    partition_on
+        Partition columns; default are those of the cube. The seed can't have others.
+    metadata
+        Metadata to keep with the dataset.
+    overwrite
+        Whether an existing dataset is replaced.
+    link
+        Whether files of a local table become hard links in a store on the same file system. By default, those
+        of Delta and Iceberg tables do, which are never written in place, and those of directories do not:
+        many programs overwrite them in place, and would change the cube.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
+
+    Returns
+    -------
+    Adoption
+        The new dataset, the number of rows, and how many files were linked, copied and rewritten.
+
+    Raises
+    ------
+    ValueError
+        The table breaks a rule of the cube: missing columns, nulls in key columns, duplicate cells, types
+        that differ from those of the cube or between files. Or it is a Delta table with deletion vectors or
+        column mapping, or refers to files outside of its directory. Nothing is left behind.
+    RuntimeError
+        The dataset exists, and ``overwrite`` is not set.
+    MultiTableCommitAborted
+        The table has no rows, or the datasets do not form the cube.
+    ImportError
+        deltalake or pyiceberg is missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, ensure_store
+    >>> from kartothek_cube.io.eager_cube import adopt_dataset, query_cube
+    >>> directory = tempfile.mkdtemp()
+    >>> cities = pd.DataFrame({"CITY": [53111, 117, 89073], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> cities.to_parquet(directory, partition_cols=["COUNTRY_CODE"])
+    >>> store = ensure_store("hmemory://")
+    >>> cube = Cube(["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> adopt_dataset(directory, cube, store, "seed")
+    Adoption(dataset='geodata++seed', n_rows=3, n_linked=0, n_copied=2, n_rewritten=0)
+    >>> query_cube(cube, store)[0]["CITY"].tolist()
+    [117, 53111, 89073]
+    """
+
+    source: TableSource
+    cube: Cube = attrs.field(converter=cube_or_name)
+    store: StoreInput
+    dataset_id: str
+    snapshot: int | None = attrs.field(default=None, kw_only=True)
+    types: Mapping[str, pa.DataType | str] | None = attrs.field(default=None, kw_only=True)
+    partition_on: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+    metadata: Mapping[str, object] | None = attrs.field(default=None, kw_only=True)
+    overwrite: bool = attrs.field(default=False, kw_only=True)
+    link: bool | None = attrs.field(default=None, kw_only=True)
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[_AdoptContext, Sequence[ForeignFile], _Adopted, Adoption]:
+        """Check the table and the cube, then copy files in independent tasks, then commit."""
+        dataset_id = self.dataset_id
+        user = None if self.metadata is None else {dataset_id: dict(self.metadata)}
+        keys = None if self.partition_on is None else {dataset_id: converter_str_tupleset(self.partition_on)}
+        new = BuildCube if dataset_id == self.cube.seed_dataset else ExtendCube
+        plan = new(None, self.cube, self.store, user, self.overwrite, keys).plan([dataset_id])
+        plan = attrs.evolve(plan, operation="adopt").with_write_id()
+        table, files = open_table(self.source, self.snapshot, _parse_types(self.types), plan.spec.types)
+        check_schemas(plan, {dataset_id: table.schema.empty_table()})
+        of_tasks = plan.without_commit_state()
+        context = _AdoptContext(
+            of_tasks, of_tasks.spec, table, table.is_immutable if self.link is None else self.link
+        )
+        return Job(
+            name="adopt_dataset",
+            description=f"adopt {table.description}",
+            context=context,
+            tasks=list(_tasks(files)),
+            run=_run_adoption,
+            finish=partial(_finish_adoption, plan, dataset_id, table.description),
+            discard=partial(delete_attempts, plan),
+            steps=("prepare", "copy", "commit"),
+            files=len(files),
+        )
 
 
 def _parse_types(types: Mapping[str, pa.DataType | str] | None) -> dict[str, pa.DataType]:
@@ -319,7 +389,7 @@ def _is_stored_type(dtype: pa.DataType) -> bool:
 
 
 def _finish_adoption(
-    plan: CubeWritePlan, dataset_id: str, description: str, results: Iterable[_Adopted]
+    plan: WritePlan, dataset_id: str, description: str, results: Iterable[_Adopted]
 ) -> Adoption:
     """Link files, look for cells in several files, and commit."""
     blobs, parts = open_blobs(plan.store), list(results)

@@ -18,7 +18,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
+from kartothek_cube.core.errors import CorruptDatasetError, check_names
 from kartothek_cube.core.expressions import is_comparable
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
@@ -67,12 +67,8 @@ def plan_index_build(
         )
     schemas = _schemas(dataset)
     stored = {name for schema in schemas.values() for name in schema.names}
-    unknown = set(columns) - stored
-    if unknown:
-        raise RuntimeError(
-            f"Column(s) to index could not be found in dataset {current.uuid!r}: "
-            + unknown_names("column", unknown, stored)
-        )
+    where = f"Column(s) to index could not be found in dataset {current.uuid!r}: "
+    check_names(where, "column", columns, stored, error=RuntimeError)
     by_table = {table: set(schema.names) for table, schema in schemas.items()}
     types = {
         c: schemas[table].field(c).type for table, names in by_table.items() for c in columns if c in names
@@ -282,9 +278,7 @@ class BuildColumnStatistics(Generic[StoreT]):
         schemas = {name: arrow_schema(existing[name]) for name in names}
         columns_of = {name: {*schema.names} for name, schema in schemas.items()}
         available = set[str]().union(*columns_of.values())
-        if not available.issuperset(columns):
-            unknown = set(columns) - available
-            raise ValueError(f"Column statistics: {unknown_names('column', unknown, available)}")
+        check_names("Column statistics: ", "column", columns, available)
         chosen = {name: [c for c in columns if c in own] for name, own in columns_of.items()}
         for name, selected in chosen.items():
             _check_statistics(existing[name], selected, schemas[name])

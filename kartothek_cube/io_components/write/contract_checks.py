@@ -28,7 +28,7 @@ from kartothek_cube.core.contract import (
 )
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, check_names
 from kartothek_cube.core.history import describe_operation
@@ -40,7 +40,7 @@ from kartothek_cube.io_components.keys import group_codes, lookup_keys
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.write.stored_rows import StoredRows
-from kartothek_cube.io_components.write.write_plan import CubeWriteSpec, WriteResult, WriteSpec
+from kartothek_cube.io_components.write.write_plan import WriteResult, WriteSpec
 
 #: physical partitions that are read at a time
 _PARTITIONS_PER_BLOCK = 64
@@ -59,7 +59,7 @@ class _Files:
     def of(cls, cube: Cube, store: StoreFactory, state: DatasetMetadata) -> _Files:
         """All files of a state."""
         keys = tuple(state.partition_keys or ())
-        spec = CubeWriteSpec(store, state.uuid, state.table_name, keys, name=state.uuid, cube=cube)
+        spec = WriteSpec(store, state.uuid, state.table_name, keys, name=state.uuid, cube=cube)
         return cls(StoredRows.of(spec, state), state.partition_table)
 
     @property
@@ -100,9 +100,7 @@ class _Files:
 def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[str, ChangeSet]) -> ChangeSet:
     """Check the rules of a whole write of a dataset, by uuid; the change, with what has to be unchanged."""
     change, rules = changes[spec.uuid], spec.contract.of_write
-    if not isinstance(spec, CubeWriteSpec) or result is None or result.schema is None:
-        return change
-    if not rules or not len(result.labels):
+    if not rules or result is None or result.schema is None or not len(result.labels):
         return change
     written = _Files(StoredRows(spec, result.schema.internal()), result.partitions())
     cell = [*written.stored.keys, *written.stored.cell]
@@ -124,13 +122,13 @@ def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[st
     return change
 
 
-def _after(spec: CubeWriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tuple[_Files, pa.StringArray]:
+def _after(spec: WriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tuple[_Files, pa.StringArray]:
     """The files that a dataset of the cube has after a write, and labels of the state before it."""
     uuid = spec.cube.ktk_dataset_uuid(name)
     change = changes.get(uuid)
     if change is not None and change.mode is not WriteMode.UPDATE and change.schema is not None:
         keys = tuple(change.partition_keys or ())
-        new = CubeWriteSpec(spec.store, uuid, change.table, keys, name=name, cube=spec.cube)
+        new = WriteSpec(spec.store, uuid, change.table, keys, name=name, cube=spec.cube)
         return _Files(StoredRows(new, change.schema.internal()), change.added), change.added.labels
     state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store))
     files = _Files.of(spec.cube, spec.store, state)
@@ -248,22 +246,70 @@ def find_stored_violations(
 
 
 def set_contract(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreInput,
-    name: str,
+    dataset: str,
     rules: ContractRule | Iterable[ContractRule],
     *,
-    check_existing: bool,
+    check_existing: bool = True,
 ) -> DatasetMetadata:
-    """Replace the contract of a dataset of a cube by one commit of its header."""
+    """Set the rules that rows of a dataset have to meet, in place of the former ones.
+
+    They are stored with the dataset. Each write of this library checks them before its commit, whatever the
+    façade: a violation is an error, and nothing is committed. Overwrites and rollbacks keep the contract.
+    kartothek and plateau ignore it; :func:`verify_cube` finds what they wrote. Compactions and
+    deletions check nothing.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    dataset
+        Id of the dataset.
+    rules
+        Rules (:mod:`kartothek_cube.core.contract`), such as ``NotNull("KWH")``; an empty list removes the
+        contract.
+    check_existing
+        Whether the rows that are stored are checked: all are read. Otherwise new rules are marked as not
+        ``checked``.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ContractViolationError
+        Stored rows break a rule. Nothing is changed.
+    TypeError, ValueError
+        For unknown datasets and columns, and values of other types than those of the columns.
+    ConcurrentWriteError
+        Another writer added rows meanwhile: repeat the call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, ensure_store
+    >>> from kartothek_cube.core.contract import InRange, NotNull
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = set_contract(cube, store, "seed", [NotNull("PEOPLE"), InRange("PEOPLE", min=0)])
+    >>> append_to_cube(cities.assign(PEOPLE=-1), cube, store)
+    Traceback (most recent call last):
+    ...
+    kartothek_cube.core.errors.ContractViolationError: Dataset 'geodata++seed' has the rule InRange(...
+    """
+    cube = find_cube(cube, store)
     blobs, contract = open_blobs(store), Contract.make(rules)
     existing = discover_datasets(cube, blobs)
-    choose_datasets(cube, name, existing)
-    state = existing[name]
+    choose_datasets(cube, dataset, existing)
+    state = existing[dataset]
     schema = arrow_schema(state)
-    check_names(f"Contract of dataset {name!r}: ", "column", sorted(contract.columns), schema.names)
-    if name == cube.seed_dataset and CellsInSeed() in contract.rules:
-        raise ValueError(f"CellsInSeed is a rule of other datasets than the seed, {name!r}")
+    check_names(f"Contract of dataset {dataset!r}: ", "column", sorted(contract.columns), schema.names)
+    if dataset == cube.seed_dataset and CellsInSeed() in contract.rules:
+        raise ValueError(f"CellsInSeed is a rule of other datasets than the seed, {dataset!r}")
     # raises TypeError for values of other types than those of the columns
     list(contract.find_in_rows(schema.empty_table(), ()))
     for rule in contract.rules:
@@ -272,7 +318,7 @@ def set_contract(
     # a write that was planned before cannot slip in between check and commit
     requires: tuple[Requirement, ...] = ()
     if check_existing:
-        for violations in find_stored_violations(cube, store, existing, name, contract):
+        for violations in find_stored_violations(cube, store, existing, dataset, contract):
             raise violations.error(state.uuid)
         requires = (UnchangedPartitions.of_dataset(state),)
     change = ChangeSet(
@@ -301,8 +347,39 @@ def _replace_contract(metadata: list[dict[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in {**stored, **new}.items() if key != CONTRACT or value is not None}
 
 
-def list_contract(cube: Cube, store: StoreInput, name: str) -> list[ContractRule]:
-    """The rules of a dataset of a cube."""
+def list_contract(cube: Cube | str, store: StoreInput, dataset: str) -> list[ContractRule]:
+    """List the rules that rows of a dataset have to meet.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    dataset
+        Id of the dataset.
+
+    Returns
+    -------
+    list of ContractRule
+        ``str(rule)`` is a short form.
+
+    Raises
+    ------
+    ValueError
+        There is no such dataset, or its contract is malformed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> from kartothek_cube.core.contract import NotNull
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = set_contract(cube, store, "seed", [NotNull("PEOPLE")])
+    >>> list_contract(cube, store, "seed")
+    [NotNull(checked=True, column='PEOPLE')]
+    """
+    cube = find_cube(cube, store)
     existing = discover_datasets(cube, open_blobs(store))
-    choose_datasets(cube, name, existing)
-    return list(Contract.of(existing[name].uuid, existing[name].metadata).rules)
+    choose_datasets(cube, dataset, existing)
+    return list(Contract.of(existing[dataset].uuid, existing[dataset].metadata).rules)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
 import attrs
@@ -16,7 +16,13 @@ from kartothek_cube.core.arguments import (
 )
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
-from kartothek_cube.core.commit.change import WriteMode, check_settings, cube_settings
+from kartothek_cube.core.commit.change import (
+    ChangeSet,
+    NoUnseenPartitions,
+    WriteMode,
+    check_settings,
+    cube_settings,
+)
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
@@ -24,13 +30,13 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, format_count, unknown_names
+from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, check_names, format_count
 from kartothek_cube.core.expressions import AllOf, Node
 from kartothek_cube.core.pruning import select_partitions
-from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.arguments import check_serializer
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import store_factory
@@ -39,13 +45,12 @@ from kartothek_cube.io_components.write.write_commit import write_cube_job
 from kartothek_cube.io_components.write.write_plan import (
     CallerLine,
     CubeMetadata,
-    CubeWritePlan,
-    CubeWriteSpec,
     RowsOutside,
     SchemaMode,
+    WritePlan,
+    WriteSpec,
     Written,
     is_merge_mode,
-    stage_plan,
 )
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -65,7 +70,7 @@ class CubeWrite(Protocol[Data]):
     def cube(self) -> Cube:
         """The cube."""
 
-    def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
+    def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Check the arguments and plan; `names` are the ids in the input, if no argument tells them."""
 
 
@@ -150,7 +155,7 @@ class BuildCube(Generic[DataT, StoreT]):
     publish: bool = attrs.field(default=True, kw_only=True)
     statistics: Mapping[str, Iterable[str]] | None = attrs.field(default=None, kw_only=True)
 
-    def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
+    def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan to write a new cube."""
         cube, store = self.cube, self.store
         names = set(names)
@@ -191,7 +196,7 @@ class BuildCube(Generic[DataT, StoreT]):
         types: Mapping[str, pa.DataType],
         kept: Mapping[str, Any],
         replaced: Mapping[str, Mapping[str, Any]],
-    ) -> CubeWritePlan:
+    ) -> WritePlan:
         """Plan new datasets; `foreign` has the payload of the others, `replaced` the metadata of old ones."""
         cube, partition_on = self.cube, self.partition_on
         names = sorted(names)
@@ -199,12 +204,9 @@ class BuildCube(Generic[DataT, StoreT]):
         chosen = _check_statistics(self.statistics, names)
         # settings belong to the cube: those of its seed count for new datasets
         kept = {**kept, **cube_settings(user.get(cube.seed_dataset, {}))}
-        if partition_on is not None and not isinstance(partition_on, Mapping):
-            raise TypeError(
-                "partition_on should be a dict of dataset id to columns, "
-                f"but is {type(partition_on).__name__}"
-            )
-        df_serializer = _check_serializer(self.df_serializer)
+        _check_mapping("partition_on", partition_on, "dataset id to columns")
+        df_serializer = check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER)
+        mode = WriteMode.REPLACE if self.overwrite else WriteMode.CREATE
         specs = {}
         for name in names:
             keys = _check_partition_on(cube, name, partition_on)
@@ -213,7 +215,7 @@ class BuildCube(Generic[DataT, StoreT]):
                 indexed |= set(cube.dimension_columns) - set(cube.suppress_index_on)
             metadata = {**kept, **user.get(name, {}), **chosen.get(name, {})}
             metadata |= consistency.cube_metadata(cube, name)
-            specs[name] = CubeWriteSpec(
+            specs[name] = WriteSpec(
                 name=name,
                 cube=cube,
                 foreign=foreign,
@@ -224,12 +226,11 @@ class BuildCube(Generic[DataT, StoreT]):
                 types=types,
                 contract=Contract.of(cube.ktk_dataset_uuid(name), replaced.get(name, {})),
                 optional_indices=tuple(sorted(indexed - set(keys))),
-                mode=WriteMode.REPLACE if self.overwrite else WriteMode.CREATE,
                 statistics=statistics_columns(metadata),
-                metadata=metadata,
+                change=ChangeSet(cube.ktk_dataset_uuid(name), mode=mode, metadata=metadata),
             )
-        plan = CubeWritePlan(operation=operation, cube=cube, store=store, specs=specs)
-        return stage_plan(plan, publish=self.publish)
+        plan = WritePlan(operation=operation, cube=cube, store=store, specs=specs)
+        return plan.stage(publish=self.publish)
 
 
 @attrs.frozen
@@ -243,7 +244,7 @@ class BuildParts(BuildCube[DataT, StoreT]):  # noqa: D101 - shared
     df_serializer: DataFrameSerializer | None = None
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
 
-    def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
+    def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
         ids = converter_str_set_optional(self.ktk_cube_dataset_ids)
         return super().plan([self.cube.seed_dataset] if ids is None else ids)
@@ -294,7 +295,7 @@ class ExtendCube(BuildCube[DataT, StoreT]):
 
     cube_not_found = None
 
-    def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
+    def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan to add datasets to a cube."""
         cube, store = self.cube, self.store
         names = set(names)
@@ -330,7 +331,7 @@ class ExtendParts(ExtendCube[DataT, StoreT]):  # noqa: D101 - shared
     df_serializer: DataFrameSerializer | None = None
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
 
-    def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
+    def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
         return super().plan(converter_str_set(self.ktk_cube_dataset_ids))
 
@@ -395,7 +396,7 @@ class AppendToCube(Generic[DataT, StoreT]):
     schema_mode: SchemaMode = attrs.field(default="strict", kw_only=True)
     publish: bool = attrs.field(default=True, kw_only=True)
 
-    def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
+    def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan to add partitions to datasets of a cube."""
         is_merge = is_merge_mode(self.schema_mode)
         cube, store = self.cube, self.store
@@ -410,10 +411,9 @@ class AppendToCube(Generic[DataT, StoreT]):
             )
         others = existing if is_merge else None
         plan = plan_existing("append", cube, store, datasets, self.metadata, self.df_serializer, others)
-        plan = stage_plan(plan, publish=self.publish)
-        return attrs.evolve(plan, unique_cells=self.unique_cells)
+        return attrs.evolve(plan.stage(publish=self.publish), unique_cells=self.unique_cells)
 
-    def plan_overwrite(self, name: str) -> CubeWritePlan:
+    def plan_overwrite(self, name: str) -> WritePlan:
         """Plan to replace those partitions of a dataset for which there is input."""
         plan = AppendToCube.plan(self, [name])
         existing = _load_datasets(self.cube, self.store)
@@ -423,8 +423,8 @@ class AppendToCube(Generic[DataT, StoreT]):
                 f"Partitions of the seed cannot be overwritten alone: rows of {', '.join(others)} would be "
                 "joined to the new ones. Use update_cube, which names the datasets to remove partitions from"
             )
-        labels = existing[name].partition_table.labels
-        plan = plan.evolve_specs(overwrites_partitions=True, assumed_labels=labels)
+        unseen = NoUnseenPartitions(existing[name].partition_table.labels)
+        plan = plan.evolve_changes(overwrites_partitions=True, requires=(unseen,))
         return attrs.evolve(plan, operation="update", keep_empty=True)
 
 
@@ -437,7 +437,7 @@ class AppendParts(AppendToCube[DataT, StoreT]):  # noqa: D101 - shared
     df_serializer: DataFrameSerializer | None = None
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
 
-    def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
+    def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
         return super().plan(converter_str_set(self.ktk_cube_dataset_ids))
 
@@ -502,14 +502,14 @@ class UpdateCube(Generic[DataT, StoreT]):
     rows_outside: RowsOutside = attrs.field(default="raise", kw_only=True)
     publish: bool = attrs.field(default=True, kw_only=True)
 
-    def plan(self, names: Iterable[str] = ()) -> CubeWritePlan:
+    def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
         ensure_cube(self.cube)
         if self.rows_outside not in get_args(RowsOutside):
             raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {self.rows_outside!r}")
         names = converter_str_set(self.ktk_cube_dataset_ids)
         plan = _plan_removal(self, "update", "remove_conditions", self.remove_conditions, names)
-        plan = plan.evolve_specs(serializer=_check_serializer(self.df_serializer))
+        plan = plan.evolve_specs(serializer=check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER))
         return attrs.evolve(plan, rows_outside=self.rows_outside)
 
 
@@ -566,7 +566,7 @@ class RemovePartitions(Generic[StoreT]):
 
     def job(
         self, blocksize: int | None = None
-    ) -> Job[CubeWritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
+    ) -> Job[WritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
         """Remove partitions: a commit, without tasks."""
         ensure_cube(self.cube)
         conditions = () if self.conditions is None else self.conditions
@@ -581,26 +581,20 @@ class RemovePartitions(Generic[StoreT]):
 # -- what the plans share -----------------------------------------------------------------------------------
 
 
-def _check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _check_mapping(argument: str, given: object, items: str = "") -> None:
+    if given is not None and not isinstance(given, Mapping):
+        of_items = f" of {items}" if items else ""
+        raise TypeError(f"{argument} should be a dict{of_items}, but is {type(given).__name__}")
+
+
+def _check_metadata(metadata: CubeMetadata | None, names: Collection[str]) -> dict[str, dict[str, Any]]:
     """Check the ``metadata`` argument of a cube write; a copy, empty for None."""
     if metadata is None:
         return {}
-    if not isinstance(metadata, Mapping):
-        raise TypeError(
-            f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}"
-        )
-    existing = set(names)
-    unknown = set(metadata) - existing
-    if unknown:
-        raise ValueError(
-            "Provided metadata for otherwise unspecified datasets: "
-            + unknown_names("dataset", unknown, existing)
-        )
+    _check_mapping("Provided metadata", metadata, "dataset id to dict")
+    check_names("Provided metadata for otherwise unspecified datasets: ", "dataset", metadata, names)
     for name, values in metadata.items():
-        if not isinstance(values, Mapping):
-            raise TypeError(
-                f"Provided metadata for dataset {name} should be a dict, but is {type(values).__name__}"
-            )
+        _check_mapping(f"Provided metadata for dataset {name}", values)
         try:
             json.dumps(dict(values))
         except TypeError as exc:
@@ -610,27 +604,12 @@ def _check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict
 
 
 def _check_statistics(
-    statistics: Mapping[str, Iterable[str]] | None, names: Iterable[str]
+    statistics: Mapping[str, Iterable[str]] | None, names: Collection[str]
 ) -> dict[str, dict[str, list[str]]]:
     """The entry of the metadata of each dataset that tells its columns with statistics."""
-    if statistics is not None and not isinstance(statistics, Mapping):
-        raise TypeError(
-            f"statistics should be a dict of dataset id to columns, but is {type(statistics).__name__}"
-        )
-    unknown = set(statistics or ()).difference(names)
-    if unknown:
-        raise ValueError(f"statistics: {unknown_names('dataset', unknown, names)}")
+    _check_mapping("statistics", statistics, "dataset id to columns")
+    check_names("statistics: ", "dataset", statistics or (), names)
     return {name: {STATISTICS: sorted(converter_str_set(c))} for name, c in (statistics or {}).items()}
-
-
-def _check_serializer(serializer: Any) -> DataFrameSerializer:
-    """Check the ``df_serializer`` argument of a cube write; Parquet with ZSTD by default."""
-    if serializer is None:
-        default: DataFrameSerializer = KTK_CUBE_DF_SERIALIZER
-        return default
-    if not isinstance(serializer, DataFrameSerializer):
-        raise TypeError(f"df_serializer should be a DataFrameSerializer, but is {type(serializer).__name__}")
-    return serializer
 
 
 def _check_partition_on(
@@ -702,37 +681,28 @@ def plan_existing(
     metadata: CubeMetadata | None,
     serializer: Any = None,
     others: Mapping[str, DatasetMetadata] | None = None,
-) -> CubeWritePlan:
+) -> WritePlan:
     """Plan updates of existing datasets, which keep their partition keys and indices.
 
     With `others`, the rest of the cube, input may have other payload columns than the datasets.
     """
     user = _check_metadata(metadata, datasets)
-    factory, df_serializer = store_factory(store), _check_serializer(serializer)
+    factory, df_serializer = store_factory(store), check_serializer(serializer, KTK_CUBE_DF_SERIALIZER)
     foreign = _payload_owners(cube, others or {})
     specs = {
-        name: CubeWriteSpec(
+        name: WriteSpec.of_dataset(
+            factory,
+            dataset,
+            user.get(name, {}),
+            merge_schema=others is not None,
             name=name,
             cube=_with_stored_transforms(cube, dataset),
             foreign={column: owner for column, owner in foreign.items() if owner != name},
-            store=factory,
-            uuid=dataset.uuid,
-            table=dataset.table_name,
-            partition_on=tuple(dataset.partition_keys or ()),
-            indices=tuple(sorted(dataset.secondary_indices)),
-            statistics=statistics_columns({**dataset.metadata, **user.get(name, {})}),
             serializer=df_serializer,
-            types=_types([dataset]),
-            contract=Contract.of(dataset.uuid, dataset.metadata),
-            schema=dataset.schema,
-            evolving=None if others is None else evolution_metadata(dataset.metadata),
-            mode=WriteMode.UPDATE,
-            metadata=dict(user.get(name, {})),
-            merge_schema=others is not None,
         )
         for name, dataset in sorted(datasets.items())
     }
-    return CubeWritePlan(operation=operation, cube=cube, store=factory, specs=specs)
+    return WritePlan(operation=operation, cube=cube, store=factory, specs=specs)
 
 
 def _types(datasets: Iterable[DatasetMetadata]) -> dict[str, pa.DataType]:
@@ -747,7 +717,7 @@ def _plan_removal(
     argument: str,
     conditions: ConditionsInput | Literal["all"],
     names: str | Iterable[str] | None,
-) -> CubeWritePlan:
+) -> WritePlan:
     """Plan updates that also remove the partitions which meet the conditions of an argument."""
     cube, store = write.cube, write.store
     existing = _load_datasets(cube, store)
@@ -764,10 +734,11 @@ def _plan_removal(
             remove_where = partition_scope(conjunction, existing[name])
             selected = select_partitions(existing[name], remove_where)
             labels = existing[name].partition_table.take(selected).labels
-            specs[name] = attrs.evolve(spec, remove_where=remove_where, assumed_labels=labels)
+            unseen = NoUnseenPartitions(labels)
+            specs[name] = spec.evolve_change(remove_where=remove_where, requires=(unseen,))
             if names is None and len(labels):
                 _warn_of_other_keys(caller, conjunction, existing[name], selected, store)
-    plan = stage_plan(plan, publish=write.publish)
+    plan = plan.stage(publish=write.publish)
     return attrs.evolve(plan, specs=specs, commit_all=True, caller=caller)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -13,7 +15,7 @@ import pyarrow as pa
 from kartothek_cube.core import naming
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.column_statistics import statistics_columns
-from kartothek_cube.core.commit.change import MetadataMerger, WriteMode
+from kartothek_cube.core.commit.change import ChangeSet, MetadataMerger, NoUnseenPartitions, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
@@ -23,12 +25,11 @@ from kartothek_cube.core.errors import (
     CorruptDatasetError,
     DatasetExistsError,
     DatasetNotFoundError,
-    unknown_names,
+    check_names,
 )
 from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.pruning import select_partitions
-from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -37,14 +38,12 @@ from kartothek_cube.io_components import arguments
 from kartothek_cube.io_components.arguments import MetadataInput, extract_duplicates, normalize_arg
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.write_plan import (
-    CubeWriteSpec,
     SchemaMode,
     WritePlan,
     WriteResult,
     WriteSpec,
     Written,
     is_merge_mode,
-    stage_plan,
 )
 from kartothek_cube.io_components.write.write_tasks import (
     DatasetElement,
@@ -140,10 +139,16 @@ class StoreDataset:
 
 
 def _plan(spec: WriteSpec, *, publish: bool) -> WritePlan:
-    plan = WritePlan(store=spec.store, specs={spec.uuid: spec})
+    plan = WritePlan(store=spec.store, specs={spec.uuid: spec}, commit_all=True)
     # by the id in the names of its files they are deleted if the last step refuses them
     plan = plan.with_write_id() if spec.contract.of_write else plan
-    return stage_plan(plan, publish=publish)
+    return plan.stage(publish=publish)
+
+
+def _merge_metadata(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Merge stored and given metadata; the user's function has the last word on both."""
+    stored, given = dicts
+    return {**stored, **given, **arguments.user_metadata(merger([dict(stored), dict(given)]))}
 
 
 def _columns(name: str, value: Names) -> tuple[str, ...]:
@@ -159,6 +164,15 @@ def _new_spec(
     storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT,
 ) -> WriteSpec:
     """The specification as far as it does not depend on the stored state."""
+    metadata, merger = arguments.user_metadata(write.metadata), write.metadata_merger
+    if not write.publish:
+        try:
+            pickle.dumps(merger)
+        except Exception as error:
+            raise ValueError(
+                "metadata_merger of a write with publish=False has to be a function of a module: another "
+                f"process may publish the write, and {merger!r} cannot be pickled"
+            ) from error
     spec = WriteSpec(
         store,
         uuid,
@@ -167,15 +181,18 @@ def _new_spec(
         _columns("secondary_indices", write.secondary_indices),
         arguments.check_serializer(write.df_serializer),
         _columns("sort_partitions_by", write.sort_partitions_by),
-        mode=mode,
-        metadata=arguments.user_metadata(write.metadata),
-        merge_metadata=write.metadata_merger,
-        storage_format=storage_format.lower(),
+        statistics=statistics_columns(metadata),
+        change=ChangeSet(
+            uuid,
+            mode=mode,
+            metadata=metadata,
+            merge_metadata=None if merger is None else partial(_merge_metadata, merger),
+            storage_format=storage_format.lower(),
+        ),
     )
-    spec = attrs.evolve(spec, statistics=statistics_columns(spec.metadata))
     naming.check_metadata_version(version)
     naming.check_table_name(spec.table)
-    naming.metadata_key_from_uuid(spec.uuid, spec.storage_format)
+    naming.metadata_key_from_uuid(uuid, spec.change.storage_format)
     for name in ("partition_on", "indices", "sort_by"):
         duplicates = extract_duplicates(getattr(spec, name))
         if duplicates:
@@ -280,52 +297,46 @@ class UpdateDataset:
             state = dataset.dataset_metadata
         except DatasetNotFoundError:
             return _plan(spec, publish=self.publish)
-        scope = normalize_arg("delete_scope", self.delete_scope) or []
-        remove_where, labels = _plan_removal(state, scope, spec.store)
-        spec = attrs.evolve(
-            _complete(spec, state, is_merge=is_merge),
-            mode=WriteMode.UPDATE,
-            merge_schema=is_merge,
-            remove_where=remove_where,
-            assumed_labels=None if self.on_conflict == "replace" else labels,
-        )
+        removal = _plan_removal(state, self.delete_scope, spec.store)
+        if self.on_conflict == "replace":
+            del removal["requires"]
+        spec = _complete(spec, state, is_merge=is_merge).evolve_change(**removal)
         return _plan(spec, publish=self.publish)
 
 
 def with_scope(plan: WritePlan, delete_scope: Any) -> WritePlan:
     """Add a ``delete_scope`` that was not known at planning (a dask Delayed) to an update."""
-    spec = plan.spec
-    if spec.mode is not WriteMode.UPDATE:
+    if plan.spec.change.mode is not WriteMode.UPDATE:
         return plan
-    dataset = DatasetMetadata.load_from_store(spec.uuid, open_blobs(plan.store))
-    scope = normalize_arg("delete_scope", delete_scope) or []
-    remove_where, labels = _plan_removal(dataset, scope, plan.store)
-    # None: on_conflict="replace"
-    assumed = None if spec.assumed_labels is None else labels
-    return plan.evolve_specs(remove_where=remove_where, assumed_labels=assumed)
+    dataset = DatasetMetadata.load_from_store(plan.spec.uuid, open_blobs(plan.store))
+    removal = _plan_removal(dataset, delete_scope, plan.store)
+    # without on_conflict="replace"
+    if not plan.spec.change.requires:
+        del removal["requires"]
+    return plan.evolve_changes(**removal)
 
 
 def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> WriteSpec:
     """The specification with the keys, indices and schema of the stored dataset; given ones have to agree."""
     table = arguments.check_table(dataset, None)
-    if spec.table not in (table, naming.SINGLE_TABLE):
-        raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [spec.table], [table])}")
-    keys = arguments.check_partition_keys(dataset, spec.partition_on)
-    indices = _merge_indices(dataset, spec.indices, ())
-    schema = dataset.schema
-    spec = _with_contract(spec, dataset)
-    return attrs.evolve(
-        spec,
-        table=table,
+    if spec.table != naming.SINGLE_TABLE:
+        check_names(f"Dataset {dataset.uuid!r}: ", "table", [spec.table], [table], error=RuntimeError)
+    arguments.check_partition_keys(dataset, spec.partition_on)
+    _merge_indices(dataset, spec.indices, ())
+    completed = WriteSpec.of_dataset(
+        spec.store,
+        dataset,
+        spec.change.metadata,
+        merge_schema=is_merge,
+        serializer=spec.serializer,
+        sort_by=spec.sort_by,
         # without a name as an argument, input may have it
         unnamed_table=None if spec.table == table else spec.table,
-        partition_on=keys,
-        indices=indices,
-        statistics=statistics_columns({**dataset.metadata, **spec.metadata}),
-        types={} if schema is None else {field.name: field.type for field in schema.internal()},
-        schema=SchemaWrapper(pa.schema([]), dataset.uuid) if schema is None else schema,
-        evolving=evolution_metadata(dataset.metadata) if is_merge else None,
     )
+    if dataset.schema is None:
+        completed = attrs.evolve(completed, schema=SchemaWrapper(pa.schema([]), dataset.uuid))
+    completed = completed.evolve_change(merge_metadata=spec.change.merge_metadata)
+    return _with_contract(completed, dataset)
 
 
 def _with_contract(spec: WriteSpec, dataset: DatasetMetadata) -> WriteSpec:
@@ -334,8 +345,7 @@ def _with_contract(spec: WriteSpec, dataset: DatasetMetadata) -> WriteSpec:
     if contract.of_write:
         prefix, _, name = dataset.uuid.partition(KTK_CUBE_UUID_SEPARATOR)
         cube, _ = discover_cube(prefix, spec.store)
-        fields = {field.name: getattr(spec, field.name) for field in attrs.fields(WriteSpec)}
-        spec = CubeWriteSpec(name=name, cube=cube, **fields)
+        spec = attrs.evolve(spec, name=name, cube=cube)
     return attrs.evolve(spec, contract=contract)
 
 
@@ -561,12 +571,8 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
     plan, dataset_uuid = create.plan(), create.dataset_uuid
     partition_on = plan.spec.partition_on
     wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
-    missing = set(partition_on) - set(wrapped.names)
-    if missing:
-        raise ValueError(
-            f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
-            + unknown_names("column", missing, wrapped.names)
-        )
+    where = f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
+    check_names(where, "column", partition_on, wrapped.names)
     change = plan.spec.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
     dataset, _ = commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
     return dataset
@@ -575,15 +581,15 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
 # -- delete_scope --------------------------------------------------------------------------------------------
 
 
-def _plan_removal(
-    dataset: DatasetMetadata, delete_scope: Sequence[Mapping[str, Any]], store: StoreInput
-) -> tuple[AnyOf | None, pa.StringArray]:
-    """The filter of a ``delete_scope``, None for no removal, and the labels that it selects now."""
-    if not delete_scope:
-        return None, pa.array([], pa.string())
-    scope = AnyOf(tuple(_conjunction(dataset, element) for element in delete_scope))
-    picked = select_partitions(dataset.load_indices(columns_of(scope), store), scope)
-    return scope, dataset.partition_table.take(picked).labels
+def _plan_removal(dataset: DatasetMetadata, delete_scope: Any, store: StoreInput) -> dict[str, Any]:
+    """Fields of a change that removes the partitions which a ``delete_scope`` selects now."""
+    elements = normalize_arg("delete_scope", delete_scope)
+    scope = AnyOf(tuple(_conjunction(dataset, element) for element in elements)) if elements else None
+    labels = pa.array([], pa.string())
+    if scope is not None:
+        picked = select_partitions(dataset.load_indices(columns_of(scope), store), scope)
+        labels = dataset.partition_table.take(picked).labels
+    return {"remove_where": scope, "requires": (NoUnseenPartitions(labels),)}
 
 
 def _conjunction(dataset: DatasetMetadata, element: Any) -> AllOf:
@@ -591,12 +597,8 @@ def _conjunction(dataset: DatasetMetadata, element: Any) -> AllOf:
         raise TypeError(
             f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}"
         )
-    unknown = set(element) - dataset.index_columns
-    if unknown:
-        raise ValueError(
-            f"delete_scope of dataset {dataset.uuid!r} needs indexed columns: "
-            + unknown_names("or unindexed column", unknown, dataset.index_columns)
-        )
+    where = f"delete_scope of dataset {dataset.uuid!r} needs indexed columns: "
+    check_names(where, "or unindexed column", element, dataset.index_columns)
     return AllOf(tuple((column, "==", _value(dataset, column, value)) for column, value in element.items()))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote as decode_percent
 from urllib.parse import urlsplit
 
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table import Table as IcebergTable
 
-TableSource: TypeAlias = Union[str, "os.PathLike[str]", "DeltaTable", "IcebergTable"]
+    TableSource: TypeAlias = str | os.PathLike[str] | DeltaTable | IcebergTable
+else:
+    TableSource = object
 """A directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg."""
 
 #: name of the directory of null

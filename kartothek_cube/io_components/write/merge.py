@@ -41,12 +41,7 @@ from kartothek_cube.io_components.write.rewrite import (
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import finish_write
-from kartothek_cube.io_components.write.write_plan import (
-    CubeWritePlan,
-    CubeWriteSpec,
-    WriteResult,
-    stage_plan,
-)
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, prepare_table, run_write
 
 Input = TypeVar("Input")
@@ -66,12 +61,12 @@ _COUNTS = pa.schema(
 class MergeContext:
     """A planned merge into one dataset."""
 
-    plan: CubeWritePlan
+    plan: WritePlan
     #: column of the input that marks cells to delete
     delete_column: str | None = None
 
     @property
-    def spec(self) -> CubeWriteSpec:
+    def spec(self) -> WriteSpec:
         """The specification of the dataset."""
         return next(iter(self.plan.specs.values()))
 
@@ -132,7 +127,7 @@ def plan_merge(
     df_serializer: Any = None,
     *,
     publish: bool = True,
-) -> CubeWritePlan:
+) -> WritePlan:
     """Plan to update, insert and delete cells of one dataset, by default the seed."""
     ensure_cube(cube)
     existing = load_snapshot(cube, open_blobs(store), None).datasets
@@ -140,7 +135,7 @@ def plan_merge(
     datasets = {name: existing[name] for name in names}
     user = None if metadata is None else dict.fromkeys(names, metadata)
     plan = plan_existing("merge", cube, store, datasets, user, df_serializer)
-    return stage_plan(attrs.evolve(plan, keep_empty=True, commit_all=True), publish=publish)
+    return attrs.evolve(plan, keep_empty=True, commit_all=True).stage(publish=publish)
 
 
 # -- checks --------------------------------------------------------------------------------------------------
@@ -327,7 +322,7 @@ def finish_merge(context: MergeContext, parts: Iterable[Rewritten]) -> MergeResu
     requirement = UnchangedPartitions(
         context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
     )
-    plan = context.plan.evolve_specs(
+    plan = context.plan.evolve_changes(
         replaces=merged.replaces,
         requires=(requirement,),
         # without replaced partitions it might be another dataset of that name

@@ -25,7 +25,7 @@ from kartothek_cube.io_components.scan import estimate_size
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.table_writer import delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import commit_datasets
-from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WriteResult, Written, merge_writes
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, Written, merge_writes
 
 T = TypeVar("T")
 
@@ -42,11 +42,11 @@ PARTITION = "__kartothek_cube_partition"
 class RewriteContext:
     """What all tasks share: the plan, and how the rows of its datasets are read, by id."""
 
-    plan: CubeWritePlan
+    plan: WritePlan
     stored: Mapping[str, StoredRows]
 
     @classmethod
-    def of(cls, plan: CubeWritePlan, datasets: Mapping[str, DatasetMetadata]) -> RewriteContext:
+    def of(cls, plan: WritePlan, datasets: Mapping[str, DatasetMetadata]) -> RewriteContext:
         """Rewrites of datasets in their current state."""
         return cls(plan, {name: StoredRows.of(spec, datasets[name]) for name, spec in plan.specs.items()})
 
@@ -157,7 +157,7 @@ def replace_files(
     return Rewritten(block.name, block.files.labels, replaced.labels, written, counts)
 
 
-def collect_parts(plan: CubeWritePlan, parts: Iterable[Rewritten]) -> list[Rewritten]:
+def collect_parts(plan: WritePlan, parts: Iterable[Rewritten]) -> list[Rewritten]:
     """The results of the blocks of a task; if one fails, the files of the others are deleted."""
     collected: list[Rewritten] = []
     try:
@@ -192,8 +192,7 @@ def commit_rewritten(
         places = dict(zip(folders.to_pylist(), part.replaces.to_pylist(), strict=True))
         columns = tuple(c for c in stored.keys if c in spec.partition_on)
         requires = (UnchangedPartitions(columns, folders.unique(), part.replaces),) if unchanged else ()
-        spec = attrs.evolve(
-            plan.specs[name],
+        spec = plan.specs[name].evolve_change(
             replaces=part.replaces,
             replaces_at=pa.array([places[f] for f in stored.folders(written.partitions()).to_pylist()]),
             merge_schema=True,

@@ -22,21 +22,21 @@ from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.keys import last_rows_mask, lookup_keys, sort_rows
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
-from kartothek_cube.io_components.write.write_plan import CubeWriteSpec
+from kartothek_cube.io_components.write.write_plan import WriteSpec
 
 
 @attrs.frozen
 class StoredRows:
     """How the stored rows of physical partitions of a dataset are read."""
 
-    spec: CubeWriteSpec
+    spec: WriteSpec
     #: types of the columns
     schema: pa.Schema
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
     @classmethod
-    def of(cls, spec: CubeWriteSpec, dataset: DatasetMetadata) -> Self:
+    def of(cls, spec: WriteSpec, dataset: DatasetMetadata) -> Self:
         """Those of the current state of a dataset."""
         return cls(spec, arrow_schema(dataset), dataset.column_mapping)
 
@@ -85,7 +85,7 @@ class ValuesKept:
     """Added rows that lack a column of the state are no cells for which it has a value in that column."""
 
     # appends that leave out columns must not hide stored values: a cell is replaced as a whole
-    spec: CubeWriteSpec
+    spec: WriteSpec
 
     def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
         """Raise ValueError if a value would turn into null, or into the default of its column."""

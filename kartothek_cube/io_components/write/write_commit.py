@@ -21,6 +21,7 @@ from kartothek_cube.core.commit.change import (
     NoUnseenPartitions,
     UnchangedMetadata,
     WriteMode,
+    apply,
     compute_schema,
     last_batch,
 )
@@ -34,14 +35,14 @@ from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
 from kartothek_cube.core.expressions import columns_of, tree_mask
 from kartothek_cube.core.factory import StagedState
 from kartothek_cube.core.history import OperationInfo, describe_operation
-from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
+from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arguments import extract_duplicates
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.runtime import ordered_map, store_factory
@@ -50,8 +51,7 @@ from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.contract_checks import check_write
 from kartothek_cube.io_components.write.stored_rows import ValuesKept
 from kartothek_cube.io_components.write.write_plan import (
-    CubeWritePlan,
-    CubeWriteSpec,
+    NO_CUBE,
     WritePlan,
     WriteResult,
     WriteSpec,
@@ -60,7 +60,6 @@ from kartothek_cube.io_components.write.write_plan import (
 )
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
 
-P = TypeVar("P", bound=WritePlan)
 Input = TypeVar("Input")
 T = TypeVar("T")
 
@@ -69,8 +68,8 @@ T = TypeVar("T")
 
 
 def write_job(
-    plan: P, tasks: Iterable[Input], run: Callable[[P, Input], Written]
-) -> Job[P, Input, Written, dict[str, DatasetMetadata]]:
+    plan: WritePlan, tasks: Iterable[Input], run: Callable[[WritePlan, Input], Written]
+) -> Job[WritePlan, Input, Written, dict[str, DatasetMetadata]]:
     """Write elements of input in independent tasks, then commit once."""
     return Job(
         name=plan.job_name,
@@ -94,8 +93,8 @@ def write_dataset_job(
 
 
 def write_cube_job(
-    plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]
-) -> Job[CubeWritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
+    plan: WritePlan, frames: Mapping[str, Sequence[Any]]
+) -> Job[WritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
     """Check all input, which is in memory, then write it dataset by dataset, then commit."""
     tables = prepare(plan, frames)
     empty = sorted(set(frames) - set(tables))
@@ -105,7 +104,7 @@ def write_cube_job(
     return write_job(plan, [(name, tables.get(name)) for name in sorted(frames)], _write_named)
 
 
-def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table | None]) -> Written:
+def _write_named(plan: WritePlan, item: tuple[str, pa.Table | None]) -> Written:
     name, table = item
     return {name: plan.specs[name].merge(())} if table is None else run_write(plan, {name: table})
 
@@ -116,23 +115,26 @@ def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table | None]) -> Writ
 def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, DatasetMetadata]:
     """Commit what tasks wrote, in any order or merged, each part once; a failure leaves all as it was."""
     results, blobs = merge_writes(parts), open_blobs(plan.store)
-    changes = _change_sets(plan, results)
-    others: Mapping[str, DatasetMetadata] = {}
-    if any(spec.contract.of_write for spec in plan.specs.values()):
-        changes = _check_contracts(plan, results, changes)
-    if isinstance(plan, CubeWritePlan):
-        others = _check_cube_write(plan, results, changes, blobs)
-    else:
-        _check_dataset_write(plan.spec, results)
+    changes, others = _change_sets(plan, results), dict[str, DatasetMetadata]()
+    delete = partial(table_writer.delete_uncommitted, plan.store, results.values())
+    if not plan.is_cube_write:
+        # without those that a user has written
+        delete = partial(table_writer.delete_attempts, plan)
+    with delete_on_failure(delete):
+        if any(spec.contract.of_write for spec in plan.specs.values()):
+            by_uuid = {change.uuid: change for change in changes.values()}
+            changes = {name: check_write(plan.specs[name], results.get(name), by_uuid) for name in changes}
+        if plan.is_cube_write:
+            others = _check_cube_write(plan, results, changes, blobs)
+        else:
+            _check_dataset_write(plan.spec, results)
     try:
         written = commit_datasets(plan, changes, blobs)
     except errors.ConcurrentWriteError as error:
         table_writer.check_same_store(plan.store, error.dataset_uuid)
         raise
     except ValueError:
-        # a commit of files that a user has written leaves them to the user
-        if isinstance(plan, CubeWritePlan):
-            table_writer.delete_uncommitted(plan.store, results.values())
+        delete()
         raise
     return written if plan.staged_id else DatasetsById({**others, **written})
 
@@ -146,17 +148,18 @@ def finish_dataset_write(plan: WritePlan, parts: Iterable[Written]) -> DatasetMe
     return dataset
 
 
-def find_committed_batch(plan: CubeWritePlan) -> dict[str, DatasetMetadata] | None:
+def find_committed_batch(plan: WritePlan) -> dict[str, DatasetMetadata] | None:
     """The datasets of a plan, if its batch or a later one is committed, which is done for all at once."""
     states = discover_datasets_unchecked(plan.cube.uuid_prefix, plan.store)
     for name, spec in plan.specs.items():
-        last = last_batch(states[name], spec.batch[0]) if spec.batch and name in states else None
-        if spec.batch is not None and last is not None and last >= spec.batch[1]:
+        batch = spec.change.batch
+        last = last_batch(states[name], batch[0]) if batch and name in states else None
+        if batch is not None and last is not None and last >= batch[1]:
             return DatasetsById({name: states[name] for name in plan.specs if name in states})
     return None
 
 
-def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+def check_schemas(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
     """Check input and the cube as it will be, by tables without rows and before any row is read."""
     prepare(plan, {name: [table] for name, table in tables.items()})
     results = {}
@@ -173,17 +176,15 @@ def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
 
 
 def _check_cube_write(
-    plan: CubeWritePlan, results: Written, changes: Mapping[str, ChangeSet], blobs: BlobStore
-) -> Mapping[str, DatasetMetadata]:
+    plan: WritePlan, results: Written, changes: Mapping[str, ChangeSet], blobs: BlobStore
+) -> dict[str, DatasetMetadata]:
     """Check what was written, and the cube as it will be; datasets to return besides the written ones."""
     _check_rows(plan, results)
-    try:
-        _check_rows_outside(plan, results)
-        if plan.unique_cells:
-            _check_unique_cells(plan, results)
-    except BaseException:
-        table_writer.delete_uncommitted(plan.store, results.values())
-        raise
+    _check_rows_outside(plan, results)
+    if plan.unique_cells:
+        _check_unique_cells(plan, results)
+    if not plan.return_all and all(_keeps_schema(plan.specs[n], change) for n, change in changes.items()):
+        return {}
     # users may change what is returned
     load = discover_datasets_unchecked if plan.return_all else load_states
     existing = load(plan.cube.uuid_prefix, blobs)
@@ -191,24 +192,15 @@ def _check_cube_write(
     return existing if plan.return_all else {}
 
 
-def _check_contracts(
-    plan: WritePlan, results: Written, changes: Mapping[str, ChangeSet]
-) -> dict[str, ChangeSet]:
-    """Check the rules of whole writes."""
-    by_uuid = {change.uuid: change for change in changes.values()}
-    try:
-        return {name: check_write(plan.specs[name], results.get(name), by_uuid) for name in changes}
-    except BaseException:
-        if isinstance(plan, CubeWritePlan):
-            table_writer.delete_uncommitted(plan.store, results.values())
-        else:
-            # without those that a user has written
-            table_writer.delete_attempts(plan)
-        raise
+def _keeps_schema(spec: WriteSpec, change: ChangeSet) -> bool:
+    """Whether a change adds rows of the schema that the plan knows: no rule of the cube concerns it then."""
+    if change.mode is not WriteMode.UPDATE or not len(change.added):
+        return False
+    return spec.schema is not None and spec.schema.equals(change.schema, check_metadata=True)
 
 
 def check_outcome(
-    plan: CubeWritePlan,
+    plan: WritePlan,
     changes: Mapping[str, ChangeSet],
     existing: Mapping[str, DatasetMetadata],
 ) -> None:
@@ -227,7 +219,7 @@ def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
     for name, spec in plan.specs.items():
         if name in results or plan.commit_all:
             result = results.get(name) or spec.merge(())
-            if result.schema is None and spec.mode is not WriteMode.UPDATE:
+            if result.schema is None and spec.change.mode is not WriteMode.UPDATE:
                 result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), result.uuid))
             change = spec.change_set(result, plan.info)
             if len(result.labels):
@@ -240,7 +232,7 @@ def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
 def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetMetadata:
     """A dataset as it will be, as far as the rules of a cube concern it: schema, keys, names of indices."""
     if change.mode is not WriteMode.UPDATE:
-        return _prospective_dataset(change)
+        return apply(None, attrs.evolve(change, added=PartitionTable.empty((change.table,))))
     if dataset is None:
         raise errors.DatasetNotFoundError(change.uuid)
     schema = compute_schema(dataset, change)
@@ -248,7 +240,7 @@ def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetM
 
 
 def _check_not_empty(
-    plan: CubeWritePlan, changes: Mapping[str, ChangeSet], after: Mapping[str, DatasetMetadata]
+    plan: WritePlan, changes: Mapping[str, ChangeSet], after: Mapping[str, DatasetMetadata]
 ) -> None:
     for name, change in changes.items():
         partitions = after[name].partition_table
@@ -262,34 +254,13 @@ def _check_not_empty(
             raise plan.abort_error(name, problem) from problem
 
 
-def _prospective_dataset(change: ChangeSet) -> DatasetMetadata:
-    """A new dataset as far as the rules of a cube concern it."""
-    indices = {
-        column: ExplicitSecondaryIndex(
-            column=column,
-            index_storage_key=f"{change.uuid}/indices/{column}",
-            dtype=update.entries.values.type,
-        )
-        for column, update in change.indices.items()
-    }
-    return DatasetMetadata(
-        uuid=change.uuid,
-        partitions=PartitionTable.empty((change.table,)),
-        metadata=dict(change.metadata),
-        indices=indices,
-        partition_keys=list(change.partition_keys or ()),
-        schema=change.schema,
-        table_name=change.table,
-    )
-
-
 def commit_datasets(
     plan: WritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
     """Commit the changes of a plan, by id: those of a cube at once. A staged write is the result itself."""
     if plan.staged_id:
         return cast("dict[str, DatasetMetadata]", _stage(plan, changes))
-    if not isinstance(plan, CubeWritePlan):
+    if not plan.is_cube_write:
         return {
             name: publish_committed(blobs, commit_change(blobs, change)[0])
             for name, change in changes.items()
@@ -334,14 +305,12 @@ class StagedWrite(StagedState):
 
     def plan(self, store: StoreFactory) -> WritePlan:
         """What the commit needs of the plan of the write."""
-        if self.cube is None:
-            return WritePlan(store=store, specs={})
         infos = [change.info for change in self.changes.values() if change.info is not None]
         info = infos[0] if infos else describe_operation("write")
-        return CubeWritePlan(
+        return WritePlan(
             operation=info.name,
             annotations=info,
-            cube=self.cube,
+            cube=self.cube or NO_CUBE,
             store=store,
             specs={},
             keep_empty=self.keep_empty,
@@ -379,18 +348,15 @@ StagedInput: TypeAlias = StagedWrite | Mapping[str, DatasetMetadata] | DatasetMe
 
 def _stage(plan: WritePlan, changes: Mapping[str, ChangeSet]) -> StagedWrite:
     staged = (plan.staged_id, clock.datetime_utcnow().date().isoformat())
-    return StagedWrite(
-        plan.cube if isinstance(plan, CubeWritePlan) else None,
-        {name: attrs.evolve(change, staged=staged) for name, change in sorted(changes.items())},
-        isinstance(plan, CubeWritePlan) and plan.keep_empty,
-    )
+    by_name = {name: attrs.evolve(change, staged=staged) for name, change in sorted(changes.items())}
+    return StagedWrite(plan.cube, by_name, plan.keep_empty)
 
 
 def with_values_kept(change: ChangeSet, plan: WritePlan) -> ChangeSet:
     """A change that hides no stored values, if its rows may lack columns of the dataset."""
-    if not isinstance(plan, CubeWritePlan) or not change.merge_schema or change.replaces is not None:
+    if not plan.is_cube_write or not change.merge_schema or change.replaces is not None:
         return change
-    spec = CubeWriteSpec(name=change.uuid, cube=plan.cube, store=plan.store, uuid=change.uuid)
+    spec = WriteSpec(name=change.uuid, cube=plan.cube, store=plan.store, uuid=change.uuid)
     return attrs.evolve(change, requires=(*change.requires, ValuesKept(spec)))
 
 
@@ -414,7 +380,7 @@ def commit_cube(
     return {uuid: publish_committed(blobs, state) for uuid, state in written.items()}
 
 
-def _check_unique_cells(plan: CubeWritePlan, results: Written) -> None:
+def _check_unique_cells(plan: WritePlan, results: Written) -> None:
     """Raise errors.DuplicateCellsError for a cell of the input that the seed has in another partition."""
     cube = plan.cube
     result = results.get(cube.seed_dataset)
@@ -442,8 +408,8 @@ def _check_unique_cells(plan: CubeWritePlan, results: Written) -> None:
         raise errors.DuplicateCellsError(cube.seed_dataset, repeated.example, detail=f"{repeated}.")
 
 
-def _check_rows(plan: CubeWritePlan, results: Written) -> None:
-    new = {name for name, change in plan.specs.items() if change.mode is not WriteMode.UPDATE}
+def _check_rows(plan: WritePlan, results: Written) -> None:
+    new = {name for name, spec in plan.specs.items() if spec.change.mode is not WriteMode.UPDATE}
     empty = sorted(name for name in new & set(results) if not len(results[name].labels))
     seed = plan.cube.seed_dataset
     if empty:
@@ -462,7 +428,7 @@ def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
     duplicates = extract_duplicates(result.labels.to_pylist()) if result else []
     if duplicates:
         raise ValueError(f"Duplicate partition labels for dataset {uuid!r}: {', '.join(sorted(duplicates))}")
-    if spec.mode is WriteMode.UPDATE:
+    if spec.change.mode is WriteMode.UPDATE:
         return
     if result is not None and result.schema is not None:
         untyped = [c for c in spec.indices if pa.types.is_null(result.schema.field(c).type)]
@@ -473,7 +439,7 @@ def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
                 "column(s) a dtype, or index them later"
             )
         return
-    if result is None or spec.partition_on or spec.mode is WriteMode.UPSERT:
+    if result is None or spec.partition_on or spec.change.mode is WriteMode.UPSERT:
         raise ValueError(
             f"Cannot store an empty dataset: there is no input for {uuid!r}. To create one "
             "without partitions, use create_empty_dataset_header or pass a DataFrame without rows"
@@ -492,19 +458,19 @@ def index_reader(blobs: BlobStore, change: ChangeSet) -> IndexReader:
     return partial(_read_index_entries, blobs, change.uuid, change.table, change.added)
 
 
-def _check_rows_outside(plan: CubeWritePlan, results: Written) -> None:
+def _check_rows_outside(plan: WritePlan, results: Written) -> None:
     """Refuse, or warn of, written partitions that an update does not remove first: rows there would stay."""
     if plan.rows_outside == "append":
         return
     for name, result in results.items():
-        spec, partitions = plan.specs[name], result.partitions()
-        if not columns_of(spec.remove_where) or result.schema is None or not len(partitions):
+        where, partitions = plan.specs[name].change.remove_where, result.partitions()
+        columns = sorted(columns_of(where))
+        if not columns or result.schema is None or not len(partitions):
             continue
-        keys = partitions.keys(spec.partition_on, result.schema)
-        outside = np.flatnonzero(~to_numpy(tree_mask(pa.table(keys), spec.remove_where)))
+        keys = partitions.keys(plan.specs[name].partition_on, result.schema)
+        outside = np.flatnonzero(~to_numpy(tree_mask(pa.table(keys), where)))
         if not len(outside):
             continue
-        columns = sorted(columns_of(spec.remove_where))
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
         problem = (
             f"Update of dataset {result.uuid!r}: remove_conditions do not select {len(outside)} of "

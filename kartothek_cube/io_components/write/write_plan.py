@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.column_statistics import concat_statistics
-from kartothek_cube.core.commit.change import (
-    ChangeSet,
-    IndexUpdate,
-    MetadataMerger,
-    NoUnseenPartitions,
-    Requirement,
-    WriteMode,
-)
+from kartothek_cube.core.column_statistics import concat_statistics, statistics_columns
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.errors import (
-    MultiTableCommitAborted,
-    SchemaConflictError,
-    format_count,
-    unknown_names,
-)
-from kartothek_cube.core.expressions import Node
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import MultiTableCommitAborted, SchemaConflictError, check_names, format_count
 from kartothek_cube.core.history import OperationInfo, describe_operation
-from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, SINGLE_TABLE, check_table_name
+from kartothek_cube.core.naming import SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.evolution import Widths, unite_schemas, widest
+from kartothek_cube.core.schema.evolution import Widths, evolution_metadata, unite_schemas, widest
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.arguments import user_metadata
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 #: whether input has the columns of the dataset, or may lack some and add others
 SchemaMode = Literal["strict", "merge"]
 #: what an update does with input for partitions that its conditions do not select
 RowsOutside = Literal["raise", "warn", "append"]
+
+#: in place of the cube in writes of single datasets, where nothing asks for it
+NO_CUBE = cast(Cube, None)
 
 CubeMetadata: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Metadata to store, by dataset id."""
@@ -95,10 +84,10 @@ class WriteResult:
             return PartitionTable(self.labels, {self.table: self.keys})
         return PartitionTable.from_labels(self.uuid, self.table, self.labels)
 
-    def change_set(self, **updates: Any) -> ChangeSet:
-        """The change that adds what was written."""
-        return ChangeSet(
-            uuid=self.uuid,
+    def change_set(self, planned: ChangeSet | None = None, **updates: Any) -> ChangeSet:
+        """The change that adds what was written, as part of a planned one."""
+        return attrs.evolve(
+            ChangeSet(self.uuid) if planned is None else planned,
             table=self.table,
             added=self.partitions(),
             schema=self.schema,
@@ -208,27 +197,56 @@ class WriteSpec:
     #: table of input that names none, where it is another one, which is refused
     unnamed_table: str | None = None
 
-    # what only the commit needs; see `without_commit_state`
-    mode: WriteMode = attrs.field(default=WriteMode.UPSERT, kw_only=True)
-    metadata: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
-    merge_metadata: MetadataMerger | None = attrs.field(default=None, kw_only=True)
-    #: partitions to remove, as in `ChangeSet`
-    remove_where: Node | None = attrs.field(default=None, kw_only=True)
-    #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
-    assumed_labels: pa.StringArray | None = attrs.field(default=None, kw_only=True)
-    #: whether stored partitions with the key values of written ones are removed
-    overwrites_partitions: bool = attrs.field(default=False, kw_only=True)
-    #: labels that the added partitions replace, and their places, as in `ChangeSet`
-    replaces: pa.StringArray | None = attrs.field(default=None, kw_only=True)
-    replaces_at: pa.StringArray | None = attrs.field(default=None, kw_only=True)
-    #: what the commit requires beyond the fields above
-    requires: tuple[Requirement, ...] = attrs.field(default=(), kw_only=True)
-    #: format of a new header
-    storage_format: str = attrs.field(default=DEFAULT_METADATA_STORAGE_FORMAT, kw_only=True)
-    #: whether added partitions may have other columns than the dataset
-    merge_schema: bool = attrs.field(default=False, kw_only=True)
-    #: stream and number of its batch
-    batch: tuple[str, int] | None = attrs.field(default=None, kw_only=True)
+    #: id of the dataset in the plan
+    name: str = attrs.field(default=attrs.Factory(lambda spec: spec.uuid, takes_self=True), kw_only=True)
+    cube: Cube = attrs.field(default=NO_CUBE, kw_only=True)
+    #: payload columns of other datasets of the cube, with their dataset
+    foreign: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    #: what the commit changes beside adding what tasks write; see `without_commit_state`
+    change: ChangeSet = attrs.field(
+        default=attrs.Factory(lambda spec: ChangeSet(spec.uuid, mode=WriteMode.UPSERT), takes_self=True),
+        kw_only=True,
+    )
+
+    @classmethod
+    def of_dataset(
+        cls,
+        store: StoreFactory,
+        dataset: DatasetMetadata,
+        metadata: Mapping[str, Any],
+        *,
+        merge_schema: bool,
+        **fields: Any,
+    ) -> Self:
+        """That of an update of a stored dataset, which keeps its partition keys and indices."""
+        schema = dataset.schema
+        return cls(
+            store,
+            dataset.uuid,
+            dataset.table_name,
+            tuple(dataset.partition_keys or ()),
+            tuple(sorted(dataset.secondary_indices)),
+            types={} if schema is None else {field.name: field.type for field in schema.internal()},
+            schema=schema,
+            evolving=evolution_metadata(dataset.metadata) if merge_schema else None,
+            contract=Contract.of(dataset.uuid, dataset.metadata),
+            statistics=statistics_columns({**dataset.metadata, **metadata}),
+            change=ChangeSet(dataset.uuid, metadata=metadata, merge_schema=merge_schema),
+            **fields,
+        )
+
+    @property
+    def is_seed(self) -> bool:
+        """Whether this is the seed."""
+        return self.name == self.cube.seed_dataset
+
+    def transforms(self, columns: Collection[str]) -> list[PartitionTransform]:
+        """Transforms by which partition columns follow from the columns of an input."""
+        return [t for t in self.cube.transforms if t.name in self.partition_on and t.column in columns]
+
+    def evolve_change(self, **changes: Any) -> Self:
+        """The same with fields of the planned change changed."""
+        return attrs.evolve(self, change=attrs.evolve(self.change, **changes))
 
     def index_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Columns of an input of which index entries are collected ("Indices" in the cube format)."""
@@ -241,13 +259,11 @@ class WriteSpec:
         new_indices = sorted(set(indices) - set(self.indices))
         if name == self.table and not new_indices:
             return self
-        if name != self.table and (self.schema is not None or self.table != SINGLE_TABLE):
-            raise RuntimeError(f"Dataset {self.uuid!r}: {unknown_names('table', [name], [self.table])}")
-        if new_indices and self.schema is not None:
-            raise ValueError(
-                f"Incorrect indices in the input for dataset {self.uuid!r}: "
-                f"{unknown_names('index', new_indices, self.indices)}. Use build_dataset_indices"
-            )
+        if self.schema is not None or self.table != SINGLE_TABLE:
+            check_names(f"Dataset {self.uuid!r}: ", "table", [name], [self.table], error=RuntimeError)
+        if self.schema is not None:
+            where = f"Incorrect indices in the input for dataset {self.uuid!r}: "
+            check_names(where, "index", new_indices, self.indices, ". Use build_dataset_indices")
         check_table_name(name)
         return attrs.evolve(self, table=name, indices=(*self.indices, *new_indices))
 
@@ -257,63 +273,18 @@ class WriteSpec:
 
     def check_schema(self, table: pa.Table) -> None:
         """Check that rows fit the schema of the stored dataset, as far as it is known, or the settings."""
-        unknown = set(self.statistics).difference(table.column_names) if self.schema is None else ()
-        if unknown:
-            raise ValueError(
-                f"Column(s) with statistics missing in the input for dataset {self.uuid}: "
-                + unknown_names("column", unknown, table.column_names)
-            )
-        if self.schema is not None and len(self.schema):
+        if self.schema is None:
+            where = f"Column(s) with statistics missing in the input for dataset {self.uuid}: "
+            check_names(where, "column", self.statistics, table.column_names)
+        elif len(self.schema):
             keys = list(self.partition_on)
             given = make_meta(table.schema, "the input", partition_keys=keys)
             unite_schemas(self.schema, given, keys, self.evolving, self.uuid, self.table)
 
     def change_set(self, result: WriteResult, info: OperationInfo) -> ChangeSet:
         """The change that commits what tasks wrote."""
-        merger = self.merge_metadata
-        assumed = () if self.assumed_labels is None else (NoUnseenPartitions(self.assumed_labels),)
-        return result.change_set(
-            mode=self.mode,
-            metadata=self.metadata,
-            merge_metadata=None if merger is None else partial(_merge_metadata, merger),
-            partition_keys=self.partition_on,
-            remove_where=self.remove_where,
-            overwrites_partitions=self.overwrites_partitions,
-            storage_format=self.storage_format,
-            merge_schema=self.merge_schema,
-            batch=self.batch,
-            info=info,
-            write_id=self.write_id,
-            replaces=self.replaces,
-            replaces_at=self.replaces_at,
-            requires=(*self.requires, *assumed),
-        )
-
-
-def _merge_metadata(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge stored and given metadata; the user's function has the last word on both."""
-    stored, given = dicts
-    return {**stored, **given, **user_metadata(merger([dict(stored), dict(given)]))}
-
-
-@attrs.frozen(kw_only=True)
-class CubeWriteSpec(WriteSpec):
-    """The same for a dataset of a cube, with the rules that its rows have to meet."""
-
-    #: id of the dataset
-    name: str
-    cube: Cube
-    #: payload columns of other datasets of the cube, with their dataset
-    foreign: Mapping[str, str] = attrs.field(factory=dict)
-
-    @property
-    def is_seed(self) -> bool:
-        """Whether this is the seed."""
-        return self.name == self.cube.seed_dataset
-
-    def transforms(self, columns: Collection[str]) -> list[PartitionTransform]:
-        """Transforms by which partition columns follow from the columns of an input."""
-        return [t for t in self.cube.transforms if t.name in self.partition_on and t.column in columns]
+        keys, write_id = self.partition_on, self.write_id
+        return result.change_set(self.change, partition_keys=keys, write_id=write_id, info=info)
 
 
 # -- plans ---------------------------------------------------------------------------------------------------
@@ -321,20 +292,35 @@ class CubeWriteSpec(WriteSpec):
 
 @attrs.frozen(kw_only=True)
 class WritePlan:
-    """A planned write of one dataset, by its uuid."""
+    """A planned write of one dataset, by its uuid, or of datasets of a cube, by their ids."""
 
     #: for messages and the history
     operation: str = "write"
     store: StoreFactory
     #: all datasets that the write may touch, by id
     specs: Mapping[str, WriteSpec]
+    cube: Cube = NO_CUBE
     #: whether datasets without input are committed as well
-    commit_all: bool = True
+    commit_all: bool = False
+    #: whether a dataset may end up without partitions
+    keep_empty: bool = False
+    #: whether the result has all datasets of the cube
+    return_all: bool = False
+    #: whether no cell of the input may be in another partition of the cube
+    unique_cells: bool = False
+    #: line of the user that asks for a removal of partitions, if one does
+    caller: CallerLine | None = attrs.field(default=None, eq=False)
+    rows_outside: RowsOutside = "append"
     #: message and job of the user
     annotations: OperationInfo = attrs.field(factory=partial(describe_operation, ""))
 
     #: id of a write that is staged; empty if it is committed
     staged_id: str = ""
+
+    @property
+    def is_cube_write(self) -> bool:
+        """Whether the rules of a cube hold."""
+        return self.cube is not NO_CUBE
 
     @property
     def info(self) -> OperationInfo:
@@ -350,17 +336,26 @@ class WritePlan:
     @property
     def job_name(self) -> str:
         """Prefix of the names of tasks."""
-        is_new = self.spec.mode in (WriteMode.CREATE, WriteMode.REPLACE)
+        if self.is_cube_write:
+            return f"{self.operation}_cube"
+        is_new = self.spec.change.mode in (WriteMode.CREATE, WriteMode.REPLACE)
         return "store_dataset" if is_new else "update_dataset"
 
     @property
     def description(self) -> str:
         """What Spark displays while the tasks run."""
+        if self.is_cube_write:
+            return f"{self.operation} cube {self.cube.uuid_prefix}"
         return f"write dataset {self.spec.uuid}"
 
     def evolve_specs(self, **changes: Any) -> Self:
         """The plan with fields of the specifications of all datasets changed."""
         specs = {name: attrs.evolve(spec, **changes) for name, spec in self.specs.items()}
+        return attrs.evolve(self, specs=specs)
+
+    def evolve_changes(self, **changes: Any) -> Self:
+        """The plan with fields of the planned changes of all datasets changed."""
+        specs = {name: spec.evolve_change(**changes) for name, spec in self.specs.items()}
         return attrs.evolve(self, specs=specs)
 
     def with_write_id(self) -> Self:
@@ -370,7 +365,21 @@ class WritePlan:
 
     def without_commit_state(self) -> Self:
         """Drop what only the commit needs; the size of the plan no longer grows with the cube."""
-        return self.evolve_specs(metadata={}, merge_metadata=None, remove_where=None, assumed_labels=None)
+        specs = {
+            name: attrs.evolve(spec, change=ChangeSet(spec.uuid, mode=spec.change.mode))
+            for name, spec in self.specs.items()
+        }
+        return attrs.evolve(self, specs=specs)
+
+    def abort_error(self, name: str, problem: ValueError) -> MultiTableCommitAborted:
+        """The error for a write that was given up before anything was committed."""
+        return MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))
+
+    def stage(self, *, publish: bool) -> Self:
+        """The plan of a write that stops before its commit, unless it is published; ``publish`` argument."""
+        if not isinstance(publish, bool):
+            raise TypeError(f"publish is True or False, got {publish!r}")
+        return self if publish else attrs.evolve(self, staged_id=gen_uuid()[:16])
 
 
 #: for each file the warnings that were shown: by default, each line warns once
@@ -396,55 +405,3 @@ class CallerLine(NamedTuple):
         """Warn as if this line did."""
         shown = _SHOWN.setdefault(self.file, {})
         warnings.warn_explicit(message, category, self.file, self.number, self.module, shown)
-
-
-P = TypeVar("P", bound=WritePlan)
-
-
-def stage_plan(plan: P, *, publish: bool) -> P:
-    """The plan of a write that stops before its commit, unless it is published; ``publish`` argument."""
-    if not isinstance(publish, bool):
-        raise TypeError(f"publish is True or False, got {publish!r}")
-    if publish:
-        return plan
-    for spec in plan.specs.values():
-        try:
-            pickle.dumps(spec.merge_metadata)
-        except Exception as error:
-            raise ValueError(
-                "metadata_merger of a write with publish=False has to be a function of a module: another "
-                f"process may publish the write, and {spec.merge_metadata!r} cannot be pickled"
-            ) from error
-    return attrs.evolve(plan, staged_id=gen_uuid()[:16])
-
-
-@attrs.frozen(kw_only=True)
-class CubeWritePlan(WritePlan):
-    """A planned write of datasets of a cube, by their ids, with the rules of the cube."""
-
-    cube: Cube
-    specs: Mapping[str, CubeWriteSpec]
-    commit_all: bool = False
-    #: whether a dataset may end up without partitions
-    keep_empty: bool = False
-    #: whether the result has all datasets of the cube
-    return_all: bool = False
-    #: whether no cell of the input may be in another partition of the cube
-    unique_cells: bool = False
-    #: line of the user that asks for a removal of partitions, if one does
-    caller: CallerLine | None = attrs.field(default=None, eq=False)
-    rows_outside: RowsOutside = "append"
-
-    @property
-    def job_name(self) -> str:
-        """Prefix of the names of tasks."""
-        return f"{self.operation}_cube"
-
-    @property
-    def description(self) -> str:
-        """What Spark displays while the tasks run."""
-        return f"{self.operation} cube {self.cube.uuid_prefix}"
-
-    def abort_error(self, name: str, problem: ValueError) -> MultiTableCommitAborted:
-        """The error for a write that was given up before anything was committed."""
-        return MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -34,13 +33,12 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
 from kartothek_cube.io_components import keys
+from kartothek_cube.io_components.arguments import extract_duplicates
 from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.write_plan import (
     CallerLine,
-    CubeWritePlan,
-    CubeWriteSpec,
     WritePlan,
     WriteResult,
     WriteSpec,
@@ -70,7 +68,7 @@ SchemaInput: TypeAlias = pa.Schema | SchemaWrapper | Frame
 
 def write_part(plan: WritePlan, element: Any, *, unique: bool = True) -> Written:
     """Check and write one element of input; `unique`: cells that occur twice in it are an error."""
-    if not isinstance(plan, CubeWritePlan):
+    if not plan.is_cube_write:
         spec = plan.spec
         return {spec.uuid: write_dataset_input(spec, element)}
     frames = collect_input(element, plan.cube)
@@ -89,7 +87,7 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
     last_row = None
     try:
         for table in tables:
-            if not isinstance(plan, CubeWritePlan):
+            if not plan.is_cube_write:
                 results.append(write_part(plan, table))
                 continue
             prepared = prepare(plan, {name: [table]})
@@ -104,7 +102,7 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
     return merge_writes(results)
 
 
-def _check_border(spec: CubeWriteSpec, last_row: pa.Table | None, table: pa.Table) -> pa.Table:
+def _check_border(spec: WriteSpec, last_row: pa.Table | None, table: pa.Table) -> pa.Table:
     """Check that a table does not begin with the last cell of the previous one; return its last row."""
     if last_row is not None:
         border = concat_promoted([last_row, table.slice(0, 1)])
@@ -124,13 +122,17 @@ def run_write(plan: WritePlan, tables: Mapping[str, pa.Table], threads: int | No
 
 
 def iter_inputs(data: Any) -> Iterator[Any]:
-    """Iterate over the inputs of a write: any iterable of them, or a single one."""
+    """Iterate over the inputs of a write: any iterable of them, or a single one.
+
+    >>> list(iter_inputs({"weather": None}))
+    [{'weather': None}]
+    """
     if data is None or is_frame(data) or isinstance(data, WriteResult | Mapping) or _is_named(data):
         yield data
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
         yield from data
     else:
-        raise TypeError(f"Expected DataFrames (or what Arrow reads as tables), got {type(data).__name__}.")
+        raise TypeError(_not_a_frame(data))
 
 
 def flatten(data: Any) -> Iterator[Any]:
@@ -235,12 +237,8 @@ def check_dataset_input(spec: WriteSpec, table: pa.Table) -> WriteResult:
 
 def _sort_input(spec: WriteSpec, table: pa.Table) -> pa.Table:
     """Sort rows by the columns of the spec, nulls last; the sort is stable."""
-    missing = set(spec.sort_by) - set(table.column_names)
-    if missing:
-        raise ValueError(
-            f"Cannot sort the input for dataset {spec.uuid!r}: "
-            + errors.unknown_names("column", missing, table.column_names)
-        )
+    where = f"Cannot sort the input for dataset {spec.uuid!r}: "
+    errors.check_names(where, "column", spec.sort_by, table.column_names)
     return keys.sort_rows(table, spec.sort_by)
 
 
@@ -255,14 +253,8 @@ def is_frame(obj: Any) -> bool:
 def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
     """Group input frames by dataset id; an id with nothing but None has an empty list."""
     ensure_cube(cube)
-    if is_frame(data):
-        data = {cube.seed_dataset: data}
-    if isinstance(data, Mapping) or data is None:
-        data = [data]
-    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
-        raise TypeError(_not_a_frame(data))
     frames: dict[str, list[Any]] = {}
-    for item in data:
+    for item in iter_inputs(data):
         if item is None:
             continue
         by_id = {cube.seed_dataset: item} if is_frame(item) else item
@@ -278,31 +270,14 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
     return frames
 
 
-def iter_elements(data: Any) -> Iterable[Any]:
-    """Iterate over the elements of an input: frames, or dicts of dataset id to frame.
-
-    >>> list(iter_elements({"weather": None}))
-    [{'weather': None}]
-    """
-    if data is None or is_frame(data) or isinstance(data, Mapping):
-        return [data]
-    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
-        raise TypeError(
-            "Expected an iterable of frames, or of dicts of dataset id to frame, "
-            f"but got an object of type {type(data).__name__}"
-        )
-    return data
-
-
 def _not_a_frame(obj: Any) -> str:
     return (
-        f"Expected a pandas.DataFrame or an Arrow table, a dict of dataset id to these, or an iterable "
-        f"of them, "
+        "Expected a pandas.DataFrame or an Arrow table, a dict of names to these, or an iterable of them, "
         f"but got {type(obj).__name__}"
     )
 
 
-def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
+def check_announced(plan: WritePlan, names: Iterable[str]) -> None:
     """Check that input belongs to datasets that the plan has."""
     unknown = set(names) - set(plan.specs)
     if unknown:
@@ -313,7 +288,7 @@ def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
 
 
 def prepare(
-    plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True
+    plan: WritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True
 ) -> dict[str, pa.Table]:
     """Check and sort input, by dataset id, before any of it is written; ids without rows are left out."""
     check_announced(plan, frames)
@@ -340,7 +315,7 @@ def check_contract(spec: WriteSpec, table: pa.Table, cell: Sequence[str]) -> Non
         raise violations.error(spec.uuid)
 
 
-def _check_names(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+def _check_names(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
     """Refuse columns that no query would show, unless they are stored already."""
     for name, table in tables.items():
         stored = plan.specs[name].types
@@ -352,7 +327,7 @@ def _check_names(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
             )
 
 
-def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+def _check_new_payload(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
     owners: dict[str, str] = {}
     for name, table in tables.items():
         for column in sorted(get_payload_subset(table.column_names, plan.cube)):
@@ -365,12 +340,12 @@ def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> N
             owners[column] = name
 
 
-def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+def _check_key_types(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
     """Check that key columns have one type in all new datasets, and in those of the cube."""
     keys = (*plan.cube.partition_columns, *plan.cube.dimension_columns)
     owners: dict[str, tuple[str, pa.DataType]] = {}
     for name in plan.cube.join_order(tables):
-        if plan.specs[name].mode is WriteMode.UPDATE:
+        if plan.specs[name].change.mode is WriteMode.UPDATE:
             # its own schema is compared as a whole
             continue
         stored, types = plan.specs[name].types, {f.name: f.type for f in tables[name].schema}
@@ -388,7 +363,7 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
                 raise plan.abort_error(name, problem) from problem
 
 
-def prepare_table(spec: CubeWriteSpec, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
+def prepare_table(spec: WriteSpec, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
     """Merge, check and sort the frames of a dataset."""
     tables = [_check_table(spec, frame) for frame in frames]
     nonempty = [t for t in tables if len(t)] or tables[:1]
@@ -400,12 +375,10 @@ def prepare_table(spec: CubeWriteSpec, frames: Sequence[Any], *, unique: bool = 
     return table
 
 
-def _check_table(spec: CubeWriteSpec, frame: Any) -> pa.Table:
+def _check_table(spec: WriteSpec, frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
         names = [_text(c) for c in frame.columns]
-        duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
-        if duplicates:
-            raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
+        _check_duplicates(spec, names)
         _check_index(spec, frame, names)
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
@@ -414,7 +387,13 @@ def _check_table(spec: CubeWriteSpec, frame: Any) -> pa.Table:
     return table
 
 
-def derive_columns(spec: CubeWriteSpec, table: pa.Table) -> pa.Table:
+def _check_duplicates(spec: WriteSpec, names: Sequence[str]) -> None:
+    duplicates = sorted(extract_duplicates(names))
+    if duplicates:
+        raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
+
+
+def derive_columns(spec: WriteSpec, table: pa.Table) -> pa.Table:
     """Add the partition columns that are transforms; those that the input has are checked."""
     for transform in spec.transforms(table.column_names):
         if len(set(table.column_names)) < table.num_columns:
@@ -430,9 +409,7 @@ def derive_columns(spec: CubeWriteSpec, table: pa.Table) -> pa.Table:
     return table
 
 
-def _check_derived(
-    spec: CubeWriteSpec, transform: PartitionTransform, table: pa.Table, values: pa.Array
-) -> None:
+def _check_derived(spec: WriteSpec, transform: PartitionTransform, table: pa.Table, values: pa.Array) -> None:
     """Refuse a partition column of the input with other values than those that its transform gives."""
     given = table.column(transform.name)
     try:
@@ -450,7 +427,7 @@ def _check_derived(
         )
 
 
-def _check_index(spec: CubeWriteSpec, frame: pd.DataFrame, names: Sequence[str]) -> None:
+def _check_index(spec: WriteSpec, frame: pd.DataFrame, names: Sequence[str]) -> None:
     """Refuse a frame that has columns of the cube in its index, which is not stored."""
     cube = spec.cube
     columns = {
@@ -473,19 +450,15 @@ def _text(name: Any) -> str:
     return name.decode("utf8") if isinstance(name, bytes) else str(name)
 
 
-def _check_columns(spec: CubeWriteSpec, names: Sequence[str]) -> None:
+def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
     cube, columns = spec.cube, set(names)
     check_column_names(names)
     where = f"dataset {spec.name!r}"
-    if len(columns) < len(names):
-        duplicates = sorted({c for c in names if list(names).count(c) > 1})
-        raise ValueError(f"Duplicate columns in {where}: {', '.join(duplicates)}")
+    _check_duplicates(spec, names)
     dimensions = set(cube.dimension_columns)
-    if spec.is_seed and dimensions - columns:
-        raise ValueError(
-            f"Missing dimension columns in seed data (dataset {spec.name!r}): "
-            + errors.unknown_names("column", dimensions - columns, columns)
-        )
+    if spec.is_seed:
+        missing_text = f"Missing dimension columns in seed data ({where}): "
+        errors.check_names(missing_text, "column", dimensions, columns)
     if not dimensions & columns:
         raise ValueError(
             f"Dataset {spec.name!r} must have at least one of the following dimension columns: "
@@ -529,7 +502,7 @@ def _as_dimension(payload: Iterable[str]) -> str:
     )
 
 
-def _check_merge(spec: CubeWriteSpec, columns: Collection[str], stored: Collection[str]) -> None:
+def _check_merge(spec: WriteSpec, columns: Collection[str], stored: Collection[str]) -> None:
     """Refuse input that lacks a key or an indexed column of the stored dataset, or would add one."""
     cube = spec.cube
     keys = {
@@ -538,12 +511,9 @@ def _check_merge(spec: CubeWriteSpec, columns: Collection[str], stored: Collecti
         *cube.index_columns,
         *(spec.indices),
     }
-    missing = (keys & set(stored)) - set(columns)
-    if missing:
-        raise ValueError(
-            f"Missing columns in dataset {spec.name!r}: {errors.unknown_names('column', missing, columns)}. "
-            "schema_mode='merge' may leave out payload without an index only"
-        )
+    where = f"Missing columns in dataset {spec.name!r}: "
+    remedy = ". schema_mode='merge' may leave out payload without an index only"
+    errors.check_names(where, "column", keys.intersection(stored), columns, remedy)
     new = (keys & set(columns)) - set(stored)
     if new:
         raise ValueError(
@@ -552,7 +522,7 @@ def _check_merge(spec: CubeWriteSpec, columns: Collection[str], stored: Collecti
         )
 
 
-def _concat(spec: CubeWriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
+def _concat(spec: WriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
     first = tables[0]
     for other in tables[1:]:
         if set(other.column_names) != set(first.column_names):
@@ -568,7 +538,7 @@ def _concat(spec: CubeWriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
         raise ValueError(f"Frames of dataset {spec.name!r} have columns of different types: {exc}") from exc
 
 
-def _check_keys(spec: CubeWriteSpec, table: pa.Table) -> None:
+def _check_keys(spec: WriteSpec, table: pa.Table) -> None:
     """Refuse nulls and nested values in partition, dimension and index columns."""
     kinds = {
         "partition": spec.partition_on,
@@ -587,7 +557,7 @@ def _check_keys(spec: CubeWriteSpec, table: pa.Table) -> None:
             _check_nulls(spec, kind, column, values)
 
 
-def _check_nulls(spec: CubeWriteSpec, kind: str, column: str, values: pa.ChunkedArray) -> None:
+def _check_nulls(spec: WriteSpec, kind: str, column: str, values: pa.ChunkedArray) -> None:
     nulls = count_nulls(values)
     if nulls:
         raise ValueError(
@@ -596,7 +566,7 @@ def _check_nulls(spec: CubeWriteSpec, kind: str, column: str, values: pa.Chunked
         )
 
 
-def _key_columns(spec: CubeWriteSpec, table: pa.Table) -> list[str]:
+def _key_columns(spec: WriteSpec, table: pa.Table) -> list[str]:
     cube = spec.cube
     names = set(table.column_names)
     return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
@@ -605,7 +575,7 @@ def _key_columns(spec: CubeWriteSpec, table: pa.Table) -> list[str]:
 # -- cells that occur twice ---------------------------------------------------------------------------------
 
 
-def check_unique(spec: CubeWriteSpec, table: pa.Table) -> None:
+def check_unique(spec: WriteSpec, table: pa.Table) -> None:
     """Raise errors.DuplicateCellsError if a cell occurs twice."""
     names = _key_columns(spec, table)
     columns = [table.column(c) for c in names]
@@ -619,7 +589,7 @@ def check_unique(spec: CubeWriteSpec, table: pa.Table) -> None:
     raise _duplicates(spec, table.filter(pa.array(matches >= 0)), names)
 
 
-def _duplicates(spec: CubeWriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.DuplicateCellsError:
+def _duplicates(spec: WriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.DuplicateCellsError:
     """Say which cell occurs more than once, and how its rows differ."""
     first = rows.slice(0, 10)
     frame = to_pandas(first)
@@ -642,7 +612,7 @@ def _is_constant(values: Sequence[Any]) -> bool:
     return all(value == values[0] or (value != value and values[0] != values[0]) for value in values)
 
 
-def check_duplicate_cells(plan: CubeWritePlan, results: Written) -> None:
+def check_duplicate_cells(plan: WritePlan, results: Written) -> None:
     """Raise errors.DuplicateCellsError if independent tasks wrote the same cell into several files."""
     for name, result in results.items():
         labels = result.labels
@@ -654,7 +624,7 @@ def check_duplicate_cells(plan: CubeWritePlan, results: Written) -> None:
             _check_partition(plan, name, attrs.evolve(result, labels=labels.filter(mask), keys=keys))
 
 
-def _check_partition(plan: CubeWritePlan, name: str, result: WriteResult) -> None:
+def _check_partition(plan: WritePlan, name: str, result: WriteResult) -> None:
     spec, files = plan.specs[name], result.partitions()
     partition_on = spec.partition_on
     schema = result.schema.internal() if result.schema is not None else pa.schema([])

@@ -61,7 +61,6 @@ from kartothek_cube.io_components.write.write_plan import (
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
 
 Input = TypeVar("Input")
-T = TypeVar("T")
 
 
 # -- jobs ----------------------------------------------------------------------------------------------------

@@ -240,11 +240,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def match(patterns: str, candidates: Iterable[str], kind: str) -> set[str]:
-    """Expand comma-separated names and patterns; a usage error if one matches nothing.
-
-    >>> sorted(match("CITY, COUNTRY_*", ["CITY", "COUNTRY_CODE", "DAY"], "column"))
-    ['CITY', 'COUNTRY_CODE']
-    """
+    """Expand comma-separated names and patterns; a usage error if one matches nothing."""
     names = sorted(candidates)
     selected: set[str] = set()
     for pattern in (text.strip() for text in patterns.split(",")):

@@ -29,16 +29,6 @@ def alias_parameter(
 
     The body never sees `new`. Both arguments together are a TypeError. A `required` parameter must be given
     by one of its names; its default in the source exists for type checkers only.
-
-    >>> @alias_parameter("datasets", "ktk_cube_dataset_ids")
-    ... def count(ktk_cube_dataset_ids=None, *, datasets=None):
-    ...     return len(ktk_cube_dataset_ids)
-    >>> count(datasets=["seed"])
-    1
-    >>> count(["seed"], datasets=["seed"])
-    Traceback (most recent call last):
-    ...
-    TypeError: count() takes datasets or ktk_cube_dataset_ids, two names of one parameter, but got both
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

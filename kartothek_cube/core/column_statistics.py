@@ -167,13 +167,7 @@ def store_statistics(blobs: BlobStore, uuid: str, table: pa.Table) -> str:
 
 
 def statistics_mask(entries: pa.StructArray, op: str, value: Any, column: str) -> pa.BooleanArray:
-    """Mask of the partitions that can hold rows which match a literal; those without entry can.
-
-    >>> bounds = [{"minimum": 1, "maximum": 4, "nulls": 0}, {"minimum": 5, "maximum": 9, "nulls": 2}, None]
-    >>> entries = pa.array(bounds, _entry_type(pa.int64()))
-    >>> statistics_mask(entries, ">", 4, "QTY").to_pylist()
-    [False, True, True]
-    """
+    """Mask of the partitions that can hold rows which match a literal; those without entry can."""
     low, high, nulls = entries.flatten()
     bound = bind_literal(low.type, op, value, column)
     mask = _mask_of_bounds(low, high, bound)

@@ -398,13 +398,7 @@ _MAX_SIZE = 4 * 2**30
 
 
 def packb(obj: object) -> bytes:
-    """Serialise an object to msgpack and compress it; raises ValueError if `unpackb` would refuse the result.
-
-    Examples
-    --------
-    >>> unpackb(packb({"COUNTRY_CODE": "DE"}))
-    {'COUNTRY_CODE': 'DE'}
-    """
+    """Serialise an object to msgpack and compress it; ValueError if `unpackb` would refuse the result."""
     content = msgpack.packb(obj, use_bin_type=True)
     compressed = zstandard.ZstdCompressor(write_content_size=True).compress(content)
     _check_size(len(content), len(compressed))

@@ -37,12 +37,7 @@ PARTITION = "partition"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexColumns:
-    """Index data of one column; immutable.
-
-    >>> columns = IndexColumns.from_pairs(pa.array(["Rom", "Bonn", "Rom"]), ["a1", "a1", "b2"])
-    >>> columns.to_dict()
-    {'Bonn': ['a1'], 'Rom': ['a1', 'b2']}
-    """
+    """Index data of one column; immutable."""
 
     # Partitions with `values[i]`: `labels[codes[k]]` for `offsets[i] <= k < offsets[i + 1]`.
 
@@ -291,12 +286,7 @@ _ENTRIES_PER_GROUP = 4_000_000
 
 
 def render_index(column: str, columns: IndexColumns) -> bytes:
-    """Content of an index file: one row per value with the list of its partitions.
-
-    >>> columns = IndexColumns.from_pairs(pa.array(["Rom"]), ["a1"])
-    >>> parse_index(render_index("CITY", columns), "CITY", "key").to_dict()
-    {'Rom': ['a1']}
-    """
+    """Content of an index file: one row per value with the list of its partitions."""
     # named explicitly: pyarrow's default name of the child depends on its version
     partitions = pa.list_(pa.field("item", pa.string()))
     values = _file_values(columns)

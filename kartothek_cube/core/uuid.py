@@ -8,20 +8,12 @@ __all__ = ("gen_uuid", "gen_uuid_object")
 
 
 def gen_uuid_object() -> uuid.UUID:
-    """Make a random id (UUID version 4).
-
-    >>> gen_uuid_object().version
-    4
-    """
+    """Make a random id (UUID version 4)."""
     return _uuid_hook_object()
 
 
 def gen_uuid() -> str:
-    """Make a random id as text, 32 hexadecimal digits; fit for the name of a dataset or of a file.
-
-    >>> len(gen_uuid())
-    32
-    """
+    """Make a random id as text, 32 hexadecimal digits; fit for the name of a dataset or of a file."""
     return _uuid_hook_str()
 
 

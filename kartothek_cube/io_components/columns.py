@@ -21,12 +21,7 @@ def as_chunked(column: Column) -> pa.ChunkedArray:
 
 
 def expand_ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """All positions in half-open ranges, one range after the other; and for each the number of its range.
-
-    >>> positions, range_numbers = expand_ranges(np.array([0, 5]), np.array([2, 6]))
-    >>> positions.tolist(), range_numbers.tolist()
-    ([0, 1, 5], [0, 0, 1])
-    """
+    """All positions in half-open ranges, one range after the other; and for each the number of its range."""
     lengths = stop - start
     range_numbers = np.repeat(np.arange(len(start)), lengths)
     offsets = np.cumsum(lengths) - lengths
@@ -57,11 +52,7 @@ def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Arr
 
 
 def repeat(column: Column, times: Ints) -> pa.Array:
-    """Each value repeated as often as its entry in ``times`` says.
-
-    >>> repeat(pa.array(["Rom", "Ulm"]), np.array([2, 1])).to_pylist()
-    ['Rom', 'Rom', 'Ulm']
-    """
+    """Each value repeated as often as its entry in ``times`` says."""
     values = to_single_array(column)
     bits = _bits(values)
     if bits is None:
@@ -121,13 +112,7 @@ def _has_fixed_width(dtype: pa.DataType) -> bool:
 
 
 def allocate_array(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An uninitialised array in the memory pool of Arrow.
-
-    >>> array = allocate_array(2, "int16")
-    >>> array[:] = [20, 30]
-    >>> array
-    array([20, 30], dtype=int16)
-    """
+    """An uninitialised array in the memory pool of Arrow."""
     # NumPy returns large arrays to the system, which clears every page again for the next one;
     # Arrow's pool keeps them for the next block of rows
     dtype = np.dtype(dtype)

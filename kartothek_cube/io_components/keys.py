@@ -58,11 +58,7 @@ def integers(column: pa.ChunkedArray) -> Ints | None:
 
 
 def encode_ordered(column: Column) -> Codes:
-    """Codes that compare as the values do, nulls last.
-
-    >>> encode_ordered(pa.array(["Hamburg", "Dresden", "Hamburg"]))
-    Codes(values=array([1, 0, 1]), bound=3)
-    """
+    """Codes that compare as the values do, nulls last."""
     chunked = as_chunked(column)
     values = integers(chunked)
     if values is not None and _is_dense_range(values):
@@ -309,10 +305,6 @@ def rechunk_by_partition(
     """Tables of about ``rows`` rows that end where a logical partition ends, never empty.
 
     A partition of more than ``limit`` rows is cut. Without ``keys`` all rows are one partition.
-
-    >>> batch = pa.record_batch({"COUNTRY_CODE": ["DE", "DE", "FR", "UK"], "DAY": [1, 2, 1, 1]})
-    >>> [len(table) for table in rechunk_by_partition([batch, batch.slice(3)], ["COUNTRY_CODE"], rows=3)]
-    [3, 2]
     """
     pending: list[pa.RecordBatch] = []
     n_pending = 0
@@ -375,9 +367,6 @@ def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_
     """For each row of ``left`` the last row of ``right`` with the same key, or -1.
 
     Nulls are equal to nulls, NaN to NaN, 0.0 to -0.0.
-
-    >>> lookup_keys([pa.array(["Rom", "Bonn", "Ulm"])], [pa.array(["Ulm", "Rom"])], 3, 2).tolist()
-    [1, -1, 0]
     """
     return lookup_codes(*encode_keys(left, right, n_left, n_right))
 

@@ -32,12 +32,7 @@ _THREAD_LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", def
 
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
-    """Use at most so many threads within the block; None for no limit.
-
-    >>> with limit_threads(1):
-    ...     available_cores()
-    1
-    """
+    """Use at most so many threads within the block; None for no limit."""
     token = _THREAD_LIMIT.set(threads)
     try:
         yield
@@ -87,11 +82,7 @@ def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
-    """Results in the order of the items, with so many calls at once; the first error is raised.
-
-    >>> list(ordered_map(str.upper, ["hamburg", "dresden"], threads=2))
-    ['HAMBURG', 'DRESDEN']
-    """
+    """Results in the order of the items, with so many calls at once; the first error is raised."""
     workers, rest = apply_thread_limit(threads), iter(items)
     first = list(islice(rest, 2))
     if workers <= 1 or len(first) < 2:
@@ -239,11 +230,7 @@ def progress_advance(nbytes: int | Callable[[], int]) -> None:
 
 
 def bytes_text(nbytes: float) -> str:
-    """A number of bytes in the largest unit that fits.
-
-    >>> bytes_text(512), bytes_text(2_500_000)
-    ('512 B', '2.5 MB')
-    """
+    """A number of bytes in the largest unit that fits."""
     if abs(nbytes) < 1000:
         return f"{nbytes:.0f} B"
     size = float(nbytes)

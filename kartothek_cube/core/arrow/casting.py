@@ -26,13 +26,7 @@ def describe(value: object) -> str:
 
 
 def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
-    """Python form of a value in a column of a type, lenient as index look-ups are ("1" for 1).
-
-    >>> normalize_value(pa.int8(), "1")
-    1
-    >>> normalize_value(pa.bool_(), "False")
-    False
-    """
+    """Python form of a value in a column of a type, lenient as index look-ups are ("1" for 1)."""
     if dtype is None:
         raise ValueError(
             "Cannot normalise a value for a column whose type is not known; load the schema first."
@@ -163,11 +157,7 @@ def convert_plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array | None:
 
 
 def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Typed values of a partition column from the unquoted texts of partition labels.
-
-    >>> parse_texts(pa.array(["True", "False"]), pa.bool_()).to_pylist()
-    [True, False]
-    """
+    """Typed values of a partition column from the unquoted texts of partition labels."""
     wide = widen(dtype)
     if is_nested(wide) or pat.is_null(wide):
         raise ValueError(f"Partition columns cannot be of type {dtype}.")
@@ -242,11 +232,7 @@ def cast_times(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Arra
 def cast_column(
     array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, column: str
 ) -> pa.Array | pa.ChunkedArray:
-    """Lossless cast of a column; raises TypeError that names column, value and types.
-
-    >>> cast_column(pa.array([1, 2]), pa.int8(), "STORE_ID").type
-    DataType(int8)
-    """
+    """Lossless cast of a column; raises TypeError that names column, value and types."""
     if array.type.equals(dtype):
         return array
     if not _castable(array.type, dtype):

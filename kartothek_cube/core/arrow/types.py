@@ -23,13 +23,7 @@ _BINARIES = {pa.large_binary(), pa.binary_view()}
 
 @lru_cache(maxsize=1024)
 def widen(t: pa.DataType) -> pa.DataType:
-    """Widest type of the same kind: the type of schemas and indices, whatever the width in a file.
-
-    >>> widen(pa.int8())
-    DataType(int64)
-    >>> widen(pa.dictionary(pa.int8(), pa.large_string()))
-    DataType(string)
-    """
+    """Widest type of the same kind: the type of schemas and indices, whatever the width in a file."""
     if pat.is_signed_integer(t):
         return pa.int64()
     if pat.is_unsigned_integer(t):
@@ -45,11 +39,7 @@ def widen(t: pa.DataType) -> pa.DataType:
 
 @lru_cache(maxsize=1024)
 def storage_type(t: pa.DataType) -> pa.DataType:
-    """Type under which values are written: the same width, in a flavour that kartothek reads.
-
-    >>> storage_type(pa.int8()), storage_type(pa.large_string())
-    (DataType(int8), DataType(string))
-    """
+    """Type under which values are written: the same width, in a flavour that kartothek reads."""
     if pat.is_float16(t):
         return pa.float32()
     if pat.is_time(t):
@@ -59,11 +49,7 @@ def storage_type(t: pa.DataType) -> pa.DataType:
 
 @lru_cache(maxsize=1024)
 def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str = "ns") -> pa.DataType:
-    """Type in which values are passed to pandas: the storage type, dates as timestamps if requested.
-
-    >>> memory_type(pa.list_(pa.date32()), dates_as_object=False)
-    ListType(list<item: timestamp[ns]>)
-    """
+    """Type in which values are passed to pandas: the storage type, dates as timestamps if requested."""
     if pat.is_date(t) and not dates_as_object:
         return pa.timestamp(date_unit)
     if _is_far(t):
@@ -76,11 +62,7 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
 
 
 def number_bits(t: pa.DataType) -> int:
-    """Bits of a number, or of the numbers in a list; 0 for other types.
-
-    >>> number_bits(pa.int8()), number_bits(pa.list_(pa.float32())), number_bits(pa.string())
-    (8, 32, 0)
-    """
+    """Bits of a number, or of the numbers in a list; 0 for other types."""
     width = _BITS.get(t.id)
     while width is None and pat.is_list(t):
         t = t.value_type
@@ -109,11 +91,7 @@ def with_number_bits(t: pa.DataType, width: int) -> pa.DataType:
 
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
-    """Whether two types are equal but for width, string flavour, time unit and dictionary encoding.
-
-    >>> same_type(pa.timestamp("us"), pa.timestamp("ns")), same_type(pa.int64(), pa.float64())
-    (True, False)
-    """
+    """Whether two types are equal but for width, string flavour, time unit and dictionary encoding."""
     return bool(storage_type(widen(a)).equals(storage_type(widen(b))))
 
 
@@ -137,11 +115,7 @@ def has_far_times(t: pa.DataType) -> bool:
 
 @lru_cache(maxsize=1024)
 def with_far_times(t: pa.DataType) -> pa.DataType:
-    """The storage type with all its timestamps in microseconds.
-
-    >>> with_far_times(pa.list_(pa.timestamp("ns", "UTC")))
-    ListType(list<item: timestamp[us, tz=UTC]>)
-    """
+    """The storage type with all its timestamps in microseconds."""
     t = storage_type(t)
     if pat.is_timestamp(t):
         return pa.timestamp("us", t.tz)
@@ -165,11 +139,7 @@ def is_long(t: pa.DataType) -> bool:
 
 
 def is_text(t: pa.DataType) -> bool:
-    """Whether values of a type are texts, also dictionary-encoded ones.
-
-    >>> is_text(pa.large_string()), is_text(pa.binary())
-    (True, False)
-    """
+    """Whether values of a type are texts, also dictionary-encoded ones."""
     value_type = t.value_type if pat.is_dictionary(t) else t
     return bool(value_type in (*_STRINGS, pa.string()))
 
@@ -261,11 +231,7 @@ def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.String
 
 
 def lookup(needles: pa.Array, haystack: pa.Array) -> Ints:
-    """Position of the first occurrence of each needle in the haystack, -1 if absent.
-
-    >>> lookup(pa.array(["b", "z"]), pa.array(["a", "b"])).tolist()
-    [1, -1]
-    """
+    """Position of the first occurrence of each needle in the haystack, -1 if absent."""
     if needles is haystack:
         return np.arange(len(needles), dtype=np.int64)
     return to_numpy(pc.index_in(needles, value_set=haystack).fill_null(-1)).astype(np.int64)
@@ -354,11 +320,7 @@ def has_foreign_layout(t: pa.DataType) -> bool:
 
 
 def convert_layout(array: pa.Array) -> pa.Array:
-    """Convert views to lists and strings, and run-end encoded values to plain ones; slices are fine.
-
-    >>> convert_layout(pa.ListViewArray.from_arrays([2, 0], [1, 2], [3, 5, 8])).to_pylist()
-    [[8], [3, 5]]
-    """
+    """Convert views to lists and strings, and run-end encoded values to plain ones; slices are fine."""
     t = array.type
     if not has_foreign_layout(t):
         return array

@@ -35,11 +35,7 @@ _PAUSE_S = 0.1
 
 
 def attempts() -> Iterator[int]:
-    """Count attempts, with a pause before each but the first that grows and is random.
-
-    >>> next(attempts())
-    0
-    """
+    """Count attempts, with a pause before each but the first that grows and is random."""
     # random, so that writers that met once do not meet again
     yield 0
     for attempt in range(1, _ATTEMPTS):

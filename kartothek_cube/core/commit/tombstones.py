@@ -43,14 +43,7 @@ def tombstone_name(key: str) -> str:
 
 
 def list_tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
-    """Names of the files under deletion, according to the metadata of a header.
-
-    >>> marked = add_tombstones({}, "2f1d", ["sales/table/2b7c.parquet"])
-    >>> list_tombstoned_files(marked)
-    {'2b7c.parquet'}
-    >>> remove_tombstones(marked, "2f1d", set())
-    {}
-    """
+    """Names of the files under deletion, according to the metadata of a header."""
     return {name for entry in tombstone_entries(metadata).values() for name in _names(entry)}
 
 

@@ -79,12 +79,6 @@ def to_conjunction(conditions: ConditionsInput, types: Mapping[str, pa.DataType]
     """Conditions that a user gives in any form, on columns of these types; raises TypeError or ValueError.
 
     As in all conditions, comparisons match neither null nor NaN, and numbers are compared exactly.
-
-    >>> types = {"CITY": pa.string(), "TEMP": pa.float64()}
-    >>> print(to_conjunction((pc.field("TEMP") > 3) & ~pc.starts_with(pc.field("CITY"), "U"), types))
-    (TEMP > 3) & ((CITY < U) | (CITY >= V))
-    >>> print(to_conjunction([[("CITY", "in", ["Ulm", "Bonn"])], [("TEMP", "==", None)]], types))
-    ((CITY in ('Ulm', 'Bonn')) | (TEMP is null))
     """
     converted: Any = _convert(conditions, types)
     if converted is conditions and isinstance(conditions, list | tuple | Iterator):

@@ -429,11 +429,7 @@ def column_widths(schema: pa.Schema) -> dict[str, int]:
 
 
 def widest(parts: Iterable[Widths]) -> dict[str, int]:
-    """The widest numbers of each column; a column may be missing, or null, in some of the parts.
-
-    >>> widest([{"TEMP": 32, "DAY": 8}, {"DAY": 16}])
-    {'TEMP': 32, 'DAY': 16}
-    """
+    """The widest numbers of each column; a column may be missing, or null, in some of the parts."""
     widths: dict[str, int] = {}
     for part in parts:
         for name, bits in part.items():

@@ -124,11 +124,7 @@ _COLUMN_BYTES = 1 << 9
 
 
 def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> bytes:
-    """Content of a schema file: Parquet without row groups, timestamps in microseconds.
-
-    >>> schema_to_bytes(pa.schema([("CITY", pa.string())]))[:4]
-    b'PAR1'
-    """
+    """Content of a schema file: Parquet without row groups, timestamps in microseconds."""
     # kartothek 5.3 cannot read a schema file without pandas metadata, so missing ones are added.
     file = schema if isinstance(schema, VersionedSchema) else None
     plain = schema.schema if isinstance(schema, VersionedSchema) else schema

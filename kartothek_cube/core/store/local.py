@@ -73,14 +73,6 @@ class LocalBlobStore(blob_store.BlobStore):
     file gets its final name durably, and none is deleted, before the files it depends on are on disk.
 
     A store with ``durable = False`` (URL option ``durable=false``) is never flushed.
-
-    >>> import tempfile
-    >>> from simplekv.fs import FilesystemStore
-    >>> blobs = LocalBlobStore(FilesystemStore(tempfile.mkdtemp()))
-    >>> token = blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
-    >>> blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
-    Traceback (most recent call last):
-    kartothek_cube.core.store.blob_store.PreconditionFailed: ...
     """
 
     def __init__(self, store: KeyValueStore) -> None:

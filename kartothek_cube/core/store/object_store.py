@@ -73,10 +73,6 @@ class ObjectBlobStore(blob_store.BlobStore):
 
     Conditional deletions are probed once per process, too; without them, `delete_if` compares before it
     deletes, so that a blob put in between is lost.
-
-    >>> from kartothek_cube.core.store import open_blobs
-    >>> open_blobs("s3://sales/2025?region=eu-west-1")
-    ObjectBlobStore('s3://sales/2025')
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -427,9 +423,6 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
 
     It holds nothing but its location: it can be pickled, copied and sent to tasks, and used by threads and by
     forked processes. Connections are shared by all stores of the same location in a process.
-
-    >>> ObjectStore(parse_url("s3://sales/2025?region=eu-west-1&secret_access_key=abc"))
-    ObjectStore('s3://sales/2025')
     """
 
     def __init__(self, location: Location) -> None:

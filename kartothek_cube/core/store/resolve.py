@@ -48,11 +48,7 @@ def register_scheme(
 
 @dataclass(frozen=True, repr=False)
 class UrlStoreFactory:
-    """Factory of the store at a URL; picklable, and its repr contains no passwords.
-
-    >>> UrlStoreFactory("hazure://account:secret@container?create_if_missing=false")
-    UrlStoreFactory('hazure://***@container')
-    """
+    """Factory of the store at a URL; picklable, and its repr contains no passwords."""
 
     url: str
 

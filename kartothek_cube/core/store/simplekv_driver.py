@@ -25,12 +25,6 @@ class GenericBlobStore(blob_store.BlobStore):
 
     In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, since no other
     process can access them. Other stores read, compare and put.
-
-    >>> from storefact import get_store_from_url
-    >>> blobs = GenericBlobStore(get_store_from_url("hmemory://"))
-    >>> blobs.put("sales/table/COUNTRY_CODE=DE/0d34.parquet", b"PAR1")
-    >>> blobs.list_dir("sales/table/")
-    ['sales/table/COUNTRY_CODE=DE/']
     """
 
     def __init__(self, store: KeyValueStore) -> None:

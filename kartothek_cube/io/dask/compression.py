@@ -35,18 +35,7 @@ def pack_payload(df: dd.DataFrame, group_key: str | Iterable[str]) -> dd.DataFra
 
 
 def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str]) -> pd.DataFrame:
-    """Pack all but the key columns: one row per key, in the order of their first rows.
-
-    >>> weather = pd.DataFrame({"CITY": ["Ulm", "Bath", "Ulm"], "TEMP": [6, 8, 7]})
-    >>> packed = pack_payload_pandas(weather, ["CITY"])
-    >>> packed["CITY"].tolist()
-    ['Ulm', 'Bath']
-    >>> unpack_payload_pandas(packed, weather[:0])
-      CITY  TEMP
-    0  Ulm     6
-    2  Ulm     7
-    1  Bath    8
-    """
+    """Pack all but the key columns: one row per key, in the order of their first rows."""
     keys = _names(group_key)
     groups = (
         partition.groupby(keys, sort=False, dropna=False, observed=True).indices if len(partition) else {}

@@ -86,11 +86,7 @@ _TO_SPARK |= {
 
 
 def spark_schema(schema: pa.Schema) -> st.StructType:
-    """The Spark schema of an Arrow schema; all columns may be null.
-
-    >>> spark_schema(pa.schema([("CITY", pa.large_string()), ("DAY", pa.timestamp("ns"))])).simpleString()
-    'struct<CITY:string,DAY:timestamp_ntz>'
-    """
+    """The Spark schema of an Arrow schema; all columns may be null."""
     return st.StructType([st.StructField(f.name, _spark_type(f.type, f.name)) for f in schema])
 
 
@@ -122,11 +118,7 @@ def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
 
 
 def arrow_schema(schema: st.StructType) -> pa.Schema:
-    """The Arrow schema in which Spark exchanges rows of a schema.
-
-    >>> arrow_schema(st.StructType().add("CITY", "string").add("DAY", "timestamp")).types
-    [DataType(string), TimestampType(timestamp[us, tz=UTC])]
-    """
+    """The Arrow schema in which Spark exchanges rows of a schema."""
     return pa.schema([pa.field(f.name, _arrow_type(f.dataType), f.nullable) for f in schema])
 
 
@@ -153,13 +145,7 @@ def _arrow_type(dtype: st.DataType) -> pa.DataType:
 
 
 def check_types(schema: st.StructType, dataset: str) -> None:
-    """Check that a dataset can hold the columns of a frame.
-
-    >>> check_types(st.StructType().add("SINCE", "interval year"), "seed")
-    Traceback (most recent call last):
-    ...
-    TypeError: Column 'SINCE' of dataset 'seed' has type interval year, which cannot be stored: cast it ...
-    """
+    """Check that a dataset can hold the columns of a frame."""
     for field in schema:
         try:
             _arrow_type(field.dataType)
@@ -194,12 +180,7 @@ def spark_remedies() -> Iterator[None]:
 
 
 def to_spark(table: pa.Table, target: pa.Schema) -> pa.Table:
-    """Rows in the types of :func:`arrow_schema`.
-
-    >>> table = pa.table({"CITY": pa.array(["Bonn"]).dictionary_encode(), "TEMP": [float("nan")]})
-    >>> to_spark(table, pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())])).to_pylist()
-    [{'CITY': 'Bonn', 'TEMP': None}]
-    """
+    """Rows in the types of :func:`arrow_schema`."""
     names = set(table.column_names)
     missing = [name for name in target.names if name not in names]
     if missing:
@@ -237,10 +218,6 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
 
     Timestamps without zone become dates, and decimals have the digits of the stored column, if no value
     changes: a table of pandas has timestamps for dates, and a decimal without schema has 38 digits in Spark.
-
-    >>> tokyo = pa.table({"AT": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))})
-    >>> to_storage_types(tokyo, {}).schema.types
-    [TimestampType(timestamp[us, tz=UTC])]
     """
     columns = {}
     for position, field in enumerate(table.schema):
@@ -312,14 +289,7 @@ _COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
 
 
 def to_conditions(filters: Sequence[ds.Filter], schema: pa.Schema) -> tuple[list[Condition], list[ds.Filter]]:
-    """Conditions that follow from filters, and the filters that Spark still has to evaluate.
-
-    >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
-    >>> filters = [ds.IsNotNull(("DAY",)), ds.GreaterThan(("DAY",), 3), ds.StringEndsWith(("CITY",), "burg")]
-    >>> conditions, left = to_conditions(filters, schema)
-    >>> print(*conditions, left)
-    DAY > 3 [StringEndsWith(attribute=('CITY',), value='burg')]
-    """
+    """Conditions that follow from filters, and the filters that Spark still has to evaluate."""
     conditions: list[Condition] = []
     remaining_filters: list[ds.Filter] = []
     not_null = []

@@ -186,17 +186,7 @@ def remedy() -> str:
 
 
 def explain_error(error: BaseException) -> RuntimeError | None:
-    """The reason why a job failed, if that is the Python of executors or a function of the user.
-
-    >>> print(explain_error(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
-    The Python of Spark's executors is not the right one (pyarrow). Executors need a Python of version ...
-    >>> text = '''Traceback (most recent call last):
-    ...   File "/app/job.py", line 7, in hottest
-    ...     raise ValueError("no temp")
-    ... ValueError: no temp'''
-    >>> print(explain_error(RuntimeError(text)))
-    A task failed in hottest (/app/job.py, line 7): ValueError: no temp
-    """
+    """The reason why a job failed, if that is the Python of executors or a function of the user."""
     text = str(error)
     wrong = _WRONG_PYTHON.search(text)
     if wrong is not None:

@@ -71,14 +71,7 @@ def _is_text(column: pa.ChunkedArray) -> bool:
 
 
 class FrameBuilder:
-    """A DataFrame of tables that follow each other, whose columns are released once they are copied.
-
-    >>> builder = FrameBuilder(pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())]))
-    >>> builder.append([pa.table({"CITY": ["Rom"], "TEMP": [6.0]})], expected=2)
-    >>> builder.append([pa.table({"CITY": ["Ulm"], "TEMP": [8.0]})], expected=2)
-    >>> builder.finish()["TEMP"].tolist()
-    [6.0, 8.0]
-    """
+    """A DataFrame of tables that follow each other, whose columns are released once they are copied."""
 
     # Numbers and times are copied into one array per type. Its length is an estimate, as memory that is not
     # used is never touched. So the decoded blocks of a query take the same memory in turn, where the system
@@ -206,12 +199,7 @@ def _builder(tables: list[pa.Table], backend: DtypeBackend | None, *, is_whole: 
 
 
 def frame_of_table(tables: list[pa.Table], backend: DtypeBackend | None = None) -> pd.DataFrame:
-    """DataFrame of the only table in a list, which is emptied: the frame takes its memory.
-
-    >>> tables = [pa.table({"CITY": ["Ulm", "Bonn"]})]
-    >>> frame_of_table(tables)["CITY"].tolist(), tables
-    (['Ulm', 'Bonn'], [])
-    """
+    """DataFrame of the only table in a list, which is emptied: the frame takes its memory."""
     (frame,) = _cut_table(tables, [0, len(tables[0])], backend)
     return frame
 
@@ -219,12 +207,7 @@ def frame_of_table(tables: list[pa.Table], backend: DtypeBackend | None = None) 
 def frames_of_slices(
     table: pa.Table, bounds: npt.NDArray[np.int64], backend: DtypeBackend | None = None
 ) -> list[pd.DataFrame]:
-    """One independent DataFrame per slice of a table, each as `frame_of_table` makes it.
-
-    >>> table = pa.table({"CITY": ["Rom", "Ulm", "Bonn"]})
-    >>> [frame["CITY"].tolist() for frame in frames_of_slices(table, np.array([0, 1, 3]))]
-    [['Rom'], ['Ulm', 'Bonn']]
-    """
+    """One independent DataFrame per slice of a table, each as `frame_of_table` makes it."""
     alone = np.diff(bounds) >= tuning.SMALL_FRAME_ROWS
     for column in table.columns:
         if column.null_count and _depends_on_nulls(column.type):

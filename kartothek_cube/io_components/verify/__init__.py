@@ -138,13 +138,6 @@ class Report:
         How many ``datasets``, ``files``, ``rows`` and ``indices`` were looked at.
     repaired
         Problems that were there before a repair and are gone.
-
-    Examples
-    --------
-    >>> Report([Problem("sales", "missing-file", "sales/table/a1.parquet", "the file does not exist")])
-    1 problem
-    sales: missing-file: the file does not exist [sales/table/a1.parquet]
-        Restore the file from a backup, roll back to a complete state, or write the rows again.
     """
 
     problems: tuple[Problem, ...] = attrs.field(converter=_as_tuple)

@@ -136,11 +136,7 @@ def iter_inputs(data: Any) -> Iterator[Any]:
 
 
 def flatten(data: Any) -> Iterator[Any]:
-    """Iterate over the elements of nested lists.
-
-    >>> list(flatten([["CITY", []], "DAY"]))
-    ['CITY', 'DAY']
-    """
+    """Iterate over the elements of nested lists."""
     if isinstance(data, list):
         for item in data:
             yield from flatten(item)

@@ -281,7 +281,7 @@ def _group_column_owners(
         raise ValueError(
             "Following partition-by columns are not indexed and cannot be used: "
             f"{', '.join(sorted(unindexed))} "
-            f"(indexed are: {', '.join(sorted(indexed))})"
+            f"(indexed are: {', '.join(sorted(indexed))}); group the resulting DataFrame instead"
         )
     return owners
 

@@ -90,7 +90,8 @@ def run(options: argparse.Namespace, directory: Path, workdir: Path) -> None:
             for function, display in functions:
                 run_step(function, display, directory, **values)
     show.step(len(STEPS) + 2, "Your turn")
-    show.say(f"The cube stays in {directory}. Start {_python()} and paste:")
+    show.say(f"The cube stays in {directory}.")
+    print(f"{show.INDENT}Start {_python()} and paste:")
     # not indented, so that it can be pasted into the Python shell
     print(NEXT.format(directory=directory))
     print(f"Done in {time.perf_counter() - start:.0f} s.")

@@ -382,7 +382,7 @@ def lineage(state: CliContext, openlineage: bool) -> None:
 @click.option(
     "--stage",
     type=click.Path(dir_okay=False),
-    help="Do not commit: write the staged deletion to this file, for ``query --as-of`` and ``staged``.",
+    help="Do not commit: write the staged deletion to this file, for query --as-of and staged.",
 )
 @pass_datasets("changed")
 @yes_option
@@ -441,7 +441,7 @@ def _describe_deletion(count: dict[str, int]) -> str:
 def staged(state: CliContext, /, file: str, action: str | None) -> None:
     """Show what a staged write changes; publish or discard it.
 
-    FILE is one of ``--stage``, or a pickle of what a write with ``publish=False`` returned. A pickle can run
+    FILE is one of --stage, or a pickle of what a write with publish=False returned. A pickle can run
     any code: pass files of your own jobs only.
     """
     from kartothek_cube.io.eager_cube import discard_staged, publish_staged

@@ -64,6 +64,7 @@ def test_help_of_commands_needs_neither_store_nor_cube(command):
     for arguments in (["--store", "nowhere", "cube", command, "-h"], [command, "--help"]):
         result = CliRunner().invoke(cli, arguments)
         assert result.exit_code == 0
+        assert "`" not in result.output
         assert f"CUBE {command} " in result.output or (arguments[0], command) == ("ls", "ls")
 
 

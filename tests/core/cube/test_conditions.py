@@ -189,6 +189,12 @@ def test_conditions_have_no_truth():
             use()
 
 
+def test_comparisons_without_parentheses():
+    for use in (lambda: C("x") > 1 & C("y") == 2, lambda: C("x") == 1 | C("y") == 2):
+        with pytest.raises(TypeError, match="Put comparisons in parentheses"):
+            use()
+
+
 # ---------------------------------------------------------------------------
 # values
 # ---------------------------------------------------------------------------

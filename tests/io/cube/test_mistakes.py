@@ -161,6 +161,16 @@ MISTAKES = {
     ),
     "time": (query(as_of="yesterday"), ValueError, "as_of is a version (int) or a point in time such as"),
     "state": (query(as_of=99), ValueError, "Cube 'c': there is no state as of 99. Its only state is 1"),
+    "transform as a text": (
+        lambda d, s: d.build_cube(data=SEED, cube=Cube(["SHOP", "DAY"], ["month(DAY)"], "x"), store=s),
+        ValueError,
+        "unknown column month(DAY); available: COUNTRY, DAY, QTY, SHOP. A transform is no text: pass month(",
+    ),
+    "seed in an extension": (
+        lambda d, s: d.extend_cube(data={"seed": SEED}, cube=CUBE, store=s),
+        ValueError,
+        "Name the new dataset, as in {'weather': df}",
+    ),
     "cube": (
         lambda d, s: d.build_cube(data=SEED, cube=CUBE, store=s),
         DatasetExistsError,

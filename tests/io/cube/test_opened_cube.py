@@ -225,6 +225,8 @@ def test_a_query_is_no_list(opened):
     assert frame.equals(opened.query().to_pandas())
     with pytest.raises(TypeError, match=r"to_pandas\(\) returns its rows"):
         opened.query()[0]
+    with pytest.raises(AttributeError, match=r"no attribute 'head': to_pandas\(\) returns its rows"):
+        opened.query().head()
 
 
 def test_sql_tells_columns_apart_or_refuses(store):
@@ -362,6 +364,7 @@ def test_usual_names_are_in_the_package(store):
     from kartothek_cube import build_cube, query_cube
 
     assert (Usual, build_cube, query_cube) == (Cube, eager_cube.build_cube, eager_cube.query_cube)
+    assert {"month", "bucket"} <= set(kartothek_cube.__all__)
     missing = [name for name in kartothek_cube.__all__ if not hasattr(kartothek_cube, name)]
     assert missing == []
     assert set(kartothek_cube.__all__) <= set(dir(kartothek_cube))

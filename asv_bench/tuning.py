@@ -51,6 +51,7 @@ def workloads(url: str) -> dict[str, tuple[Callable[[], object], tuple[int, ...]
         "BLOCK_BYTES": (join, (4 << 20, 16 << 20, 1 << 30)),
         "MIN_TASK_BYTES": (join, (1 << 16, 64 << 20)),
         "SAMPLE": (join, (1, 1000)),
+        "FILTERED_BLOCKS": (condition, (1, 16)),
         "MAX_RESTRICTING_CELLS": (condition, (0, 1 << 14)),
         "FEW_RESTRICTING_CELLS": (condition, (0, 1 << 18)),
         "TABLE_CODES_PER_ROW": (join, (0, 32)),

@@ -257,9 +257,10 @@ def _split_into_blocks(
     """Blocks of partitions. Restricted datasets come first: partitions without their cells are not read."""
     filtered = [f for f in datasets if f.scan.is_filtered and f.scan.role is not Role.LEFT]
     others = [files for files in datasets if files not in filtered]
+    size = tuning.BLOCK_BYTES * (tuning.FILTERED_BLOCKS if filtered else 1)
     if not others or not filtered:
         weights = _partition_bytes(blobs, datasets, n_partitions)
-        for start, stop in pairwise(split_by_weight(weights, 1, tuning.BLOCK_BYTES).tolist()):
+        for start, stop in pairwise(split_by_weight(weights, 1, size).tolist()):
             yield _Block([files.between(start, stop) for files in datasets], (), stop)
         return
     # as many as restrict the scans of the others, or cells of a block
@@ -268,7 +269,7 @@ def _split_into_blocks(
         tuning.BLOCK_BYTES // tuning.MAX_RESTRICTING_CELLS,
     )
     weights = _partition_bytes(blobs, filtered, n_partitions)
-    for first, last in pairwise(split_by_weight(weights, 1, tuning.BLOCK_BYTES).tolist()):
+    for first, last in pairwise(split_by_weight(weights, 1, size).tolist()):
         rows = load_rows(blobs, [files.between(first, last) for files in filtered], predicates, cells)
         counts = np.min([batch.count_partitions(n_partitions) for batch in rows], axis=0)
         read = [files.between(first, last).in_partitions(counts > 0) for files in others]

@@ -5,8 +5,8 @@ from __future__ import annotations
 #: bytes in files, of the columns needed, of a block of partitions: each thread has one in memory beside the
 #: result, whose memory the next one uses again, and each task of dask and Spark reads one
 BLOCK_BYTES = 32 << 20
-#: size of a block of datasets with conditions in blocks, as few rows are left: 1 % of 300 columns takes 0.14 s
-#: where 32 MiB at once take 0.27
+#: how many such blocks are one of datasets with conditions, of which few rows are left: 1 % of 300 columns
+#: takes 0.14 instead of 0.27 s
 FILTERED_BLOCKS = 4
 #: bytes from which a task outweighs the cost of scheduling it
 MIN_TASK_BYTES = 1 << 20

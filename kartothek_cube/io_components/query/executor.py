@@ -266,7 +266,7 @@ def _split_into_blocks(
     # as many as restrict the scans of the others, or cells of a block
     cell_bytes = max(
         _BYTES_PER_VALUE * sum(len(files.scan.columns) for files in others),
-        tuning.BLOCK_BYTES // tuning.MAX_RESTRICTING_CELLS,
+        tuning.BLOCK_BYTES // max(tuning.MAX_RESTRICTING_CELLS, 1),
     )
     weights = _partition_bytes(blobs, filtered, n_partitions)
     for first, last in pairwise(split_by_weight(weights, 1, size).tolist()):

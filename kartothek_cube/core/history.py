@@ -100,7 +100,7 @@ def annotate_operations(
     try:
         details = {"name": job} if isinstance(job, str) else dict(job or {})
         details |= {key: value for key, value in given.items() if value is not None}
-        content = json.loads(json.dumps(details)) if details or job is not None else None
+        content = json.loads(json.dumps(details)) or None
     except (TypeError, ValueError) as error:
         raise TypeError(f"job is a dict that JSON can express, but it is {job!r}: {error}") from error
     token = _ANNOTATIONS.set(OperationInfo("", message, content))

@@ -568,7 +568,7 @@ class _Cut:
         self.states: dict[str, DatasetMetadata | None] = dict(states)
         #: round in which each header was read
         self.read: dict[str, int] = dict.fromkeys(states, 0)
-        #: position within the first round
+        #: number of the current round
         self.round = 0
 
     def resolve(self) -> dict[str, DatasetMetadata]:

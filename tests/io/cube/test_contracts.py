@@ -266,6 +266,10 @@ def test_rules_of_whole_writes():
         lambda: eager_cube.append_to_cube(seed([3, 4], [3, 4]), CUBE, store), store, RowCount(2, 3), 4
     )
     assert error.examples == ({"p": 0, "rows": 4},)
+    delete = seed([1], [1]).assign(gone=True)
+    refused(
+        lambda: eager_cube.merge_into_cube(delete, CUBE, store, delete_column="gone"), store, RowCount(2, 3)
+    )
     refused(lambda: eager_cube.append_to_cube(seed([3], [3], p=1), CUBE, store), store, RowCount(2, 3))
     # newer versions of cells are no more cells
     eager_cube.append_to_cube(seed([1, 2, 3], [3, 4, 5]), CUBE, store)

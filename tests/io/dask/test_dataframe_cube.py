@@ -220,6 +220,15 @@ def test_nested_columns(store, bucket_by, nested):
     assert bucket_by is None or sum(map(len, contents)) == 3
 
 
+def test_cells_of_several_partitions_of_the_input_may_be_equal(store):
+    """They are versions of a cell, whether or not a shuffle brings them together."""
+    seed = frame(x=[0, 0], p=[0, 0], v1=[1, 2])
+    for shuffle in (False, True):
+        write(store, ddf_of(seed, 2), shuffle=shuffle, overwrite=True)
+        (result,) = eager_cube.query_cube(CUBE, store)
+        assert result["x"].tolist() == [0]
+
+
 def test_the_bucket_is_not_stored(store):
     write(store, ddf_of(many_rows(), 2), shuffle=True, num_buckets=2)
     assert {tuple(sorted(content)) for content in files(store, "cube++seed").values()} == {

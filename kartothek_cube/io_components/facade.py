@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_origin
 
 import attrs
@@ -351,5 +352,7 @@ def _render_example(examples: list[str], function: Callable[..., object], exampl
     return "\n".join(lines)
 
 
+# cached: texts of shared parameters, in each of 40 functions, took 0.045 s when the package is imported
+@cache
 def _indent(text: str) -> str:
     return textwrap.indent(textwrap.fill(text, _WIDTH - 4), "    ")

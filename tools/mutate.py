@@ -27,18 +27,13 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".mutants"
 COPY = WORK / "repository"
 
-#: part of the library -> its directories; the first one that fits counts
+#: part of the library -> how the paths of its modules begin; the first one that fits counts
 PARTS = {
-    "commit": ("core/commit",),
-    "core": ("core", "serialization"),
-    "query": (
-        "io_components/query",
-        "io_components/keys.py",
-        "io_components/columns.py",
-        "io_components/scan.py",
-    ),
-    "write": ("io_components/write",),
-    "façades": ("io", "api"),
+    "commit": ("core/commit/",),
+    "core": ("core/", "serialization/"),
+    "query": tuple(f"io_components/{name}" for name in ("query/", "keys.py", "columns.py", "scan.py")),
+    "write": ("io_components/write/",),
+    "façades": ("io/", "api/"),
 }
 #: a test that hangs notices the change, too
 _TIMEOUT_S = 1_800
@@ -199,11 +194,8 @@ def record(*arguments: str) -> None:
 
 def part_of(path: Path) -> str | None:
     """Part of the library that a file belongs to."""
-    folder = f"{path.parent.relative_to('kartothek_cube').as_posix()}/"
-    for part, folders in PARTS.items():
-        if folder.startswith(tuple(f"{name}/" for name in folders)):
-            return part
-    return None
+    below = path.relative_to("kartothek_cube").as_posix()
+    return next((part for part, paths in PARTS.items() if below.startswith(paths)), None)
 
 
 def draw(data: Any, part: str, number: int, numbers: random.Random) -> list[tuple[Path, int, str]]:
@@ -211,14 +203,7 @@ def draw(data: Any, part: str, number: int, numbers: random.Random) -> list[tupl
     candidates = []
     for name in sorted(data.measured_files()):
         path = Path(name).relative_to(COPY)
-        below = path.relative_to("kartothek_cube").as_posix()
-        if (
-            next(
-                (key for key, folders in PARTS.items() if below.startswith(tuple(f"{f}/" for f in folders))),
-                "",
-            )
-            != part
-        ):
+        if part_of(path) != part:
             continue
         source = (COPY / path).read_text(encoding="utf-8")
         contexts = data.contexts_by_lineno(name)

@@ -172,25 +172,11 @@ def facade(
     returns: str = "",
     example: Example | str = _AS_IN_CLASS,
 ) -> Callable[P, Result]:
-    """Make the function that users call.
+    """Make the function that users call, which is found as `name` in `module`, also by pickle.
 
-    Parameters
-    ----------
-    module, name
-        Where the function is. Tasks on workers and :mod:`pickle` find it there.
-    operation
-        The class of the arguments.
-    run
-        Plans and runs the operation. The function returns its result, and has the type of its annotation;
-        ``Answer`` is the type of the answer of the job.
-    note
-        What is particular about this façade; a paragraph of its documentation.
-    types
-        What the type variables of the class stand for, as text.
-    summary, returns
-        First line of the documentation, and what it says about the result; by default as in the class.
-    example
-        How it is called in the examples of the class; or examples of its own.
+    Its parameters are the fields of `operation`, and `run` plans and runs it; ``Answer`` in the annotation of
+    `run` is the type of the answer of the job, and `types` says what type variables of the class stand for.
+    `note` is a paragraph about this façade; `summary`, `returns` and `example` replace texts of the class.
     """
     cls: Any = get_origin(operation) or operation
     types = types or {}

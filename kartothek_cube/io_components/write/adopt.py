@@ -42,7 +42,7 @@ from kartothek_cube.io_components.write.table_writer import (
     statistics_of,
 )
 from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
-from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
 ADOPT_THREADS = 8
@@ -83,7 +83,6 @@ class _AdoptContext:
     """What all tasks share."""
 
     plan: WritePlan
-    spec: WriteSpec
     table: ForeignTable
     link: bool
 
@@ -205,17 +204,14 @@ class AdoptDataset:
         plan = attrs.evolve(plan, operation="adopt").with_write_id()
         table, files = open_table(self.source, self.snapshot, _parse_types(self.types), plan.spec.types)
         check_schemas(plan, {dataset_id: table.schema.empty_table()})
-        of_tasks = plan.without_commit_state()
-        context = _AdoptContext(
-            of_tasks, of_tasks.spec, table, table.is_immutable if self.link is None else self.link
-        )
+        link = table.is_immutable if self.link is None else self.link
         return Job(
             name="adopt_dataset",
             description=f"adopt {table.description}",
-            context=context,
+            context=_AdoptContext(plan.without_commit_state(), table, link),
             tasks=list(_tasks(files)),
             run=_run_adoption,
-            finish=partial(_finish_adoption, plan, dataset_id, table.description),
+            finish=partial(_finish_adoption, plan, table.description),
             discard=partial(delete_attempts, plan),
             steps=("prepare", "copy", "commit"),
             files=len(files),
@@ -255,7 +251,7 @@ def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
 
 def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adopted:
     """Copy or link the files that fit, and write the rows of the others, without a commit."""
-    blobs, write = open_blobs(context.plan.store), context.spec
+    blobs, write = open_blobs(context.plan.store), context.plan.spec
     results: list[WriteResult] = []
     links, tables = [], []
     n_copied = n_rewritten = 0
@@ -291,7 +287,7 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
             raise ValueError(f"{file.location} was changed while it was read")
         progress_advance(file.size_bytes)
     if tables:
-        rows = {context.spec.name: [pa.concat_tables(tables)]}
+        rows = {write.name: [pa.concat_tables(tables)]}
         results += write_tasks.run_write(
             context.plan, write_tasks.prepare(context.plan, rows), threads=1
         ).values()
@@ -308,7 +304,7 @@ def _signature(path: str | None) -> _Signature:
 
 def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetFile) -> WriteResult | None:
     """Name and index entries of a file that fits as it is; None if its rows have to be written again."""
-    write = context.spec
+    write = context.plan.spec
     keys = list(write.partition_on)
     if not _has_stored_form(context.table, file, parquet, keys):
         return None
@@ -388,11 +384,9 @@ def _is_stored_type(dtype: pa.DataType) -> bool:
 # -- commit ------------------------------------------------------------------------------------------
 
 
-def _finish_adoption(
-    plan: WritePlan, dataset_id: str, description: str, results: Iterable[_Adopted]
-) -> Adoption:
+def _finish_adoption(plan: WritePlan, description: str, results: Iterable[_Adopted]) -> Adoption:
     """Link files, look for cells in several files, and commit."""
-    blobs, parts = open_blobs(plan.store), list(results)
+    blobs, parts, dataset_id = open_blobs(plan.store), list(results), plan.spec.name
     links = [link for part in parts for link in part.links]
     # as late as possible: a link has the age of the file, and garbage collections spare young files only
     n_linked = sum(_put_link(blobs, link) for link in links)

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.errors import MissingFileError
+from kartothek_cube.core.errors import MissingFileError, MultiTableCommitAborted
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.iter_cube import (
     append_to_cube__iter,
     build_cube__iter,
@@ -52,6 +53,20 @@ def test_forms_of_input(store, data):
     found = [rows([df]) for df in query_cube__iterator(CUBE, store, partition_by="p")]
     assert found == [{"p": [p, p], "v1": [p, p], "x": [0, 1]} for p in range(2)]
     check_integrity(store)
+
+
+@pytest.mark.parametrize(
+    "data, names",
+    [
+        ([part(0), {"extra": part(0)[:0].rename(columns={"v1": "v2"})}], ["seed", "extra"]),
+        ([{"extra": part(0).rename(columns={"v1": "v2"})}], ["seed", "extra"]),
+    ],
+    ids=["no rows", "no seed"],
+)
+def test_the_files_of_a_write_that_is_given_up_are_deleted(store, data, names):
+    with pytest.raises(MultiTableCommitAborted):
+        build_cube__iter(data, CUBE, store, names)
+    assert open_blobs(store).list("") == []
 
 
 @pytest.mark.parametrize("data", [1, "seed", [1], [[part(0), 1]]], ids=["int", "str", "element", "nested"])

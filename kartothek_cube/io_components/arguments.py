@@ -124,15 +124,14 @@ def check_table(dataset: DatasetMetadata, table_name: str | None) -> str:
     return table_name
 
 
-def check_partition_keys(dataset: DatasetMetadata, partition_on: Sequence[str]) -> tuple[str, ...]:
-    """Partition keys of an existing dataset; ``partition_on`` is empty or equal to them."""
+def check_partition_keys(dataset: DatasetMetadata, partition_on: Sequence[str]) -> None:
+    """Check that ``partition_on`` is empty, or the partition keys of an existing dataset."""
     stored = tuple(dataset.partition_keys)
     if partition_on and tuple(partition_on) != stored:
         raise ValueError(
             f"Incompatible set of partition keys: dataset {dataset.uuid!r} is partitioned by {list(stored)}, "
             f"but partition_on is {list(partition_on)}"
         )
-    return stored
 
 
 # -- lists, metadata and frames, which users of kartothek call directly --------------------------------------

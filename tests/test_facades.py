@@ -80,10 +80,10 @@ MADE = {name: f for name, f in FUNCTIONS.items() if hasattr(f, "__signature__")}
 #: a few calls of the store, nothing to distribute; or for one process so far
 EAGER_ONLY = (
     "Adoption CommitEvent CubeChanges CubeHistory CubeLineage CubeState Hook QueryEvent StagedWrite "
-    "adopt_dataset annotate_operations discard_staged explain_query keep_cube_history lineage_cube "
-    "list_contract list_cube_changes list_cube_garbage list_cube_history merge_into_cube on_commit "
-    "on_query pin_cube publish_cube publish_staged query_cube_df repair_cube rollback_cube set_contract "
-    "unpublish_cube update_schema"
+    "adopt_dataset annotate_operations check_rows discard_staged explain_query keep_cube_history "
+    "lineage_cube list_contract list_cube_changes list_cube_garbage list_cube_history merge_into_cube "
+    "on_commit on_query pin_cube publish_cube publish_staged query_cube_df repair_cube rollback_cube "
+    "set_contract unpublish_cube update_schema"
 )
 #: parameters that a façade may have beside those of the operation
 ADDED = {"ktk_cube_dataset_ids", "datasets", "blocksize"}

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple, Self
 
 import attrs
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
+from pandas.api.types import is_bool_dtype
 
 from kartothek_cube.core.arguments import converter_str
+from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Mask, is_text, to_numpy, widen
 from kartothek_cube.core.cube.condition_codec import check_values, to_python_scalar, to_value_tuple
-from kartothek_cube.core.errors import ContractViolationError, CorruptDatasetError, check_names
+from kartothek_cube.core.errors import ContractViolationError, CorruptDatasetError, check_names, format_count
 from kartothek_cube.core.expressions import AllOf, exact_literal, tree_mask
 from kartothek_cube.core.naming import CONTRACT
 
@@ -107,6 +110,13 @@ class ContractRule:
 
     def _violations(self, values: pa.ChunkedArray) -> Mask:
         raise NotImplementedError
+
+    def _find(self, table: pa.Table, cell: Iterable[str]) -> Violations | None:
+        """The rows of a table that break the rule, of which some are shown."""
+        (column,) = self.columns
+        has_column = column in table.column_names
+        values = table.column(column) if has_column else pa.chunked_array([pa.nulls(len(table))])
+        return find_violations(self, table, self._violations(values), cell)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -367,6 +377,36 @@ def _to_decimals(dtype: pa.DataType, value: Any) -> Any:
     return tuple(Decimal(str(v)) for v in value) if isinstance(value, tuple) else Decimal(str(value))
 
 
+@attrs.frozen
+class RowCheck(ContractRule):
+    """A function of the user; it is no part of the stored contract."""
+
+    function: Callable[[pd.DataFrame], object] = attrs.field(eq=id)
+
+    def __str__(self) -> str:
+        return f"check_rows({getattr(self.function, '__qualname__', type(self.function).__name__)})"
+
+    def _find(self, table: pa.Table, cell: Iterable[str]) -> Violations | None:
+        if not len(table):
+            return None
+        try:
+            result = self.function(to_pandas(table))
+            mask = np.zeros(len(table), bool)
+            if isinstance(result, bool | np.bool_):
+                mask[:] = not result
+            elif isinstance(result, pd.Series | np.ndarray) and is_bool_dtype(result):
+                mask = ~pd.Series(result).fillna(True).to_numpy(bool)
+                if len(mask) != len(table):
+                    raise ValueError(
+                        f"it returned {len(mask):,} values for {format_count(len(table), 'row')}"
+                    )
+        except Exception as error:
+            # whatever a check raises, the rows are refused
+            detail = f"{type(error).__name__}: {error}"
+            return Violations(self, len(table), len(table), (), detail, error)
+        return find_violations(self, table, mask, cell)
+
+
 _RULES: dict[str, type[ContractRule]] = {
     rule.__name__: rule
     for rule in (CellsInSeed, Fresh, HasType, InRange, Matches, NotNull, OneOf, RowCount, UniqueCells)
@@ -383,6 +423,8 @@ class Violations(NamedTuple):
     #: some of them
     examples: Sequence[Mapping[str, Any]]
     detail: str = ""
+    #: what a check has raised
+    cause: Exception | None = None
 
     def error(self, dataset: str) -> ContractViolationError:
         """The error that refuses them."""
@@ -434,6 +476,11 @@ class Contract:
         return cls(tuple(rules), [rule._to_json() for rule in rules] or None)
 
     @property
+    def has_checks(self) -> bool:
+        """Whether functions of the user check the rows."""
+        return any(isinstance(rule, RowCheck) for rule in self.rules)
+
+    @property
     def columns(self) -> set[str]:
         """Columns that rules name."""
         return {column for rule in self.rules for column in rule.columns}
@@ -445,13 +492,8 @@ class Contract:
 
     def find_in_rows(self, table: pa.Table, cell: Iterable[str]) -> Iterator[Violations]:
         """Rows of a table that break rules of rows."""
-        present = {*table.column_names}
         for rule in self.rules:
-            if rule.of_write:
-                continue
-            (column,) = rule.columns
-            values = table.column(column) if column in present else pa.chunked_array([pa.nulls(len(table))])
-            found = find_violations(rule, table, rule._violations(values), cell)
+            found = None if rule.of_write else rule._find(table, cell)
             if found is not None:
                 yield found
 

@@ -1,4 +1,4 @@
-"""Functions of the user that this process calls after commits and queries."""
+"""Functions of the user that this process calls after commits and queries, and for the rows of writes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any, Generic, Self, TypeVar
 
 import attrs
+import pandas as pd
 
 from kartothek_cube.core.errors import HookWarning
 
@@ -60,10 +61,14 @@ Event = TypeVar("Event")
 class Hook(Generic[Event]):
     """A registered function, until :meth:`remove` or the end of a ``with`` block."""
 
-    def __init__(self, function: Callable[[Event], object], hooks: list[Hook[Event]]) -> None:
+    def __init__(
+        self, function: Callable[[Event], object], hooks: list[Hook[Event]], dataset: str = ""
+    ) -> None:
         if not callable(function):
             raise TypeError(f"A hook is a function of an event, but it is {function!r}")
         self.function = function
+        #: uuid of the only dataset that it concerns
+        self.dataset = dataset
         self._hooks = hooks
         hooks.append(self)
 
@@ -81,6 +86,8 @@ class Hook(Generic[Event]):
 
 COMMIT_HOOKS: list[Hook[CommitEvent]] = []
 QUERY_HOOKS: list[Hook[QueryEvent]] = []
+#: not called with events, but by the tasks of writes
+ROW_CHECKS: list[Hook[pd.DataFrame]] = []
 _IS_CALLING: ContextVar[bool] = ContextVar("_IS_CALLING", default=False)
 
 
@@ -156,6 +163,50 @@ def on_query(function: Callable[[QueryEvent], object]) -> Hook[QueryEvent]:
     geodata 1 1
     """
     return Hook(function, QUERY_HOOKS)
+
+
+def check_rows(check: Callable[[pd.DataFrame], object], dataset: str) -> Hook[pd.DataFrame]:
+    """Check the rows of all writes to a dataset that this process plans, besides those of its contract.
+
+    Rows are refused with ``ContractViolationError``, before anything is committed, if the check raises an
+    error or returns False, or a boolean Series or array in which they are False. What else it returns does
+    not count. It may be called several times, each time with some of the rows. It is called by the tasks of
+    the write, which are those of other processes with dask and Spark, so that it can be pickled then. It is
+    not stored: other processes write without it.
+
+    Parameters
+    ----------
+    check
+        Takes a DataFrame, with the types of a query: a function, or a schema of pandera.
+    dataset
+        Uuid of the dataset, such as ``energy++seed``.
+
+    Returns
+    -------
+    Hook
+        Its method ``remove()``, or the end of a ``with`` block, ends the checks.
+
+    Raises
+    ------
+    TypeError
+        ``check`` is not callable, or ``dataset`` is no text.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> def is_short(df):
+    ...     return df["CITY"].str.len() < 4
+    >>> with check_rows(is_short, "geodata++seed"):
+    ...     build_cube(cities, Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://"))
+    Traceback (most recent call last):
+    ...
+    kartothek_cube.core.errors.ContractViolationError: Dataset 'geodata++seed' has the rule ...
+    """
+    if not isinstance(dataset, str):
+        raise TypeError(f"dataset is the uuid of a dataset, but it is {dataset!r}")
+    return Hook(check, ROW_CHECKS, dataset)
 
 
 def call_hooks(hooks: list[Hook[Event]], event: Event) -> None:

@@ -17,7 +17,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
-from kartothek_cube.core.hooks import CommitEvent, Hook, QueryEvent, on_commit, on_query
+from kartothek_cube.core.hooks import CommitEvent, Hook, QueryEvent, check_rows, on_commit, on_query
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
@@ -75,6 +75,7 @@ __all__ = (
     "append_to_cube",
     "build_column_statistics",
     "build_cube",
+    "check_rows",
     "cleanup_cube",
     "collect_stats",
     "compact_cube",

@@ -313,6 +313,7 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     cube = write.cube
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
     columns = (*keys, *order, *indices, *write.statistics, *sorted(write.contract.columns))
+    columns = (*columns, *names) if write.contract.has_checks else columns
     stored = [c for c in columns if c in names]
     rows = context.table.read(file, parquet, list(dict.fromkeys(stored)))
     if sort_order([rows.column(c) for c in order], len(rows)) is not None:

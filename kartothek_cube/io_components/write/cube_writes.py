@@ -738,8 +738,8 @@ def _plan_removal(
             specs[name] = spec.evolve_change(remove_where=remove_where, requires=(unseen,))
             if names is None and len(labels):
                 _warn_of_other_keys(caller, conjunction, existing[name], selected, store)
-    plan = plan.stage(publish=write.publish)
-    return attrs.evolve(plan, specs=specs, commit_all=True, caller=caller)
+    plan = attrs.evolve(plan, specs=specs, commit_all=True, caller=caller)
+    return plan.stage(publish=write.publish)
 
 
 # -- conditions of removals ---------------------------------------------------------------------------------

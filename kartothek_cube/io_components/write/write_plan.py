@@ -11,9 +11,10 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core import hooks
 from kartothek_cube.core.column_statistics import concat_statistics, statistics_columns
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode
-from kartothek_cube.core.contract import Contract
+from kartothek_cube.core.contract import Contract, RowCheck
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import MultiTableCommitAborted, SchemaConflictError, check_names, format_count
@@ -376,10 +377,19 @@ class WritePlan:
         return MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))
 
     def stage(self, *, publish: bool) -> Self:
-        """The plan of a write that stops before its commit, unless it is published; ``publish`` argument."""
+        """The plan with the checks of its rows; it stops before the commit, unless it is published."""
         if not isinstance(publish, bool):
             raise TypeError(f"publish is True or False, got {publish!r}")
-        return self if publish else attrs.evolve(self, staged_id=gen_uuid()[:16])
+        plan = self
+        if hooks.ROW_CHECKS:
+            plan = attrs.evolve(self, specs={name: _with_checks(spec) for name, spec in self.specs.items()})
+        return plan if publish else attrs.evolve(plan, staged_id=gen_uuid()[:16])
+
+
+def _with_checks(spec: WriteSpec) -> WriteSpec:
+    """The specification with the checks of rows that are registered for the dataset."""
+    checks = [RowCheck(hook.function) for hook in hooks.ROW_CHECKS if hook.dataset == spec.uuid]
+    return attrs.evolve(spec, contract=attrs.evolve(spec.contract, rules=(*spec.contract.rules, *checks)))
 
 
 #: for each file the warnings that were shown: by default, each line warns once

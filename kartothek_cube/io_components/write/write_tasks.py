@@ -308,7 +308,7 @@ def prepare(
 def check_contract(spec: WriteSpec, table: pa.Table, cell: Sequence[str]) -> None:
     """Raise ContractViolationError for the first rule of rows that is broken."""
     for violations in spec.contract.find_in_rows(table, cell) if spec.contract.rules else ():
-        raise violations.error(spec.uuid)
+        raise violations.error(spec.uuid) from violations.cause
 
 
 def _check_names(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:

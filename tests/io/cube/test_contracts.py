@@ -30,6 +30,7 @@ from kartothek_cube.core.contract import (
     Matches,
     NotNull,
     OneOf,
+    RowCheck,
     RowCount,
     UniqueCells,
 )
@@ -369,6 +370,87 @@ def test_rows_are_fresh(monkeypatch):
     eager_cube.append_to_cube(frame.assign(x=[4]), CUBE, store)
     monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(days=2))
     assert [problem.kind for problem in eager_cube.verify_cube(CUBE, store).problems] == ["contract"]
+
+
+# -- functions of the user ---------------------------------------------------------------------------------
+
+
+def is_small(df):
+    return df["v"] < 50
+
+
+def raise_for_large(df):
+    if not is_small(df).all():
+        raise AssertionError("large")
+    return df
+
+
+@pytest.mark.parametrize("check", [is_small, raise_for_large, lambda df: is_small(df).all()])
+def test_every_facade_checks_rows_by_functions(driver, store_factory, check):
+    contracted(store_factory, NotNull("v"))
+    write = partial(driver.append_to_cube, cube=CUBE, store=store_factory)
+    with eager_cube.check_rows(check, "cube++seed"):
+        write(data=seed([3], [3]))
+        with pytest.raises(Exception, match=r"has the rule check_rows.*, which \d of 2 rows break"):
+            write(data=seed([4, 5], [4, 99]))
+    write(data=seed([6], [99]))
+    assert eager_cube.list_contract(CUBE, store_factory, "seed") == [NotNull("v")]
+    assert eager_cube.query_cube_df(CUBE, store_factory)["v"].tolist() == [1, 2, 3, 99]
+
+
+def test_all_kinds_of_writes_are_checked_by_functions(tmp_path):
+    store, rule = memory(), RowCheck(is_small)
+    eager_cube.build_cube(seed([1, 2], [1, 2]), CUBE, store)
+    wrong = seed([1], [99])
+    with eager_cube.check_rows(is_small, "cube++seed"):
+        refused(lambda: eager_cube.append_to_cube(wrong, CUBE, store), store, rule)
+        refused(lambda: eager_cube.update_cube(wrong, CUBE, store, "p == 0", "seed"), store, rule)
+        refused(lambda: eager_cube.build_cube(wrong, CUBE, store, overwrite=True), store, rule)
+        refused(lambda: eager_cube.merge_into_cube(wrong, CUBE, store), store, rule)
+        refused(lambda: eager.update_dataset_from_dataframes([wrong], store, "cube++seed"), store, rule)
+        refused(lambda: eager.write_single_partition(store, "cube++seed", wrong), store, rule)
+        refused(lambda: eager_cube.append_to_cube(wrong, CUBE, store, publish=False), store, rule)
+        wrong.to_parquet(tmp_path / "a.parquet", index=False)
+        adopt = partial(eager_cube.adopt_dataset, tmp_path, CUBE, store, "seed", overwrite=True)
+        refused(adopt, store, rule)
+        eager_cube.append_to_cube(seed([3], [3], p=1), CUBE, store)
+    eager_cube.append_to_cube(seed([4], [99]), CUBE, store)
+    with eager_cube.check_rows(is_small, "cube++seed"):
+        # these write no rows of a user
+        eager_cube.delete_rows(CUBE, store, "x == 1")
+        eager_cube.compact_cube(CUBE, store)
+        hook = eager_cube.check_rows(lambda df: {}[0], "cube++seed")
+        with pytest.raises(ContractViolationError, match="rows break: KeyError: 0") as raised:
+            eager_cube.append_to_cube(seed([5, 6], [5, 6]), CUBE, store)
+        assert isinstance(raised.value.__cause__, KeyError)
+        hook.remove()
+        eager_cube.extend_cube({"extra": extra([9])}, CUBE, store)
+    assert eager_cube.verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize(
+    "check, refuses",
+    [
+        (lambda df: None, False),
+        (lambda df: df, False),
+        (lambda df: df["v"].convert_dtypes() < 50, False),
+        (lambda df: np.array([True, False]), True),
+        (lambda df: np.False_, True),
+        (lambda df: np.array([True]), True),
+        (lambda df: df["v"].gt(5).astype("boolean"), True),
+    ],
+)
+def test_results_of_checks(check, refuses):
+    found = list(Contract((RowCheck(check),)).find_in_rows(pa.table({"v": [1.0, None]}), ()))
+    assert bool(found) == refuses
+
+
+def test_wrong_checks():
+    for arguments in ((5, "cube++seed"), (is_small, 5)):
+        with pytest.raises(TypeError):
+            eager_cube.check_rows(*arguments)
+    with pytest.raises(TypeError, match="A contract is a list of rules"):
+        Contract.make([RowCheck(is_small)])
 
 
 # -- stored rows ---------------------------------------------------------------------------------------------

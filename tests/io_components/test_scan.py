@@ -29,6 +29,7 @@ from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.scan import Scan, read_file, run_scans
 from tests.support.cubes import memory
 from tests.support.predicates import COMPARE, KINDS, NULLS, brute_force, rows_of
+from tests.support.servers import s3_url
 
 NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_BEEF))[0]
 DAY = datetime.date
@@ -174,6 +175,13 @@ def test_each_operator_means_what_it_means_in_python(local, kind):
     scans = [Scan(["d/a.parquet"], ["row"], schema, [to_tree([[literal]])]) for literal in literals]
     found = [(repr(x), rows.table["row"].to_pylist()) for x, rows in zip(literals, run_scans(local, scans))]
     assert found == [(repr(literal), brute_force(rows_of(table), [[literal]])) for literal in literals]
+
+
+def test_schemas_are_cached_by_file():
+    blobs = open_blobs(s3_url())
+    for name in ("x", "y"):
+        put(blobs, f"d/{name}.parquet", pa.table({name: [1]}))
+    assert [scan.read_columns(blobs, f"d/{name}.parquet").names for name in "xyx"] == [["x"], ["y"], ["x"]]
 
 
 def test_no_files(local):

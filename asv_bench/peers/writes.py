@@ -28,6 +28,7 @@ DATASETS = ("seed", "a", "b", "c", "d")
 CUBE = Cube(uuid_prefix="writes", dimension_columns=["x"], partition_columns=["p"])
 #: one of a hundred partitions
 UPDATED = list(range(50, DAYS, 100))
+WEEK = list(range(100, 107))
 #: partitions that get several small files, which are then made one
 SPLIT, PIECES = list(range(20)), 5
 
@@ -40,9 +41,15 @@ def rows(days, number, start=0, stop=ROWS):
     return pa.table({"x": x, "p": p, **columns, f"t{number}": [f"text {value % 50}" for value in x.tolist()]})
 
 
-def data(days, *part):
-    """Rows of all datasets."""
-    return {name: rows(days, number, *part) for number, name in enumerate(DATASETS)}
+def data(days, *part, datasets=DATASETS):
+    """Rows of all datasets, or of some."""
+    return {name: rows(days, number, *part) for number, name in enumerate(datasets)}
+
+
+def unsorted():
+    """4,000,000 rows in 20 partitions, in random order."""
+    table = rows(list(range(20)), 0, 0, 400 * ROWS)
+    return {"seed": table.take(np.random.default_rng(1).permutation(len(table)))}
 
 
 class CubeWriter:
@@ -115,7 +122,8 @@ class DuckWriter:
     def _copy(self, table, name, option):
         self.connection.register("source", table)
         options = f"FORMAT parquet, PARTITION_BY p, {option}"
-        self.connection.execute(f"COPY source TO '{self.root}/{name}' ({options})")
+        # the cube is sorted by cell as well
+        self.connection.execute(f"COPY (FROM source ORDER BY p, x) TO '{self.root}/{name}' ({options})")
 
     def build(self, tables):
         for name, table in tables.items():
@@ -157,13 +165,16 @@ ENGINES = {
 
 def main(root, rounds, out):
     """Build, change and write the result."""
-    writers = {}
-    for engine, make in ENGINES.items():
-        Path(root, engine).mkdir(parents=True)
-        writers[engine] = make(Path(root, engine))
     seconds = {engine: {} for engine in ENGINES}
 
-    def measure(work, call):
+    def make_writers(name):
+        for engine in ENGINES:
+            Path(root, name, engine).mkdir(parents=True)
+        return {engine: make(Path(root, name, engine)) for engine, make in ENGINES.items()}
+
+    writers = make_writers("changed")
+
+    def measure(work, call, writers=writers):
         for engine, writer in writers.items():
             start = time.perf_counter()
             call(writer)
@@ -172,10 +183,18 @@ def main(root, rounds, out):
 
     built = data(range(DAYS))
     measure("build", lambda writer: writer.build(built))
+    others = {"build 4,000,000 unsorted rows": unsorted()}
+    others["build 2 x 20,000 partitions"] = data(range(20_000), 0, 5, datasets=DATASETS[:2])
+    for number, (work, tables) in enumerate(others.items()):
+        measure(work, lambda writer, tables=tables: writer.build(tables), make_writers(str(number)))
+    many = [data(range(10), ROWS * 9 + number * 10, ROWS * 9 + number * 10 + 10) for number in range(20)]
+    measure("20 appends to 10 days", lambda writer: [writer.append(part) for part in many])
     for number in range(int(rounds)):
         day, updated = data([DAYS + number]), data(UPDATED)
         measure("append a day", lambda writer, day=day: writer.append(day))
         measure("update 1 %", lambda writer, updated=updated: writer.update(updated, UPDATED))
+        week = data(WEEK)
+        measure("update a week", lambda writer, week=week: writer.update(week, WEEK))
         for piece in range(PIECES):
             part = data(SPLIT, ROWS * (piece + 1), ROWS * (piece + 1) + ROWS // PIECES)
             for writer in writers.values():

@@ -357,7 +357,11 @@ class LocalBlobStore(blob_store.BlobStore):
     def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
         try:
-            path = self._path(key)
+            path, folder = self._path(key), key.rpartition("/")[0]
+            if folder and folder not in self._checked_folders:
+                # most likely missing, and a failed attempt to create a file costs as much
+                with suppress(FileExistsError):
+                    _make_directory(f"{self.root}/{folder}")
             descriptor, temporary = create_temporary(path, self._perm)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:

@@ -176,12 +176,15 @@ def test_garbage_is_collected_by_executors(frame, stored, monkeypatch):
     assert len(read_table("uuid", stored)) == 4
 
 
-def test_older_states_can_be_read(frame, stored):
+def test_older_and_staged_states_can_be_read(frame, stored):
     keep_dataset_history("uuid", stored, 5)
     update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
     version = list_dataset_history("uuid", stored)[-1].version
     assert read_dataset_as_spark("uuid", stored).count() == 8
     assert read_dataset_as_spark("uuid", stored, as_of=version - 1).count() == 12
+    staged = update_dataset_from_spark(read_dataset_as_spark("uuid", stored), stored, "uuid", publish=False)
+    n_rows = read_dataset_as_spark("uuid", stored).count()
+    assert read_dataset_as_spark("uuid", stored, as_of=staged).count() == 2 * n_rows
     older = DatasetFactory("uuid", stored, as_of=version - 1)
     assert read_dataset_as_spark(factory=older).count() == 12
 

@@ -107,8 +107,8 @@ def test_an_append_takes_as_many_calls_for_any_number_of_partitions(stores):
         append(n, 0)
     few, more, most = (calls(lambda n=n: append(n, 1)) for n in stores)
     assert few < 20_000
-    assert more - few < 200
-    assert most - more < 400
+    assert more - few < 100
+    assert most - more < 200
 
 
 def test_what_was_just_written_is_not_parsed(stores, monkeypatch):

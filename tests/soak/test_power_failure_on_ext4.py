@@ -18,6 +18,16 @@ FAILURES = int(os.environ.get("KARTOTHEK_CUBE_FAILURES", "10"))
 SEED = os.environ.get("KARTOTHEK_CUBE_SEED")
 
 
+def hide_names(contents):
+    """Contents without the names of the files of published tables, which each process chooses."""
+    hidden = dict(contents)
+    for place, value in contents.items():
+        if place[1].endswith(" table"):
+            version, files = value
+            hidden[place] = version, [os.path.dirname(file) for file in files]
+    return hidden
+
+
 @pytest.mark.parametrize("name", power_processes.OPERATIONS)
 def test_power_failure(name, tmp_path):
     operation = power_processes.OPERATIONS[name]
@@ -26,13 +36,13 @@ def test_power_failure(name, tmp_path):
     with ext4.Ext4(before, folder):
         for step in operation.before:
             step(Place.below(folder))
-        states = [contents(folder)]
+        states = [hide_names(contents(folder))]
     shutil.copy(before, image)
     with ext4.Ext4(image, folder):
         begin = time.perf_counter()
         for step in operation.steps:
             step(Place.below(folder))
-            states.append(contents(folder))
+            states.append(hide_names(contents(folder)))
         seconds = time.perf_counter() - begin
 
     for number in range(FAILURES):
@@ -48,8 +58,9 @@ def test_power_failure(name, tmp_path):
         with disk:
             if operation.deletes and not is_at_rest:
                 continue
-            found = contents(folder)
+            left = contents(folder)
+            found = hide_names(left)
             allowed = states[done : done + 1] if is_at_rest else states[done : done + 2]
             for place in {place for state in (*allowed, found) for place in state}:
                 assert any(found.get(place) == state.get(place) for state in allowed), (place, done, number)
-            clean(folder, found)
+            clean(folder, left)

@@ -30,7 +30,12 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.cube_query import QueryTable
-from kartothek_cube.io_components.query.executor import announce_end, announce_query, run_task
+from kartothek_cube.io_components.query.executor import (
+    BYTES_PER_VALUE,
+    announce_end,
+    announce_query,
+    run_task,
+)
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanTask, column_fraction, project
 from kartothek_cube.io_components.query.planner import plan_table
 from kartothek_cube.io_components.read.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
@@ -105,13 +110,9 @@ class CubeScan(SourceScan):
             if scan.alignment:
                 keys = files.sample_keys(tuning.SAMPLE)
                 size = estimate_size(blobs, keys)
-                in_memory = _sample_rows(blobs, keys) * _BYTES_PER_VALUE * (len(scan.columns) + 1)
+                in_memory = _sample_rows(blobs, keys) * BYTES_PER_VALUE * (len(scan.columns) + 1)
                 total += max(size * column_fraction(scan), in_memory / 2) * files.count_files()
         return total
-
-
-#: bytes of a number or a time, and of the position of a text
-_BYTES_PER_VALUE = 8
 
 
 def _sample_rows(blobs: BlobStore, keys: Sequence[str]) -> int:

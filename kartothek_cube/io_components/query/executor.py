@@ -38,7 +38,7 @@ from kartothek_cube.io_components.runtime import available_cores, ordered_map, s
 from kartothek_cube.io_components.scan import concat_tables, estimate_size
 
 #: bytes of a number or a time, and of the position of a text
-_BYTES_PER_VALUE = 8
+BYTES_PER_VALUE = 8
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -265,7 +265,7 @@ def _split_into_blocks(
         return
     # as many as restrict the scans of the others, or cells of a block
     cell_bytes = max(
-        _BYTES_PER_VALUE * sum(len(files.scan.columns) for files in others),
+        BYTES_PER_VALUE * sum(len(files.scan.columns) for files in others),
         tuning.BLOCK_BYTES // max(tuning.MAX_RESTRICTING_CELLS, 1),
     )
     weights = _partition_bytes(blobs, filtered, n_partitions)

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Mask
+from kartothek_cube.core.arrow import Mask
 from kartothek_cube.core.commit.header_store import render
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
@@ -21,6 +20,7 @@ from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.dataset_files import referenced_keys
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import is_header_key, metadata_key_from_uuid, schema_key
+from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import Partition
 from kartothek_cube.core.store import BlobStore, check_key, open_blobs
 from kartothek_cube.core.store.blob_store import check_keys

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.cli.file_stats import DataFiles, Floats
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.io_components.runtime import bytes_text
 

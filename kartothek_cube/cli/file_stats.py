@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata

@@ -26,7 +26,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli.context import usage_error
-from kartothek_cube.core.arrow.types import concat_promoted, is_text, replace_columns
+from kartothek_cube.core.arrow import concat_promoted, is_text, replace_columns
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.display import cut_text, pad_text, text_width
 

@@ -12,8 +12,7 @@ from typing import ParamSpec, TypeVar
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.casting import parse_timestamp
-from kartothek_cube.core.arrow.types import widen
+from kartothek_cube.core.arrow import parse_timestamp, widen
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.types import Ints, to_numpy
+from kartothek_cube.core.arrow import Ints, to_numpy
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.expressions import BoundLiteral, bind_literal, is_comparable, mask_of
 from kartothek_cube.core.index_columns import PARTITION, rank

@@ -17,12 +17,12 @@ import pyarrow.types as pat
 from pandas.api.types import is_bool_dtype
 
 from kartothek_cube.core.arguments import converter_str
-from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Mask, is_text, to_numpy, widen
+from kartothek_cube.core.arrow import Mask, is_text, to_numpy, widen
 from kartothek_cube.core.cube.condition_codec import check_values, to_python_scalar, to_value_tuple
 from kartothek_cube.core.errors import ContractViolationError, CorruptDatasetError, check_names, format_count
 from kartothek_cube.core.expressions import AllOf, exact_literal, tree_mask
 from kartothek_cube.core.naming import CONTRACT
+from kartothek_cube.core.pandas_conversion import to_pandas
 
 __all__ = (
     "CellsInSeed",

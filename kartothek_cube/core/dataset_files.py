@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.types import abbreviate
+from kartothek_cube.core.arrow import abbreviate
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.column_statistics import statistics_file
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names

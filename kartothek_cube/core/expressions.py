@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.casting import convert_plain, describe
-from kartothek_cube.core.arrow.types import boolean_array, widen
+from kartothek_cube.core.arrow import boolean_array, convert_plain, describe, widen
 from kartothek_cube.core.errors import abbreviate_text, unknown_names
 
 LiteralType: TypeAlias = tuple[str, str, Any]

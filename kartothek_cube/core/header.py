@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
-from kartothek_cube.core.arrow.types import abbreviate
+from kartothek_cube.core.arrow import abbreviate
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version, validate_uuid
 from kartothek_cube.core.schema.wrapper import SchemaWrapper

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.arrow.casting import convert_plain, normalize_value
-from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
-from kartothek_cube.core.arrow.types import (
+from kartothek_cube.core.arrow import (
     Mask,
     common_type,
+    convert_plain,
     is_nested,
     label_array,
     memory_type,
+    normalize_value,
     same_type,
     to_numpy,
     widen,
@@ -43,6 +43,7 @@ from kartothek_cube.core.expressions import (
 )
 from kartothek_cube.core.index_columns import PARTITION, IndexColumns, parse_index, render_index
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
+from kartothek_cube.core.pandas_conversion import to_memory, to_pandas
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required, open_blobs
 from kartothek_cube.core.typing import StoreInput

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.casting import cast_times
-from kartothek_cube.core.arrow.types import (
+from kartothek_cube.core.arrow import (
     Ints,
     Mask,
+    cast_times,
     compact_buffers,
     copy_to_arrow_memory,
     is_long,

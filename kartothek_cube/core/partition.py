@@ -16,14 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.casting import first_failure, parse_texts
-from kartothek_cube.core.arrow.types import (
+from kartothek_cube.core.arrow import (
     Ints,
     Mask,
     abbreviate,
     compact_buffers,
+    first_failure,
     label_array,
     lookup,
+    parse_texts,
     to_numpy,
 )
 from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Ints, Mask, to_numpy
+from kartothek_cube.core.arrow import Ints, Mask, to_numpy
 from kartothek_cube.core.column_statistics import statistics_mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions import (
@@ -26,6 +25,7 @@ from kartothek_cube.core.expressions import (
 )
 from kartothek_cube.core.index import PartitionIndex
 from kartothek_cube.core.index_columns import PARTITION, IndexColumns
+from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.transforms import read_transforms, refine
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arguments import converter_str
-from kartothek_cube.core.arrow.types import is_text
+from kartothek_cube.core.arrow import is_text
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions import AllOf, BoundLiteral, LiteralType, Node, bind_literal
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.casting import cast_column
+from kartothek_cube.core.arrow import cast_column
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory

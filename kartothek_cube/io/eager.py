@@ -11,12 +11,12 @@ import attrs
 import pandas as pd
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import DatasetState, list_states
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
+from kartothek_cube.core.pandas_conversion import align_date_units
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory

@@ -12,7 +12,7 @@ import attrs
 import pandas as pd
 
 from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.arrow.types import Frame
+from kartothek_cube.core.arrow import Frame
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.dataset import DatasetMetadata

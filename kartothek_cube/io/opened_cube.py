@@ -14,13 +14,13 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.cube.conditions import ConditionsInput, VirtualColumn
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import check_names
+from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql

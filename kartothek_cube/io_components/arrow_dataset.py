@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from pyarrow import acero, fs
 
-from kartothek_cube.core.arrow.casting import cast_column
+from kartothek_cube.core.arrow import cast_column
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.implied_conditions import (
     ImpliedCondition,

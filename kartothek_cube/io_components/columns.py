@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.types import Ints, replace_columns
+from kartothek_cube.core.arrow import Ints, replace_columns
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 

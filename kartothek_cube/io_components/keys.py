@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.types import Ints, Mask, with_far_times
+from kartothek_cube.core.arrow import Ints, Mask, with_far_times
 from kartothek_cube.io_components.columns import (
     Column,
     allocate_array,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store

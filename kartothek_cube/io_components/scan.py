@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import from_file, from_pandas
-from kartothek_cube.core.arrow.types import Ints, concat_promoted, widen, zero_column_table
+from kartothek_cube.core.arrow import Ints, concat_promoted, widen, zero_column_table
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions import (
@@ -34,6 +33,7 @@ from kartothek_cube.core.expressions import (
     tree_mask,
 )
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.pandas_conversion import from_file, from_pandas
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.runtime import (

@@ -14,8 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Mask, to_numpy
+from kartothek_cube.core.arrow import Mask, to_numpy
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions import (  # noqa: F401 (kartothek has them all here)
     ConjunctionType,
@@ -31,6 +30,7 @@ from kartothek_cube.core.expressions import (  # noqa: F401 (kartothek has them 
     literal_mask,
     to_tree,
 )
+from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 

@@ -10,15 +10,9 @@ from typing import BinaryIO, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core import expressions
-from kartothek_cube.core.arrow import types
-from kartothek_cube.core.arrow.pandas_conversion import (
-    extension_dtypes,
-    from_file,
-    index_columns,
-    pandas_metadata,
-)
+from kartothek_cube.core import arrow, expressions
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.pandas_conversion import extension_dtypes, from_file, index_columns, pandas_metadata
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore
 
@@ -62,17 +56,17 @@ def read_parquet(
         table = table.filter(expressions.tree_mask(table, where))
     if columns is None or names == list(columns):
         return table
-    return table.select(list(columns)) if columns else types.zero_column_table(len(table))
+    return table.select(list(columns)) if columns else arrow.zero_column_table(len(table))
 
 
 def _decode(file: pq.ParquetFile, columns: Sequence[str], mapping: ColumnMapping | None) -> pa.Table:
     length, in_file = file.metadata.num_rows, file.schema_arrow.names
     if mapping is None:
         if not columns:
-            return types.zero_column_table(length)
-        return types.convert_layouts(file.read(list(columns)))
+            return arrow.zero_column_table(length)
+        return arrow.convert_layouts(file.read(list(columns)))
     stored = [n for column in columns if (n := mapping.stored_name(column, in_file)) is not None]
-    table = types.convert_layouts(file.read(stored)) if stored else pa.table({})
+    table = arrow.convert_layouts(file.read(stored)) if stored else pa.table({})
     return mapping.adapt(table, columns, length)
 
 
@@ -80,7 +74,7 @@ def _open(source: Source) -> pq.ParquetFile:
     if isinstance(source, _CONTENT):
         # a thread of Arrow that releases memory of Python while the process exits aborts it
         source = pa.BufferReader(
-            source if isinstance(source, pa.Buffer) else types.copy_to_arrow_memory(source)
+            source if isinstance(source, pa.Buffer) else arrow.copy_to_arrow_memory(source)
         )
     return pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
 
@@ -121,11 +115,11 @@ def type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     if schema is None:
         return table
     columns = {
-        position: table.column(position).cast(types.memory_type(schema.field(field.name).type))
+        position: table.column(position).cast(arrow.memory_type(schema.field(field.name).type))
         for position, field in enumerate(table.schema)
         if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0
     }
-    return types.replace_columns(table, columns)
+    return arrow.replace_columns(table, columns)
 
 
 def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core import column_statistics
-from kartothek_cube.core.arrow.types import widen
+from kartothek_cube.core.arrow import widen
 from kartothek_cube.core.column_statistics import (
     collect_statistics,
     differing_columns,

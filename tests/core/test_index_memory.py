@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.arrow.types import copy_to_arrow_memory
+from kartothek_cube.core.arrow import copy_to_arrow_memory
 from kartothek_cube.core.index_columns import IndexColumns, parse_index, render_index
 from kartothek_cube.io_components.read.pandas_index import with_row_index
 from kartothek_cube.serialization.parquet_reader import read_parquet

@@ -9,8 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core import expressions
-from kartothek_cube.core.arrow import types
+from kartothek_cube.core import arrow, expressions
 
 DAY = datetime.date(2020, 1, 1)
 STAMP = datetime.datetime(2020, 1, 1, 12)
@@ -100,7 +99,7 @@ def test_bind_value_is_strict(dtype, kind):
 )
 def test_bind_value_gives_the_widened_type(dtype, value, expected):
     result = expressions.bind_value(dtype, value, "x", "==")
-    assert result.type == types.widen(dtype)
+    assert result.type == arrow.widen(dtype)
     assert result.equals(expected)
 
 
@@ -138,7 +137,7 @@ def test_bind_value_beyond_the_type(dtype, value, expected):
 def test_bind_values(dtype, values, expected, has_null):
     bound = expressions.bind_values(dtype, values, "x", "in")
     array, null = bound.drop_null(), bound.null_count > 0
-    assert array.type == types.widen(dtype)
+    assert array.type == arrow.widen(dtype)
     assert array.to_pylist() == expected
     assert null is has_null
 
@@ -147,7 +146,7 @@ def test_bind_values(dtype, values, expected, has_null):
 @pytest.mark.parametrize("values", [[3, 1000, 3, None], [7], [None], []])
 @pytest.mark.parametrize("dtype", [pa.int8(), pa.int64(), pa.timestamp("us"), pa.string()], ids=str)
 def test_arrow_arrays_are_bound_like_lists(dtype, values, op):
-    array = pa.array(values, pa.int64()).cast(types.widen(dtype))
+    array = pa.array(values, pa.int64()).cast(arrow.widen(dtype))
     bound = expressions.bind_literal(dtype, op, array, "x")
     expected = expressions.bind_literal(dtype, op, array.to_pylist(), "x")
     assert (bound.kind, bound.op, bound.or_null) == (expected.kind, expected.op, expected.or_null)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas, with_pandas_metadata
 from kartothek_cube.core.expressions import to_tree, tree_mask
+from kartothek_cube.core.pandas_conversion import as_table, to_pandas, with_pandas_metadata
 from kartothek_cube.serialization import ParquetSerializer, filter_df_from_predicates
 from tests.support.predicates import KINDS, brute_force, predicates_of, rows_of, tables
 

@@ -9,8 +9,8 @@ import dask.bag as db
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.io import arrow, eager
 from kartothek_cube.io import iter as iter_
 from kartothek_cube.io.dask import bag, delayed

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.pandas_conversion import as_table, to_pandas
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark import cube as spark_cube
 from kartothek_cube.io_components.write.write_tasks import collect_input

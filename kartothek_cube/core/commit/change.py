@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.arrow.types import Mask, common_type, has_far_times, to_numpy
+from kartothek_cube.core.arrow import Mask, common_type, has_far_times, to_numpy
 from kartothek_cube.core.column_statistics import (
     STATISTICS,
     is_statistics_setting,

@@ -15,11 +15,10 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_converter
-from kartothek_cube.core.arrow.casting import parse_timestamp
-from kartothek_cube.core.arrow.pandas_conversion import from_pandas
-from kartothek_cube.core.arrow.types import is_text, to_numpy
+from kartothek_cube.core.arrow import is_text, parse_timestamp, to_numpy
 from kartothek_cube.core.errors import abbreviate_text, check_names, unknown_names
 from kartothek_cube.core.expressions import Node, tree_mask
+from kartothek_cube.core.pandas_conversion import from_pandas
 
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str, converter_tuple
-from kartothek_cube.core.arrow.casting import describe
-from kartothek_cube.core.arrow.types import is_text
+from kartothek_cube.core.arrow import describe, is_text
 from kartothek_cube.core.cube.condition_codec import (
     ConditionSyntaxError,
     ConditionText,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.types import same_type
+from kartothek_cube.core.arrow import same_type
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
     KLEE_METADATA_KEY_IS_SEED,

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.types import is_text
+from kartothek_cube.core.arrow import is_text
 from kartothek_cube.core.cube.condition_codec import MAX_DEPTH
 from kartothek_cube.core.cube.conditions import (
     COMPARISONS,

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.pandas_conversion import with_pandas_metadata
-from kartothek_cube.core.arrow.types import is_long
+from kartothek_cube.core.arrow import is_long
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
+from kartothek_cube.core.pandas_conversion import with_pandas_metadata
 from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, get_required, open_blobs

@@ -10,7 +10,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.pandas_conversion import (
+from kartothek_cube.core.arrow import (
+    common_type,
+    contains_type,
+    same_type,
+    storage_type,
+    widen,
+    with_far_times,
+)
+from kartothek_cube.core.errors import SchemaConflictError, check_names
+from kartothek_cube.core.naming import TABLE_METADATA_FILE
+from kartothek_cube.core.pandas_conversion import (
     as_table,
     extension_dtypes,
     far_columns,
@@ -21,16 +31,6 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     to_pandas,
     with_pandas_metadata,
 )
-from kartothek_cube.core.arrow.types import (
-    common_type,
-    contains_type,
-    same_type,
-    storage_type,
-    widen,
-    with_far_times,
-)
-from kartothek_cube.core.errors import SchemaConflictError, check_names
-from kartothek_cube.core.naming import TABLE_METADATA_FILE
 
 
 class SchemaWrapper:
@@ -489,7 +489,7 @@ def normalize_type(
     Returns
     -------
     tuple
-        The same four, adapted to :func:`~kartothek_cube.core.arrow.types.widen`.
+        The same four, adapted to :func:`~kartothek_cube.core.arrow.widen`.
 
     Examples
     --------

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.types import append_columns, concat_promoted
+from kartothek_cube.core.arrow import append_columns, concat_promoted
 from kartothek_cube.core.errors import check_names
 
 #: column of the packed rows

@@ -11,8 +11,8 @@ import pandas as pd
 from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key

@@ -33,7 +33,7 @@ import pyarrow.types as pat
 from pyspark.sql import datasource as ds
 from pyspark.sql import types as st
 
-from kartothek_cube.core.arrow.types import replace_columns
+from kartothek_cube.core.arrow import replace_columns
 from kartothek_cube.core.cube.conditions import C, Condition
 from kartothek_cube.core.expressions import bind
 from kartothek_cube.core.schema.wrapper import find_remedy

@@ -18,7 +18,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from kartothek_cube.core import history
-from kartothek_cube.core.arrow.types import append_columns
+from kartothek_cube.core.arrow import append_columns
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.discover import discover_cube

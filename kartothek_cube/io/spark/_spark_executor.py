@@ -22,10 +22,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import as_table, from_file
-from kartothek_cube.core.arrow.types import Frame
+from kartothek_cube.core.arrow import Frame
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError, MissingFileError
+from kartothek_cube.core.pandas_conversion import as_table, from_file
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.spark import _session as session
 from kartothek_cube.io.spark._conversion import (

@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table
-from kartothek_cube.core.arrow.types import Frame
+from kartothek_cube.core.arrow import Frame
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import spark_schema

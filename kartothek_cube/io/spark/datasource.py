@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core.arrow.types import number_bits, with_number_bits
+from kartothek_cube.core.arrow import number_bits, with_number_bits
 from kartothek_cube.core.cube.conditions import Condition
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube

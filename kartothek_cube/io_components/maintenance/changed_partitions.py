@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.arrow.types import Mask, concat_promoted, to_numpy
+from kartothek_cube.core.arrow import Mask, concat_promoted, to_numpy
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot

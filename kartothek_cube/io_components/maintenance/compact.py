@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.pandas_conversion import index_columns
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.pandas_conversion import index_columns
 from kartothek_cube.core.partition import PartitionTable, compacted_suffixes, group_positions
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.types import widen as widen_type
+from kartothek_cube.core.arrow import widen as widen_type
 from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, apply
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock, tuning
-from kartothek_cube.core.arrow.types import concat_promoted
+from kartothek_cube.core.arrow import concat_promoted
 from kartothek_cube.core.commit.header_store import attempts, retry_request
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube import constants

@@ -7,10 +7,10 @@ from typing import Generic
 
 import attrs
 
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
+from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 

@@ -14,10 +14,10 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import hooks, tuning
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
-from kartothek_cube.core.arrow.types import Ints, concat_promoted
+from kartothek_cube.core.arrow import Ints, concat_promoted
 from kartothek_cube.core.expressions import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.history import version_number
+from kartothek_cube.core.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import take_columns
 from kartothek_cube.io_components.job import Job

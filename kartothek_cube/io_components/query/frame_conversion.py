@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
+from kartothek_cube.core.pandas_conversion import DtypeBackend, to_pandas
 from kartothek_cube.io_components.columns import Column, allocate_array
 
 Array: TypeAlias = npt.NDArray[Any]

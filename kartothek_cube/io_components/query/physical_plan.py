@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
-from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.arrow import Ints, Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions import Node, columns_of
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs

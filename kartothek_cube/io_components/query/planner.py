@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from kartothek_cube.core import hooks, tuning
 from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset
-from kartothek_cube.core.arrow.pandas_conversion import check_dtype_backend
-from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.arrow import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
@@ -24,6 +23,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import all_of, columns_of, imply, tree_mask
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.pandas_conversion import check_dtype_backend
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.schema.evolution import WIDTHS_KEY, Widths, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs

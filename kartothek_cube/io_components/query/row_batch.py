@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.types import Ints, Mask, append_columns, has_far_times, replace_columns
+from kartothek_cube.core.arrow import Ints, Mask, append_columns, has_far_times, replace_columns
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of, imply, tree_mask
 from kartothek_cube.core.store import BlobStore

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.io_components.read.dataset_read import DatasetRead, FrameOptions, ReadPlan
 
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import (
     LiteralType,
@@ -30,6 +29,7 @@ from kartothek_cube.core.expressions import (
 )
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.pruning import index_rows, select_partitions
 from kartothek_cube.core.schema.evolution import ColumnMapping, narrow_type

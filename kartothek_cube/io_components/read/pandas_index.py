@@ -11,15 +11,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.pandas_conversion import (
+from kartothek_cube.core.arrow import Ints, copy_to_arrow_memory
+from kartothek_cube.core.expressions import Tree, columns_of, tree_mask
+from kartothek_cube.core.pandas_conversion import (
     DtypeBackend,
     from_file,
     from_pandas,
     pandas_types,
     to_pandas,
 )
-from kartothek_cube.core.arrow.types import Ints, copy_to_arrow_memory
-from kartothek_cube.core.expressions import Tree, columns_of, tree_mask
 from kartothek_cube.serialization import ParquetSerializer
 
 #: pandas' own name for an index in a file

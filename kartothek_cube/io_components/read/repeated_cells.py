@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.types import Ints, Mask, concat_promoted
+from kartothek_cube.core.arrow import Ints, Mask, concat_promoted
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore

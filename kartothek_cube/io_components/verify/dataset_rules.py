@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, naming
-from kartothek_cube.core.arrow.types import count_nulls, is_nested, same_type
+from kartothek_cube.core.arrow import count_nulls, is_nested, same_type
 from kartothek_cube.core.column_statistics import (
     concat_statistics,
     differing_columns,

@@ -15,9 +15,9 @@ import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.pandas_conversion import index_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.pandas_conversion import index_columns
 from kartothek_cube.core.schema.evolution import column_widths
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.types import is_nested
+from kartothek_cube.core.arrow import is_nested
 from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.commit.optimistic import commit

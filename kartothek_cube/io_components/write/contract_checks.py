@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.arrow.types import Ints, Mask, to_numpy
+from kartothek_cube.core.arrow import Ints, Mask, to_numpy
 from kartothek_cube.core.commit.change import ChangeSet, Requirement, UnchangedPartitions, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import (

@@ -14,7 +14,7 @@ from kartothek_cube.core.arguments import (
     converter_str_set_optional,
     converter_str_tupleset,
 )
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
 from kartothek_cube.core.commit.change import (
     ChangeSet,

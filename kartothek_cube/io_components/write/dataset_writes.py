@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import naming
-from kartothek_cube.core.arrow.casting import normalize_value
+from kartothek_cube.core.arrow import normalize_value
 from kartothek_cube.core.column_statistics import statistics_columns
 from kartothek_cube.core.commit.change import ChangeSet, MetadataMerger, NoUnseenPartitions, WriteMode
 from kartothek_cube.core.commit.optimistic import commit

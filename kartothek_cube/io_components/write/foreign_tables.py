@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.casting import cast_column, parse_texts
-from kartothek_cube.core.arrow.types import same_type, storage_type
+from kartothek_cube.core.arrow import cast_column, parse_texts, same_type, storage_type
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.naming import unquote
 from kartothek_cube.io_components.runtime import available_cores, ordered_map

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table
-from kartothek_cube.core.arrow.types import Frame, Ints, Mask, append_columns, common_type
+from kartothek_cube.core.arrow import Frame, Ints, Mask, append_columns, common_type
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.partition import group_positions, join_components, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.arrow import Ints, Mask
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.partition import PartitionTable

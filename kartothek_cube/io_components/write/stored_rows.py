@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, with_pandas_metadata
-from kartothek_cube.core.arrow.types import Mask, to_numpy
+from kartothek_cube.core.arrow import Mask, to_numpy
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of
+from kartothek_cube.core.pandas_conversion import extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs

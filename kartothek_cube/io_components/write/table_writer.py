@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import naming, tuning
-from kartothek_cube.core.arrow.pandas_conversion import to_pandas
-from kartothek_cube.core.arrow.types import Ints, count_nulls, is_nested, is_text, storage_type, widen
+from kartothek_cube.core.arrow import Ints, count_nulls, is_nested, is_text, storage_type, widen
 from kartothek_cube.core.column_statistics import collect_statistics
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count, unknown_names
 from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.schema.evolution import Widths, column_widths
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta

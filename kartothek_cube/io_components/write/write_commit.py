@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core import clock, errors, tuning
-from kartothek_cube.core.arrow.pandas_conversion import as_table
-from kartothek_cube.core.arrow.types import to_numpy
+from kartothek_cube.core.arrow import to_numpy
 from kartothek_cube.core.commit.atomic import Step, commit_operation
 from kartothek_cube.core.commit.change import (
     ChangeSet,
@@ -37,6 +36,7 @@ from kartothek_cube.core.factory import StagedState
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import CONTRACT
+from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs

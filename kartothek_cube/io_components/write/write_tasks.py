@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import errors
-from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
-from kartothek_cube.core.arrow.types import (
+from kartothek_cube.core.arrow import (
     Frame,
     append_columns,
     concat_promoted,
@@ -29,6 +28,7 @@ from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.naming import check_column_names
+from kartothek_cube.core.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory, to_storage
-from kartothek_cube.core.arrow.types import convert_layout, has_foreign_layout, storage_type
+from kartothek_cube.core.arrow import convert_layout, has_foreign_layout, storage_type
+from kartothek_cube.core.pandas_conversion import as_table, to_memory, to_storage
 
 # rows in another order than their elements, that share elements, and that skip some
 OFFSETS, SIZES = [4, 0, 1, 0, 3], [1, 2, 3, 0, 2]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow import casting, types
+from kartothek_cube.core import arrow
 
 DAY = datetime.date(2020, 1, 1)
 STAMP = datetime.datetime(2020, 1, 1, 12)
@@ -41,7 +41,7 @@ STAMP = datetime.datetime(2020, 1, 1, 12)
     ],
 )
 def test_normalize_value(dtype, value, expected):
-    result = casting.normalize_value(dtype, value)
+    result = arrow.normalize_value(dtype, value)
     assert result == expected
     assert type(result) is type(expected)
 
@@ -68,7 +68,7 @@ def test_normalize_value(dtype, value, expected):
 )
 def test_normalize_value_refuses(dtype, value, error, message):
     with pytest.raises(error, match=message):
-        casting.normalize_value(dtype, value)
+        arrow.normalize_value(dtype, value)
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_normalize_value_refuses(dtype, value, error, message):
     ],
 )
 def test_parse_texts(dtype, texts, expected):
-    result = casting.parse_texts(pa.array(texts), dtype)
-    assert result.type == types.widen(dtype)
+    result = arrow.parse_texts(pa.array(texts), dtype)
+    assert result.type == arrow.widen(dtype)
     assert result.to_pylist() == expected
 
 
 def test_parse_bytes_that_are_no_text():
-    assert casting.parse_texts(pa.array([b"\xff\0"]), pa.binary()).to_pylist() == [b"\xff\0"]
+    assert arrow.parse_texts(pa.array([b"\xff\0"]), pa.binary()).to_pylist() == [b"\xff\0"]
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
@@ -104,7 +104,7 @@ def test_parse_bytes_that_are_no_text():
 def test_parse_texts_of_time_stamps(zone, nanoseconds):
     stamps = pd.to_datetime(pd.Series(nanoseconds, dtype="int64"), unit="ns", utc=zone is not None)
     stamps = stamps if zone is None else stamps.dt.tz_convert(zone)
-    result = casting.parse_texts(
+    result = arrow.parse_texts(
         pa.array([str(stamp) for stamp in stamps], pa.string()), pa.timestamp("ms", zone)
     )
     assert result.type == pa.timestamp("ns", zone)
@@ -115,9 +115,9 @@ def test_parse_texts_of_time_stamps(zone, nanoseconds):
 @settings(max_examples=30, deadline=None)
 def test_parse_texts_of_numbers(floats, ints):
     assert (
-        casting.parse_texts(pa.array(list(map(str, floats)), pa.string()), pa.float64()).to_pylist() == floats
+        arrow.parse_texts(pa.array(list(map(str, floats)), pa.string()), pa.float64()).to_pylist() == floats
     )
-    assert casting.parse_texts(pa.array(list(map(str, ints)), pa.string()), pa.int64()).to_pylist() == ints
+    assert arrow.parse_texts(pa.array(list(map(str, ints)), pa.string()), pa.int64()).to_pylist() == ints
 
 
 @pytest.mark.parametrize(
@@ -138,15 +138,15 @@ def test_parse_texts_of_numbers(floats, ints):
 def test_parse_texts_names_the_bad_one(dtype, good, bad):
     texts = pa.array([good] * 3 + [bad] + [good] * 2)
     with pytest.raises(ValueError) as error:
-        casting.parse_texts(texts, dtype)
+        arrow.parse_texts(texts, dtype)
     assert repr(bad) in str(error.value)
-    assert str(types.widen(dtype)) in str(error.value)
+    assert str(arrow.widen(dtype)) in str(error.value)
 
 
 @pytest.mark.parametrize("dtype", [pa.list_(pa.int64()), pa.null()])
 def test_parse_texts_refuses_types_without_texts(dtype):
     with pytest.raises(ValueError, match=str(dtype).replace("[", r"\[")):
-        casting.parse_texts(pa.array(["1"]), dtype)
+        arrow.parse_texts(pa.array(["1"]), dtype)
 
 
 @pytest.mark.parametrize(
@@ -169,18 +169,18 @@ def test_parse_texts_refuses_types_without_texts(dtype):
     ],
 )
 def test_cast_column(values, dtype):
-    result = casting.cast_column(values, dtype, "x")
+    result = arrow.cast_column(values, dtype, "x")
     assert result.type == dtype
     expected = values.to_pylist()
     back = result if pa.types.is_null(values.type) else result.cast(values.type)
     assert repr(back.to_pylist()) == repr(expected)  # repr: NaN is like NaN
-    chunked = casting.cast_column(pa.chunked_array([values, values[:0]]), dtype, "x")
+    chunked = arrow.cast_column(pa.chunked_array([values, values[:0]]), dtype, "x")
     assert repr(chunked.to_pylist()) == repr(result.to_pylist())
 
 
 def test_cast_column_returns_what_fits_as_it_is():
     values = pa.array([1])
-    assert casting.cast_column(values, pa.int64(), "x") is values
+    assert arrow.cast_column(values, pa.int64(), "x") is values
 
 
 @pytest.mark.parametrize(
@@ -203,6 +203,6 @@ def test_cast_column_returns_what_fits_as_it_is():
 )
 def test_cast_column_names_column_and_value(values, dtype, message):
     with pytest.raises(TypeError, match=message):
-        casting.cast_column(values, dtype, "x")
+        arrow.cast_column(values, dtype, "x")
     with pytest.raises(TypeError, match=message):
-        casting.cast_column(pa.chunked_array([values]), dtype, "x")
+        arrow.cast_column(pa.chunked_array([values]), dtype, "x")

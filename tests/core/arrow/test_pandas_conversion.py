@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow import pandas_conversion
-from kartothek_cube.core.arrow.pandas_conversion import _split_large, extension_dtypes, index_columns
+from kartothek_cube.core import pandas_conversion
+from kartothek_cube.core.pandas_conversion import _split_large, extension_dtypes, index_columns
 
 DAY = datetime.date(2020, 1, 1)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow import types
+from kartothek_cube.core import arrow
 
 STRINGS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())]
 
@@ -36,9 +36,9 @@ STRINGS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.in
     ],
 )
 def test_widen(narrow, wide):
-    assert types.widen(narrow) == wide
-    assert types.widen(wide) == wide
-    assert types.same_type(narrow, wide)
+    assert arrow.widen(narrow) == wide
+    assert arrow.widen(wide) == wide
+    assert arrow.same_type(narrow, wide)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def test_widen(narrow, wide):
     ],
 )
 def test_different_types(a, b):
-    assert not types.same_type(a, b)
+    assert not arrow.same_type(a, b)
 
 
 @pytest.mark.parametrize("narrow", [pa.int8(), pa.uint16(), pa.float32()])
 def test_storage_and_memory_keep_the_width(narrow):
-    assert types.storage_type(narrow) == narrow
-    assert types.memory_type(narrow) == narrow
+    assert arrow.storage_type(narrow) == narrow
+    assert arrow.memory_type(narrow) == narrow
 
 
 def test_memory_type_of_dates():
     nested = pa.list_(pa.date32())
-    assert types.memory_type(nested) == nested
-    assert types.memory_type(nested, dates_as_object=False) == pa.list_(pa.timestamp("ns"))
+    assert arrow.memory_type(nested) == nested
+    assert arrow.memory_type(nested, dates_as_object=False) == pa.list_(pa.timestamp("ns"))

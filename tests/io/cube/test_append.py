@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.arrow.types import same_type
+from kartothek_cube.core.arrow import same_type
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.io import eager_cube

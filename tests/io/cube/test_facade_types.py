@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.types import memory_type, with_far_times
+from kartothek_cube.core.arrow import memory_type, with_far_times
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube, iter_cube
 from kartothek_cube.io.arrow_cube import (

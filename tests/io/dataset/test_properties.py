@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storefact import get_store_from_url
 
-from kartothek_cube.core.arrow.types import number_bits, storage_type, widen
+from kartothek_cube.core.arrow import number_bits, storage_type, widen
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.arrow import read_dataset_as_arrow, read_dataset_as_record_batches, read_table_arrow
 from kartothek_cube.io.eager import (

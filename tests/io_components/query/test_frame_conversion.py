@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.pandas_conversion import as_table, to_pandas
 from kartothek_cube.io.eager_cube import build_cube, query_cube
 from kartothek_cube.io_components.query import frame_conversion
 from kartothek_cube.io_components.query.frame_conversion import FrameBuilder, frame_of_table, frames_of_slices

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pandas.api.types import is_object_dtype
 
-from kartothek_cube.core.arrow.casting import cast_times
-from kartothek_cube.core.arrow.types import (
+from kartothek_cube.core.arrow import (
+    cast_times,
     contains_type,
     convert_layouts,
     has_far_times,

@@ -1,1 +1,0 @@
-"""Arrow types, values and arrays; conversion from and to pandas."""

@@ -38,10 +38,9 @@ from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 _BYTES_AT_A_TIME, _FILES_AT_A_TIME = 1 << 18, 64
 #: smaller files are built in memory and written by one request
 _SMALL = 1 << 22
-#: a smaller file takes one block of a disk, however it is compressed
-_TINY = 1 << 12
-#: from this number of tiny files on the set-up of ZSTD matters: it doubles the time to write or read them
-_MANY = 256
+#: From so many files on, those of fewer bytes get SNAPPY instead of ZSTD, whose set-up per column
+#: takes longer than the rest: 500 rows of five columns take 0.15 ms and 18 KB, with ZSTD 0.37 ms and 16 KB.
+_MANY, _LITTLE = 256, 1 << 15
 
 
 class _FileSlice(NamedTuple):
@@ -66,10 +65,10 @@ def write_files(
     runtime.progress_add_total(len(slices))
     if isinstance(serializer, ParquetSerializer):
         table = serializer.storable(table)
-        plain = serializer
+        fast = serializer
         if len(slices) >= _MANY and serializer.compression.upper() == "ZSTD":
-            plain = ParquetSerializer("NONE", serializer.chunk_size)
-        work = partial(_write_parquet, blobs, serializer, plain, _slice_metadata(table), table)
+            fast = ParquetSerializer("SNAPPY", serializer.chunk_size)
+        work = partial(_write_parquet, blobs, serializer, fast, _slice_metadata(table), table)
     else:
         work = partial(_write_other, blobs, serializer, table)
     size = 1
@@ -85,7 +84,7 @@ def write_files(
 def _write_parquet(
     blobs: BlobStore,
     serializer: ParquetSerializer,
-    plain: ParquetSerializer,
+    fast: ParquetSerializer,
     with_length: Callable[[int], pa.Table],
     table: pa.Table,
     slices: Sequence[_FileSlice],
@@ -96,7 +95,7 @@ def _write_parquet(
         size = width * len(rows)
         if size < _SMALL:
             buffer = pa.BufferOutputStream()
-            (plain if size < _TINY else serializer).write_storable(rows, buffer)
+            (fast if size < _LITTLE else serializer).write_storable(rows, buffer)
             content = buffer.getvalue()
             blobs.put(key, content)
             runtime.progress_advance(content.size)

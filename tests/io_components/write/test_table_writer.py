@@ -64,18 +64,17 @@ def codecs(store, result):
     "files, codec, expected",
     [
         (255, "ZSTD", "ZSTD"),
-        (256, "ZSTD", "UNCOMPRESSED"),
-        (256, "zstd", "UNCOMPRESSED"),
-        (256, "SNAPPY", "SNAPPY"),
+        (256, "ZSTD", "SNAPPY"),
+        (256, "zstd", "SNAPPY"),
         (256, "GZIP", "GZIP"),
     ],
 )
-def test_many_files_of_a_few_rows_are_not_compressed(tmp_path, files, codec, expected):
+def test_many_small_files_are_compressed_with_snappy_instead_of_zstd(tmp_path, files, codec, expected):
     store = STORES["memory"](tmp_path)
     context = WriteSpec(store, "uuid", partition_on=("x",), serializer=ParquetSerializer(codec))
-    x = np.append(np.arange(files - 1), np.full(1_000, files))  # the last file is worth it
+    x = np.append(np.arange(files - 1), np.full(3_000, files))  # the last file is worth it
     result = write_table(context, pa.table({"x": x, "y": x * 7, "v1": x * 0.5}))
-    assert codecs(store, result) == [(expected, 1)] * (files - 1) + [(codec.upper(), 1_000)]
+    assert codecs(store, result) == [(expected, 1)] * (files - 1) + [(codec.upper(), 3_000)]
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])

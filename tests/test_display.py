@@ -27,8 +27,8 @@ from kartothek_cube.io.eager_cube import (
     update_schema,
     verify_cube,
 )
-from kartothek_cube.io_components.query.cube_query import QueryCube
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import plan_query
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import memory
 from tests.support.factories import STORES

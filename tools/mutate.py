@@ -31,7 +31,7 @@ COPY = WORK / "repository"
 PARTS = {
     "commit": ("core/commit/",),
     "core": ("core/", "serialization/"),
-    "query": tuple(f"io_components/{name}" for name in ("query/", "keys.py", "columns.py", "scan.py")),
+    "query": tuple(f"io_components/{name}" for name in ("query/", "kernels.py", "scan.py")),
     "write": ("io_components/write/",),
     "façades": ("io/", "api/"),
 }

@@ -10,18 +10,18 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import caching
-from kartothek_cube.core.column_statistics import STATISTICS, collect_statistics, store_statistics
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.pruning import STATISTICS, collect_statistics, store_statistics
 from kartothek_cube.core.schema.file import store_schema_metadata
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, query_cube
-from kartothek_cube.io_components.query.cube_query import QueryCube
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import plan_query
 
 CUBE = Cube(uuid_prefix="scale", dimension_columns=["x", "y"], partition_columns=["p"])
 CONDITIONS = {

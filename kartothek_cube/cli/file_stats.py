@@ -21,7 +21,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components import runtime
-from kartothek_cube.io_components.keys import group_codes, last_rows_mask
+from kartothek_cube.io_components.kernels import group_codes, last_rows_mask
 from kartothek_cube.io_components.scan import concat_tables, read_file
 from kartothek_cube.serialization.parquet_reader import read_footer
 

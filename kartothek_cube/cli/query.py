@@ -116,9 +116,9 @@ def query(
         if explain:
             _explain(state, arguments, output)
             return
-        from kartothek_cube.io_components.query.cube_query import QueryCube
         from kartothek_cube.io_components.query.executor import announce_end
-        from kartothek_cube.io_components.query.planner import plan_query
+        from kartothek_cube.io_components.query.logical_plan import QueryCube
+        from kartothek_cube.io_components.query.physical_plan import plan_query
 
         plan = plan_query(QueryCube(state.cube, state.store, **arguments))
     except (ValueError, TypeError) as error:
@@ -186,8 +186,8 @@ def _read_tables(plan: PhysicalPlan, limit: int | None, *, is_sorted: bool) -> I
 
     Each group is read on demand. Without groups, a limit ends the read.
     """
+    from kartothek_cube.io_components.arrow_dataset import CubeScan
     from kartothek_cube.io_components.query.executor import run_table, run_task
-    from kartothek_cube.io_components.row_sources import CubeScan
     from kartothek_cube.io_components.runtime import progress_add_total
 
     if limit is not None and plan.groups is None:

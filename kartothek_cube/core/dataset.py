@@ -13,14 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import clock, dataset_files
-from kartothek_cube.core.column_statistics import (
-    STATISTICS,
-    align_statistics,
-    load_statistics,
-    select_statistics,
-    statistics_columns,
-    statistics_file,
-)
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema, embedded_schemas
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
@@ -55,7 +47,15 @@ from kartothek_cube.core.naming import (
     validate_uuid,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.pruning import indices_as_dataframe
+from kartothek_cube.core.pruning import (
+    STATISTICS,
+    align_statistics,
+    indices_as_dataframe,
+    load_statistics,
+    select_statistics,
+    statistics_columns,
+    statistics_file,
+)
 from kartothek_cube.core.schema.evolution import (
     WIDTHS_KEY,
     ColumnMapping,

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow import abbreviate
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.column_statistics import statistics_file
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.header import check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
@@ -27,6 +26,7 @@ from kartothek_cube.core.naming import (
     unquote_indices,
 )
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.pruning import statistics_file
 from kartothek_cube.core.schema.file import read_schema_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned

@@ -1,32 +1,43 @@
-"""Partition pruning by partition keys, loaded indices and loaded column statistics."""
+"""Partition pruning by partition keys, loaded indices and column statistics; these and their file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
 
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
-from kartothek_cube.core.column_statistics import statistics_mask
+from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions import (
+    BoundLiteral,
     LiteralType,
     Node,
     PredicatesType,
     bind_literal,
     evaluate,
     imply,
+    is_comparable,
     literal_mask,
+    mask_of,
     to_tree,
     tree_mask,
 )
 from kartothek_cube.core.index import PartitionIndex
-from kartothek_cube.core.index_columns import PARTITION, IndexColumns
+from kartothek_cube.core.index_columns import PARTITION, IndexColumns, rank
+from kartothek_cube.core.naming import statistics_key
 from kartothek_cube.core.pandas_conversion import to_pandas
+from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.transforms import read_transforms, refine
+from kartothek_cube.core.uuid import gen_uuid
 
 if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadataBase
@@ -172,3 +183,208 @@ def join_index_entries(entries: Sequence[tuple[Ints, Ints]], n_partitions: int) 
         columns.append(ids[starts[partitions] + row_numbers % counts[partitions]])
         row_numbers = row_numbers // counts[partitions]
     return partitions, columns[::-1]
+
+
+_LOGGER = logging.getLogger(__name__)
+
+#: metadata key of the columns, and key of the name of the file in the header
+STATISTICS = "kartothek_cube_statistics"
+_NAME = re.compile(r"[0-9a-f]{1,64}")
+#: partitions with longer texts have no entry
+_MAX_BYTES = 1024
+
+# A table of statistics has a row per partition: its label, and for each column a struct that is null where
+# nothing is known. Data files never change, so that an entry is right for as long as its label exists.
+
+
+def statistics_columns(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Columns of which a dataset with this metadata keeps statistics."""
+    columns = metadata.get(STATISTICS)
+    names = columns if is_statistics_setting(columns) and columns else ()
+    return tuple([name for name in names if name != PARTITION])
+
+
+def is_statistics_setting(value: object) -> bool:
+    """Whether a value of the metadata is a list of columns, or None."""
+    return value is None or (isinstance(value, list) and all(isinstance(column, str) for column in value))
+
+
+def _entry_type(dtype: pa.DataType) -> pa.StructType:
+    return pa.struct([("minimum", dtype), ("maximum", dtype), ("nulls", pa.int64())])
+
+
+def collect_statistics(
+    columns: Mapping[str, pa.ChunkedArray], starts: Ints, labels: pa.StringArray
+) -> pa.Table:
+    """Statistics of the columns of a table whose partitions begin at `starts`; NaN counts as null."""
+    result = {PARTITION: labels}
+    for column, values in columns.items():
+        if is_comparable(values.type):
+            numbers = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
+            result[column] = _bounds_of(values, numbers).take(
+                pc.index_in(pa.array(np.arange(len(starts))), value_set=pa.array(np.unique(numbers)))
+            )
+    return pa.table(result)
+
+
+def _bounds_of(values: pa.ChunkedArray, partition: Ints) -> pa.StructArray:
+    if pat.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    groups = pa.table({"partition": partition, "value": values}).group_by("partition", use_threads=False)
+    table = groups.aggregate([("value", "min_max"), ("value", "count", pc.CountOptions("only_null"))])
+    low, high = table["value_min_max"].combine_chunks().flatten()
+    is_long = None
+    if pat.is_string(values.type) or pat.is_binary(values.type):
+        lengths = [pc.fill_null(pc.binary_length(bound), 0) for bound in (low, high)]
+        is_long = pc.greater(pc.max_element_wise(*lengths), _MAX_BYTES)
+    fields = list(_entry_type(values.type))
+    nulls = table["value_count"].combine_chunks()
+    return pa.StructArray.from_arrays([low, high, nulls], fields=fields, mask=is_long)
+
+
+def concat_statistics(tables: Iterable[pa.Table | None]) -> pa.Table | None:
+    """The statistics of different partitions, one after the other; None without any."""
+    parts = [table for table in tables if table is not None]
+    return pa.concat_tables(parts, promote_options="default") if parts else None
+
+
+def merge_statistics(tables: Iterable[pa.Table], labels: pa.StringArray) -> pa.Table:
+    """The statistics of partitions out of several tables, of which the later ones take precedence."""
+    merged = {PARTITION: labels}
+    for table in tables:
+        is_covered = pc.is_in(labels, value_set=table.column(PARTITION).combine_chunks())
+        for name, entries in zip(
+            table.column_names[1:], align_statistics(table, labels).columns[1:], strict=True
+        ):
+            merged[name] = pc.if_else(is_covered, entries, merged[name]) if name in merged else entries
+    return pa.table(merged)
+
+
+def select_statistics(table: pa.Table, columns: Collection[str], schema: pa.Schema) -> pa.Table:
+    """The statistics of some columns that have the types of a schema."""
+    known = {*schema.names}.intersection(columns)
+    kept = [
+        field.name
+        for field in table.schema
+        if field.name in known and field.type.equals(_entry_type(schema.field(field.name).type))
+    ]
+    return table.select([PARTITION, *kept])
+
+
+def align_statistics(table: pa.Table, labels: pa.StringArray) -> pa.Table:
+    """The statistics of the partitions with these labels, in their order; null where there are none."""
+    own = table.column(PARTITION).combine_chunks()
+    if own.equals(labels):
+        return table
+    rows = pc.index_in(labels, value_set=own)
+    return table.take(rows).set_column(0, PARTITION, labels)
+
+
+# -- file ----------------------------------------------------------------------------------------------------
+
+
+def statistics_file(uuid: str, extra: Mapping[str, Any]) -> str | None:
+    """Key of the file of a dataset with these fields in its header; None if it has none."""
+    name = extra.get(STATISTICS)
+    return statistics_key(uuid, name) if isinstance(name, str) and _NAME.fullmatch(name) else None
+
+
+def load_statistics(blobs: BlobStore, key: str) -> pa.Table | None:
+    """The content of a file; None if it is gone or damaged: nothing depends on it."""
+    try:
+        content = blobs.get(key)
+    except KeyError:
+        # other software does not know it, and its garbage collection deletes it
+        return None
+    try:
+        return CACHE.parse(("statistics", key), content, parse_statistics, lambda table: table.nbytes)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        _LOGGER.warning("The column statistics %s cannot be read, and nothing is pruned: %s", key, error)
+        return None
+
+
+def parse_statistics(content: bytes) -> pa.Table:
+    """The table of a file; raises ValueError or an error of Arrow."""
+    table = pq.read_table(pa.BufferReader(content)).combine_chunks()
+    table.validate(full=True)
+    if table.schema.names[:1] != [PARTITION] or not pat.is_string(table.schema.field(0).type):
+        raise ValueError(f"its first column is not {PARTITION!r}")
+    labels = table.column(0)
+    if labels.null_count or len(labels.unique()) < len(labels):
+        raise ValueError("a partition is not named, or has several entries")
+    return table
+
+
+def store_statistics(blobs: BlobStore, uuid: str, table: pa.Table) -> str:
+    """Write a table to a new file, which a commit makes durable; return its name."""
+    name = gen_uuid()
+    key, sink = statistics_key(uuid, name), pa.BufferOutputStream()
+    pq.write_table(table, sink, version="2.6", compression="zstd")
+    content = bytes(sink.getvalue())
+    blobs.put(key, content)
+    # a process that appends often need not parse it
+    CACHE.put(("statistics", key), content, table.combine_chunks(), table.nbytes)
+    return name
+
+
+# -- pruning -------------------------------------------------------------------------------------------------
+
+
+def statistics_mask(entries: pa.StructArray, op: str, value: Any, column: str) -> pa.BooleanArray:
+    """Mask of the partitions that can hold rows which match a literal; those without entry can."""
+    low, high, nulls = entries.flatten()
+    bound = bind_literal(low.type, op, value, column)
+    mask = _mask_of_bounds(low, high, bound)
+    if bound.kind == "null" or bound.or_null:
+        mask = pc.or_(mask, pc.greater(pc.fill_null(nulls, 0), 0))
+    return pc.or_(mask, entries.is_null())
+
+
+def _mask_of_bounds(low: pa.Array, high: pa.Array, bound: BoundLiteral) -> pa.BooleanArray:
+    """Mask of the partitions with a value, from `low` to `high`, that can match; not of those without."""
+    if bound.kind in ("never", "null"):
+        return pa.repeat(False, len(low))
+    if bound.kind == "valid":
+        return low.is_valid()
+    if bound.kind == "in":
+        return _mask_of_values(low, high, bound.operand)
+    if bound.kind == "compare" and bound.op == "==":
+        reaches = (BoundLiteral("compare", "<=", bound.operand), BoundLiteral("compare", ">=", bound.operand))
+        return pc.and_(mask_of(low, reaches[0]), mask_of(high, reaches[1]))
+    if bound.kind == "compare" and bound.op in ("<", "<="):
+        return mask_of(low, bound)
+    if bound.kind == "compare" and bound.op in (">", ">="):
+        return mask_of(high, bound)
+    # `!=` and `not in`: only a partition with one value can have no match
+    return pc.or_(mask_of(low, bound), pc.fill_null(pc.not_equal(low, high), False))
+
+
+def _mask_of_values(low: pa.Array, high: pa.Array, values: pa.Array) -> pa.BooleanArray:
+    """Mask of the partitions with one of some values between their bounds."""
+    valid = to_numpy(low.is_valid())
+    bounds = [low.drop_null(), high.drop_null()]
+    _, ranks = rank(pa.concat_arrays([*bounds, values]))
+    lows, highs, own = np.split(ranks, np.cumsum([len(bounds[0]), len(bounds[1])]))
+    own = np.sort(own)
+    mask = np.zeros(len(low), dtype=bool)
+    mask[valid] = np.searchsorted(own, highs, "right") > np.searchsorted(own, lows, "left")
+    return pa.array(mask)
+
+
+def differing_columns(stored: pa.Table, actual: pa.Table) -> Sequence[str]:
+    """Columns with entries that differ from those of the data, of the partitions of the latter."""
+    stored = align_statistics(stored, actual.column(PARTITION).combine_chunks())
+    known = {*actual.column_names}
+    columns = [name for name in stored.column_names[1:] if name in known]
+    return [name for name in columns if _differ(stored.column(name), actual.column(name))]
+
+
+def _differ(stored: pa.ChunkedArray, actual: pa.ChunkedArray) -> bool:
+    pairs = zip(stored.combine_chunks().flatten(), actual.combine_chunks().flatten(), strict=True)
+    known = pc.and_(stored.is_valid(), actual.is_valid()).combine_chunks()
+    for left, right in pairs:
+        same = pc.fill_null(pc.equal(left, right), False)
+        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
+        if pc.any(pc.and_not(known, same)).as_py():
+            return True
+    return False

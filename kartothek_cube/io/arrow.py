@@ -13,11 +13,17 @@ from kartothek_cube.core.arrow import cast_column
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.arrow_dataset import LazyDataset, TimestampUnit, in_unit
+from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit, in_unit
+from kartothek_cube.io_components.dataset_read import (
+    ReadBatches,
+    ReadPlan,
+    ReadTableArrow,
+    ReadTablesArrow,
+    empty_table,
+    run_each,
+    run_read,
+)
 from kartothek_cube.io_components.facade import define_facade
-from kartothek_cube.io_components.read.dataset_arguments import ReadBatches, ReadTableArrow, ReadTablesArrow
-from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, run_each, run_read
-from kartothek_cube.io_components.row_sources import DatasetSource
 
 __all__ = (
     "dataset",

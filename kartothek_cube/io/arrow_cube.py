@@ -12,14 +12,20 @@ from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit
+from kartothek_cube.io_components.arrow_dataset import (
+    CubeSource,
+    DatasetOfCubeSource,
+    LazyDataset,
+    RowSource,
+    TimestampUnit,
+    in_unit,
+)
 from kartothek_cube.io_components.facade import Example, define_facade
 from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.query.cube_query import QueryCube, QueryTable
 from kartothek_cube.io_components.query.executor import announce_query, query_table_job, run_task
-from kartothek_cube.io_components.query.planner import plan_query, plan_table
-from kartothek_cube.io_components.row_sources import CubeSource, DatasetOfCubeSource
+from kartothek_cube.io_components.query.logical_plan import QueryCube, QueryTable
+from kartothek_cube.io_components.query.physical_plan import plan_query, plan_table
 from kartothek_cube.io_components.runtime import store_factory
 
 if TYPE_CHECKING:

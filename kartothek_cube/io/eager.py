@@ -20,6 +20,13 @@ from kartothek_cube.core.pandas_conversion import align_date_units
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.dataset_read import (
+    ReadDataset,
+    ReadTable,
+    frame_of_table,
+    read_frame,
+    run_each,
+)
 from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage
@@ -27,8 +34,6 @@ from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
 from kartothek_cube.io_components.maintenance.history import keep_dataset_history, rollback_dataset
 from kartothek_cube.io_components.maintenance.publish import PublishDataset, UnpublishDataset
 from kartothek_cube.io_components.maintenance.schema_update import update_dataset_schema
-from kartothek_cube.io_components.read.dataset_arguments import ReadDataset, ReadTable
-from kartothek_cube.io_components.read.dataset_read import frame_of_table, read_frame, run_each
 from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.write import dataset_writes
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices

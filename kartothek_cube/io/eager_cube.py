@@ -43,8 +43,8 @@ from kartothek_cube.io_components.maintenance.schema_update import update_schema
 from kartothek_cube.io_components.maintenance.staged import discard_staged, publish_staged
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query import executor, explain
-from kartothek_cube.io_components.query.cube_query import QueryFrame, QueryFrames
-from kartothek_cube.io_components.query.planner import plan_frames, plan_table
+from kartothek_cube.io_components.query.logical_plan import QueryFrame, QueryFrames
+from kartothek_cube.io_components.query.physical_plan import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes

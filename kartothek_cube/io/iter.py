@@ -14,10 +14,9 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.dataset_read import ReadDataset, frame_of_table, run_each
 from kartothek_cube.io_components.facade import define_facade
 from kartothek_cube.io_components.job import execute
-from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
-from kartothek_cube.io_components.read.dataset_read import frame_of_table, run_each
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_tasks import DatasetInput, iter_inputs, write_part

@@ -14,7 +14,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.arrow_cube import cube_dataset
 from kartothek_cube.io_components.arrow_dataset import TimestampUnit
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.query.planner import load_datasets
+from kartothek_cube.io_components.query.physical_plan import load_datasets
 
 if TYPE_CHECKING:
     import duckdb

@@ -27,10 +27,9 @@ from kartothek_cube.io_components.maintenance.changed_partitions import (
     select_files,
 )
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM, CubeAsOf, is_token, make_token
-from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_frames
-from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
-from kartothek_cube.io_components.query.planner import plan_frames
+from kartothek_cube.io_components.query.logical_plan import QueryFrames
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_frames
 from kartothek_cube.io_components.write.cube_writes import ExtendCube, plan_existing
 from kartothek_cube.io_components.write.table_writer import delete_attempts
 from kartothek_cube.io_components.write.write_commit import finish_write

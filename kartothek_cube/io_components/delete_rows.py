@@ -22,12 +22,11 @@ from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.keys import group_codes, join_codes, lookup_keys
+from kartothek_cube.io_components.kernels import group_codes, join_codes, lookup_keys
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask, plan_query
 from kartothek_cube.io_components.runtime import progress_add_total
 from kartothek_cube.io_components.scan import count_rows
 from kartothek_cube.io_components.write.cube_writes import check_is_full_removal, plan_existing

@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.column_statistics import STATISTICS
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import PublicationWarning
+from kartothek_cube.core.pruning import STATISTICS
 from kartothek_cube.core.transforms import bucket
 from kartothek_cube.io.eager_cube import StagedWrite, append_to_cube, build_cube, query_cube, update_schema
 from tests.cli.conftest import CUBE

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core import column_statistics
+from kartothek_cube.core import pruning
 from kartothek_cube.core.arrow import widen
-from kartothek_cube.core.column_statistics import (
+from kartothek_cube.core.expressions import literal_mask
+from kartothek_cube.core.naming import statistics_key
+from kartothek_cube.core.pruning import (
     collect_statistics,
     differing_columns,
     load_statistics,
@@ -23,8 +25,6 @@ from kartothek_cube.core.column_statistics import (
     statistics_mask,
     store_statistics,
 )
-from kartothek_cube.core.expressions import literal_mask
-from kartothek_cube.core.naming import statistics_key
 from kartothek_cube.core.store import open_blobs
 from tests.support.predicates import KINDS, literals, tables
 
@@ -120,4 +120,4 @@ def test_the_types_of_values_are_kept():
         values = pa.array(kind.cells, kind.dtype)
         table = collect(values)
         assert read_again(table).schema == table.schema
-    assert column_statistics.statistics_file("sales", {column_statistics.STATISTICS: "../x"}) is None
+    assert pruning.statistics_file("sales", {pruning.STATISTICS: "../x"}) is None

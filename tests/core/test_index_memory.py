@@ -10,8 +10,7 @@ import pytest
 
 from kartothek_cube.core.arrow import copy_to_arrow_memory
 from kartothek_cube.core.index_columns import IndexColumns, parse_index, render_index
-from kartothek_cube.io_components.read.pandas_index import with_row_index
-from kartothek_cube.serialization.parquet_reader import read_parquet
+from kartothek_cube.serialization.parquet_reader import read_parquet, with_row_index
 
 INDEX = render_index("CITY", IndexColumns.from_pairs(pa.array(["Rom", "Bonn"]), ["a1", "a2"]))
 

@@ -20,9 +20,9 @@ from kartothek_cube.core.schema.file import schema_to_bytes
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube, query_cube
-from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, UpdateCube
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import merge_writes

@@ -18,7 +18,7 @@ from kartothek_cube.core.schema.file import schema_to_bytes
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
-from kartothek_cube.io_components.read.dataset_read import DatasetRead, run_read
+from kartothek_cube.io_components.dataset_read import DatasetRead, run_read
 from kartothek_cube.io_components.write.build_index import (
     finish_index_build,
     plan_index_build,

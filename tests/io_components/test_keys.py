@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components import keys
-from kartothek_cube.io_components.columns import expand_ranges, take_values
-from kartothek_cube.io_components.keys import (
+from kartothek_cube.io_components import kernels
+from kartothek_cube.io_components.kernels import (
     combine_keys,
     encode_ordered,
     equal_neighbours,
+    expand_ranges,
     group_codes,
     join_codes,
     last_occurrence_mask,
@@ -26,6 +26,7 @@ from kartothek_cube.io_components.keys import (
     rechunk_by_partition,
     sort_order,
     strictly_increasing,
+    take_values,
 )
 
 DAYS = st.dates(datetime.date(1700, 1, 1), datetime.date(2200, 1, 1))
@@ -264,11 +265,11 @@ def columns_of(dtypes, rows):
 @given(sides())
 def test_lookup_keys(limit, drawn):
     dtypes, left, right = drawn
-    old, keys.MAX_CODE = keys.MAX_CODE, limit
+    old, kernels.MAX_CODE = kernels.MAX_CODE, limit
     try:
         found = lookup_keys(columns_of(dtypes, left), columns_of(dtypes, right), len(left), len(right))
     finally:
-        keys.MAX_CODE = old
+        kernels.MAX_CODE = old
     right_keys = [tuple(map(key, row)) for row in right]
     last = {k: number for number, k in enumerate(right_keys)}
     expected = [last.get(tuple(map(key, row)), -1) for row in left]

@@ -26,8 +26,8 @@ from kartothek_cube.core.schema.file import schema_to_bytes
 from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube
-from kartothek_cube.io_components.query.cube_query import QueryCube
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec
 from tests.support.factories import STORES

@@ -46,7 +46,6 @@ from kartothek_cube.api.cube import (
     verify_cube,
 )
 from kartothek_cube.api.dataset import read_table
-from kartothek_cube.core.column_statistics import STATISTICS
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset_files import referenced_keys, schema_keys
 from kartothek_cube.core.errors import (
@@ -57,6 +56,7 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.naming import PUBLISH, header_keys
+from kartothek_cube.core.pruning import STATISTICS
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.garbage import history_keys
 from kartothek_cube.io_components.publication.delta_log import list_log, log_folder, published_keys

@@ -25,16 +25,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.api.discover import discover_datasets
-from kartothek_cube.core.column_statistics import STATISTICS
 from kartothek_cube.core.cube.conditions import C, Condition, Conjunction
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.pruning import STATISTICS
 from kartothek_cube.io import eager, eager_cube, iter_cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
-from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_frames, run_task
-from kartothek_cube.io_components.query.physical_plan import split_into_tasks
-from kartothek_cube.io_components.query.planner import plan_frames
+from kartothek_cube.io_components.query.logical_plan import QueryFrames
+from kartothek_cube.io_components.query.physical_plan import plan_frames, split_into_tasks
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_facades import FACADES
@@ -63,7 +62,7 @@ THRESHOLDS = {
     TUNING + "SMALL_FRAME_ROWS": (0, 3),
     "kartothek_cube.io_components.query.frame_conversion.MAX_COLUMNS": (3,),
     TUNING + "TABLE_CODES_PER_ROW": (0, 32),
-    "kartothek_cube.io_components.keys.MAX_CODE": (2, 30),
+    "kartothek_cube.io_components.kernels.MAX_CODE": (2, 30),
     TUNING + "MIN_TASK_BYTES": (1, 5000),
     "kartothek_cube.io_components.runtime.available_cores": (lambda: 3,),
 }

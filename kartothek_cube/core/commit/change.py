@@ -16,13 +16,6 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.arrow import Mask, common_type, has_far_times, to_numpy
-from kartothek_cube.core.column_statistics import (
-    STATISTICS,
-    is_statistics_setting,
-    merge_statistics,
-    select_statistics,
-    statistics_columns,
-)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json
 from kartothek_cube.core.errors import (
@@ -36,7 +29,14 @@ from kartothek_cube.core.history import KEEP_HISTORY, OperationInfo, snapshot_re
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import CONTRACT, PUBLISH, SINGLE_TABLE, TABLE_FORMATS
 from kartothek_cube.core.partition import PartitionTable, partition_folders
-from kartothek_cube.core.pruning import select_partitions
+from kartothek_cube.core.pruning import (
+    STATISTICS,
+    is_statistics_setting,
+    merge_statistics,
+    select_partitions,
+    select_statistics,
+    statistics_columns,
+)
 from kartothek_cube.core.schema.evolution import (
     EVOLUTION,
     SchemaUpdate,

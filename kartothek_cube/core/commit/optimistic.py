@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import history, hooks
-from kartothek_cube.core.column_statistics import STATISTICS, store_statistics
 from kartothek_cube.core.commit import header_store, operation, tombstones
 from kartothek_cube.core.commit.change import (
     ChangeSet,
@@ -46,6 +45,7 @@ from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participatio
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid, statistics_key
+from kartothek_cube.core.pruning import STATISTICS, store_statistics
 from kartothek_cube.core.schema.file import (
     next_version,
     schema_file_from_bytes,

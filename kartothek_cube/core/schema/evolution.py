@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow import number_bits, widen, with_number_bits, zero_column_table
-from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
 from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.pandas_conversion import (
@@ -29,6 +28,7 @@ from kartothek_cube.core.pandas_conversion import (
     pandas_metadata,
     with_pandas_metadata,
 )
+from kartothek_cube.core.pruning import STATISTICS, statistics_columns
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, order_columns, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 

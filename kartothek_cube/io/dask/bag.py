@@ -14,9 +14,8 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_job, read_frames
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
-from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
-from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset

@@ -17,9 +17,9 @@ from kartothek_cube.io_components.facade import Example, Operation, define_facad
 from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import DeleteCube
-from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frame_blocks
-from kartothek_cube.io_components.query.planner import plan_frames
+from kartothek_cube.io_components.query.logical_plan import QueryFrames
+from kartothek_cube.io_components.query.physical_plan import plan_frames
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes

@@ -27,21 +27,21 @@ from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, pickl
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory, normalize_arg
-from kartothek_cube.io_components.facade import Example, define_facade, facade, with_stores
-from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.keys import hash_groups, hash_rows, merge_hashes
-from kartothek_cube.io_components.read.dataset_arguments import ReadTable
-from kartothek_cube.io_components.read.dataset_read import (
+from kartothek_cube.io_components.dataset_read import (
     DatasetRead,
     FrameOptions,
     ReadContext,
     ReadPlan,
+    ReadTable,
     ReadTask,
     no_row_groups,
     plan_footers,
     read_frame,
     row_groups,
 )
+from kartothek_cube.io_components.facade import Example, define_facade, facade, with_stores
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.kernels import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written
 from kartothek_cube.io_components.write.write_tasks import write_parts

@@ -18,10 +18,9 @@ from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.facade import Example, define_facade, facade
-from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
-from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
-from kartothek_cube.io_components.query.planner import plan_frames
+from kartothek_cube.io_components.query.logical_plan import QueryFrames
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_frames, project
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written, merge_writes

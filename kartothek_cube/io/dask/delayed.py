@@ -25,10 +25,9 @@ from kartothek_cube.io.dask._dask_executor import (
     results_as_delayed,
 )
 from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_job, read_frame
 from kartothek_cube.io_components.facade import Example, define_facade, facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
-from kartothek_cube.io_components.read.dataset_arguments import ReadDataset
-from kartothek_cube.io_components.read.dataset_read import read_dataset_job, read_frame
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset, with_scope
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written

@@ -35,7 +35,7 @@ from kartothek_cube.io.spark._datasource_options import (
 )
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._spark_executor import batches_of, split_into_blocks, unpickle
-from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadPlan, run_read
+from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, run_read
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -37,11 +37,11 @@ from kartothek_cube.io.spark._conversion import (
     to_storage_types,
 )
 from kartothek_cube.io.spark._datasource_options import HIDE_TRACEBACK
+from kartothek_cube.io_components.dataset_read import FrameOptions, ReadPlan, ReadTask, run_read
 from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task, delete_on_failure
-from kartothek_cube.io_components.keys import rechunk_by_partition
+from kartothek_cube.io_components.kernels import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
-from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadPlan, ReadTask, run_read
 from kartothek_cube.io_components.runtime import mean_size, split_by_weight
 from kartothek_cube.io_components.write import merge
 from kartothek_cube.io_components.write.rewrite import Rewritten

@@ -33,10 +33,9 @@ from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
 from kartothek_cube.io_components.maintenance.stats import CollectStats
-from kartothek_cube.io_components.query.cube_query import QueryCube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query, split_into_tasks
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics

@@ -18,10 +18,9 @@ from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import spark_schema
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.dataset_read import FrameOptions, ReadGroups, read_dataset_job
 from kartothek_cube.io_components.facade import Example, facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
-from kartothek_cube.io_components.read.dataset_arguments import ReadGroups
-from kartothek_cube.io_components.read.dataset_read import FrameOptions, read_dataset_job
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write

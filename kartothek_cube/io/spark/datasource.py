@@ -35,11 +35,15 @@ from kartothek_cube.io.spark._datasource_options import (
 from kartothek_cube.io.spark._datasource_stream import CubeStreamReader
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
 from kartothek_cube.io_components.job import delete_on_failure
-from kartothek_cube.io_components.keys import rechunk_by_partition
-from kartothek_cube.io_components.query.cube_query import QueryCube
+from kartothek_cube.io_components.kernels import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, split_into_tasks
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import (
+    PhysicalPlan,
+    ScanContext,
+    plan_query,
+    split_into_tasks,
+)
 from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCube, ExtendCube, UpdateCube
 from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted
 from kartothek_cube.io_components.write.write_commit import check_schemas, find_committed_batch, finish_write

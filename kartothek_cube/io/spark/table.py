@@ -37,8 +37,8 @@ from kartothek_cube.io.spark._session import (
 from kartothek_cube.io.spark._spark_executor import unpickle
 from kartothek_cube.io.spark.cube import query_as_frame
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.query.cube_query import QueryCube
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import plan_query
 
 __all__ = ("CubeTable", "spark_table")
 

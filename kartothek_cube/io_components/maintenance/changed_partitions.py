@@ -24,7 +24,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.display import card
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, single_step_job
-from kartothek_cube.io_components.keys import group_codes, join_codes
+from kartothek_cube.io_components.kernels import group_codes, join_codes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of, is_token, make_token
 
 

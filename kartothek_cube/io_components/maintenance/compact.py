@@ -25,7 +25,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.keys import group_codes
+from kartothek_cube.io_components.kernels import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.write.cube_writes import partition_scope, plan_existing, removal_conditions
 from kartothek_cube.io_components.write.rewrite import (

@@ -17,7 +17,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.keys import group_codes
+from kartothek_cube.io_components.kernels import group_codes
 from kartothek_cube.io_components.runtime import batched, progress_advance, store_factory
 from kartothek_cube.kartothek_helpers import footer_stats
 

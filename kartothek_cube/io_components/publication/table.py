@@ -43,7 +43,12 @@ from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
-from kartothek_cube.io_components.keys import combine_keys, encode_ordered, group_codes, last_occurrence_mask
+from kartothek_cube.io_components.kernels import (
+    combine_keys,
+    encode_ordered,
+    group_codes,
+    last_occurrence_mask,
+)
 from kartothek_cube.io_components.publication import delta_log
 from kartothek_cube.io_components.runtime import (
     available_cores,

@@ -17,11 +17,9 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, plain_text_table, table
 from kartothek_cube.io_components.facade import StoreT
-from kartothek_cube.io_components.keys import group_codes
-from kartothek_cube.io_components.query.cube_query import QueryCube
-from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
-from kartothek_cube.io_components.query.physical_plan import DatasetFiles
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.kernels import group_codes
+from kartothek_cube.io_components.query.logical_plan import LogicalPlan, QueryCube, Role
+from kartothek_cube.io_components.query.physical_plan import DatasetFiles, plan_query
 from kartothek_cube.io_components.runtime import bytes_text, mean_size
 from kartothek_cube.serialization.parquet_reader import read_footer
 

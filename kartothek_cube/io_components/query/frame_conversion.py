@@ -15,7 +15,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.pandas_conversion import DtypeBackend, to_pandas
-from kartothek_cube.io_components.columns import Column, allocate_array
+from kartothek_cube.io_components.kernels import Column, allocate_array
 
 Array: TypeAlias = npt.NDArray[Any]
 #: values of some columns of a frame, and the names of these columns

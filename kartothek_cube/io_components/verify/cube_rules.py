@@ -11,7 +11,6 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core import naming
-from kartothek_cube.core.column_statistics import statistics_columns
 from kartothek_cube.core.commit.atomic import finish_operation
 from kartothek_cube.core.commit.header_store import read_versioned
 from kartothek_cube.core.contract import Contract
@@ -20,12 +19,13 @@ from kartothek_cube.core.cube.consistency import Rule
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, KartothekCubeError
+from kartothek_cube.core.pruning import statistics_columns
 from kartothek_cube.core.schema.file import VersionedSchema, schema_to_bytes, schema_version_of
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, execute
-from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.runtime import available_cores, store_factory
 from kartothek_cube.io_components.verify import Problem, Report
 from kartothek_cube.io_components.verify.dataset_rules import (

@@ -14,12 +14,6 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, naming
 from kartothek_cube.core.arrow import count_nulls, is_nested, same_type
-from kartothek_cube.core.column_statistics import (
-    concat_statistics,
-    differing_columns,
-    statistics_columns,
-    statistics_file,
-)
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
@@ -31,13 +25,19 @@ from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.pruning import (
+    concat_statistics,
+    differing_columns,
+    statistics_columns,
+    statistics_file,
+)
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.file import schema_file_from_bytes
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, read_transforms
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components import keys as row_keys
+from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys
 from kartothek_cube.io_components.publication.table import find_publication
@@ -511,11 +511,11 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
     if not cell or not set(cell) <= set(table.column_names):
         return
     columns, names = [table.column(column) for column in cell], ", ".join(cell)
-    if row_keys.strictly_increasing(columns, n_rows):
+    if kernels.strictly_increasing(columns, n_rows):
         return
-    if row_keys.sort_order(columns, n_rows) is not None:
+    if kernels.sort_order(columns, n_rows) is not None:
         yield Problem(uuid, "unsorted", key, f"rows are not sorted by {names}")
-    last = row_keys.last_rows_mask(columns, n_rows)
+    last = kernels.last_rows_mask(columns, n_rows)
     if last is not None and not last.all():
         row = table.select(cell).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
         n_repeated = int((~last).sum())
@@ -577,7 +577,7 @@ def _compare_entries(index: IndexColumns, data: IndexUpdate) -> Iterator[tuple[s
         return
     values = pa.concat_arrays([side.pairs()[0] for side in sides])
     labels = pa.concat_arrays([side.entry_labels() for side in sides])
-    codes = row_keys.group_codes([values, labels], len(values))
+    codes = kernels.group_codes([values, labels], len(values))
     _, rows = np.unique(codes, return_index=True)
     stored, true = np.split(codes, [len(sides[0].pairs()[0])])
     for kind, excess, text in (

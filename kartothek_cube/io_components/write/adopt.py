@@ -25,7 +25,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.facade import cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.keys import sort_order
+from kartothek_cube.io_components.kernels import sort_order
 from kartothek_cube.io_components.runtime import progress_advance
 from kartothek_cube.io_components.write import write_tasks
 from kartothek_cube.io_components.write.cube_writes import BuildCube, ExtendCube

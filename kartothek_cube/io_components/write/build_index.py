@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow import is_nested
-from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube.consistency import arrow_schema
@@ -24,6 +23,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.index_columns import PARTITION
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.pruning import STATISTICS, statistics_columns
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.file import long_types, read_schema_metadata
 from kartothek_cube.core.schema.wrapper import SchemaWrapper

@@ -36,7 +36,7 @@ from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.keys import group_codes, lookup_keys
+from kartothek_cube.io_components.kernels import group_codes, lookup_keys
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.write.stored_rows import StoredRows

@@ -15,7 +15,6 @@ from kartothek_cube.core.arguments import (
     converter_str_tupleset,
 )
 from kartothek_cube.core.arrow import Ints
-from kartothek_cube.core.column_statistics import STATISTICS, statistics_columns
 from kartothek_cube.core.commit.change import (
     ChangeSet,
     NoUnseenPartitions,
@@ -32,7 +31,7 @@ from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, check_names, format_count
 from kartothek_cube.core.expressions import AllOf, Node
-from kartothek_cube.core.pruning import select_partitions
+from kartothek_cube.core.pruning import STATISTICS, select_partitions, statistics_columns
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import read_transforms
 from kartothek_cube.core.typing import StoreFactory, StoreInput

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from kartothek_cube.core import naming
 from kartothek_cube.core.arrow import normalize_value
-from kartothek_cube.core.column_statistics import statistics_columns
 from kartothek_cube.core.commit.change import ChangeSet, MetadataMerger, NoUnseenPartitions, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
@@ -29,7 +28,7 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.pruning import select_partitions
+from kartothek_cube.core.pruning import select_partitions, statistics_columns
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput

@@ -22,9 +22,8 @@ from kartothek_cube.core.partition import group_positions, join_components, part
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.columns import take_values
 from kartothek_cube.io_components.job import Job, delete_on_failure
-from kartothek_cube.io_components.keys import lookup_keys, rechunk_by_partition
+from kartothek_cube.io_components.kernels import lookup_keys, rechunk_by_partition, take_values
 from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.scan import concat_tables
 from kartothek_cube.io_components.write.cube_writes import plan_existing

@@ -20,7 +20,7 @@ from kartothek_cube.core.pandas_conversion import extension_dtypes, with_pandas_
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.keys import last_rows_mask, lookup_keys, sort_rows
+from kartothek_cube.io_components.kernels import last_rows_mask, lookup_keys, sort_rows
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
 from kartothek_cube.io_components.write.write_plan import WriteSpec
 

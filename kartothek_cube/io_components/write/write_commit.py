@@ -42,9 +42,9 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arguments import extract_duplicates
+from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.publication.table import publish_committed
-from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.runtime import ordered_map, store_factory
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write import table_writer

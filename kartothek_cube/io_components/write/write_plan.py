@@ -12,7 +12,6 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core import hooks
-from kartothek_cube.core.column_statistics import concat_statistics, statistics_columns
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode
 from kartothek_cube.core.contract import Contract, RowCheck
 from kartothek_cube.core.cube.cube import Cube
@@ -21,6 +20,7 @@ from kartothek_cube.core.errors import MultiTableCommitAborted, SchemaConflictEr
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.pruning import concat_statistics, statistics_columns
 from kartothek_cube.core.schema.evolution import Widths, evolution_metadata, unite_schemas, widest
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store.resolve import check_reopens

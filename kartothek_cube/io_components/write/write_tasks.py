@@ -32,9 +32,8 @@ from kartothek_cube.core.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
-from kartothek_cube.io_components import keys
+from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.arguments import extract_duplicates
-from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.write_plan import (
@@ -46,6 +45,7 @@ from kartothek_cube.io_components.write.write_plan import (
     check_one_table,
     merge_writes,
 )
+from kartothek_cube.serialization.parquet_reader import as_table_with_index
 
 CubeElement: TypeAlias = Frame | Mapping[str, Frame | None] | None
 """Frame of the seed, or a dict of dataset id to frame."""
@@ -235,7 +235,7 @@ def _sort_input(spec: WriteSpec, table: pa.Table) -> pa.Table:
     """Sort rows by the columns of the spec, nulls last; the sort is stable."""
     where = f"Cannot sort the input for dataset {spec.uuid!r}: "
     errors.check_names(where, "column", spec.sort_by, table.column_names)
-    return keys.sort_rows(table, spec.sort_by)
+    return kernels.sort_rows(table, spec.sort_by)
 
 
 # -- input of cubes -----------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def prepare_table(spec: WriteSpec, frames: Sequence[Any], *, unique: bool = True
     nonempty = [t for t in tables if len(t)] or tables[:1]
     table = _concat(spec, nonempty)
     _check_keys(spec, table)
-    table = keys.sort_rows(table, _key_columns(spec, table))
+    table = kernels.sort_rows(table, _key_columns(spec, table))
     if unique:
         check_unique(spec, table)
     return table
@@ -575,13 +575,13 @@ def check_unique(spec: WriteSpec, table: pa.Table) -> None:
     """Raise errors.DuplicateCellsError if a cell occurs twice."""
     names = _key_columns(spec, table)
     columns = [table.column(c) for c in names]
-    if keys.strictly_increasing(columns, len(table)):
+    if kernels.strictly_increasing(columns, len(table)):
         return
-    last = keys.last_rows_mask(columns, len(table))
+    last = kernels.last_rows_mask(columns, len(table))
     if last is None:
         return
     hidden = table.slice(int(np.flatnonzero(~last)[0]), 1)
-    matches = keys.lookup_keys(columns, [hidden.column(c) for c in names], len(table), 1)
+    matches = kernels.lookup_keys(columns, [hidden.column(c) for c in names], len(table), 1)
     raise _duplicates(spec, table.filter(pa.array(matches >= 0)), names)
 
 

@@ -8,11 +8,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.column_statistics import STATISTICS, statistics_file
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import metadata_key_from_uuid
+from kartothek_cube.core.pruning import STATISTICS, statistics_file
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import sql
 from kartothek_cube.io.eager import build_dataset_indices, read_table, store_dataframes_as_dataset

@@ -15,7 +15,7 @@ from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, discove
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.io.eager_cube import remove_partitions, update_cube
-from kartothek_cube.io_components.query import row_batch
+from kartothek_cube.io_components.query import executor
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
 ROWS = 1_000
@@ -213,13 +213,13 @@ def test_threads_see_commits_of_others_as_a_whole(url):
 )
 def test_cells_of_datasets_with_conditions_restrict_the_others(url, monkeypatch, condition, restricted):
     scans = []
-    original = row_batch.run_scans
+    original = executor.run_scans
 
     def run_scans(blobs, found):
         scans.extend(found)
         return original(blobs, found)
 
-    monkeypatch.setattr(row_batch, "run_scans", run_scans)
+    monkeypatch.setattr(executor, "run_scans", run_scans)
     query_cube(CUBE, url, conditions=condition)
     others = [one for one in scans if one.cells]
     names = {one.keys[0].partition("/")[0].partition("++")[2] for one in others}

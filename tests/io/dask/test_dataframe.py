@@ -20,7 +20,7 @@ from kartothek_cube.io.dask.dataframe import (
     store_dataset_from_ddf,
     update_dataset_from_ddf,
 )
-from kartothek_cube.io_components.read import dataset_read
+from kartothek_cube.io_components import dataset_read
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import as_dict, file_keys, files, frame, memory, read_parquet
 from tests.support.stores import CountingStore, Same

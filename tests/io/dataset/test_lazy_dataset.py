@@ -11,7 +11,7 @@ import pytest
 
 from kartothek_cube.io.arrow import dataset, read_table_arrow
 from kartothek_cube.io.eager import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.io_components.read import dataset_read
+from kartothek_cube.io_components import dataset_read
 from tests.support.cubes import memory
 
 ROWS = pd.DataFrame(

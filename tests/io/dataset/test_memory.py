@@ -21,7 +21,7 @@ from kartothek_cube.io.iter import (
     store_dataframes_as_dataset__iter,
     update_dataset_from_dataframes__iter,
 )
-from kartothek_cube.io_components.read import dataset_read
+from kartothek_cube.io_components import dataset_read
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.factories import local
 

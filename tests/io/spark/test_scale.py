@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io_components.query.cube_query import QueryCube
-from kartothek_cube.io_components.query.physical_plan import split_into_tasks
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import plan_query, split_into_tasks
 from kartothek_cube.io_components.write.cube_writes import BuildCube
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_tasks import write_stream

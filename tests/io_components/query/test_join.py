@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.io_components.query.executor import RowBatch, join
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
-from kartothek_cube.io_components.query.row_batch import RowBatch, join
 
 X = [x for x in range(20) for _ in range(4)]
 Y = [0, 1, 2, 3] * 20

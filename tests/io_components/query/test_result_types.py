@@ -29,9 +29,9 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.bag_cube import query_cube_bag
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.iter_cube import query_cube__iterator
-from kartothek_cube.io_components.query.cube_query import QueryFrames
 from kartothek_cube.io_components.query.executor import run_frames
-from kartothek_cube.io_components.query.planner import plan_frames
+from kartothek_cube.io_components.query.logical_plan import QueryFrames
+from kartothek_cube.io_components.query.physical_plan import plan_frames
 from tests.support.cubes import memory
 
 CUBE = Cube(["x"], ["p", "q"], "cube", index_columns=["i"])

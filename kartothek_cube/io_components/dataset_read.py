@@ -1,4 +1,4 @@
-"""Read of a dataset: plan (which files, in which groups), run (the files of one task, as an Arrow table)."""
+"""Reads of datasets: arguments, plan (which files, in which groups), run (the files of one task)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow import Ints
+from kartothek_cube.core.arrow import Ints, Mask, concat_promoted
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import (
     LiteralType,
@@ -28,6 +28,7 @@ from kartothek_cube.core.expressions import (
     simplify,
 )
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
+from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.partition import PartitionTable, derived_keys
@@ -37,13 +38,11 @@ from kartothek_cube.core.schema.file import read_schema_metadata
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory, normalize_arg
-from kartothek_cube.io_components.columns import categorize, repeat
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.keys import group_codes
-from kartothek_cube.io_components.read.pandas_index import to_frame, with_row_index
+from kartothek_cube.io_components.kernels import categorize, group_codes, repeat
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
-from kartothek_cube.io_components.scan import FileRows, Scan, read_file, run_scans
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.io_components.scan import FileRows, Scan, read_file, read_files, run_scans
+from kartothek_cube.serialization.parquet_reader import read_footer, to_frame, with_row_index
 
 Values = Mapping[str, pa.Array]
 Task = TypeVar("Task")
@@ -470,3 +469,318 @@ def row_groups(store: StoreInput, label: str, key: str) -> pd.DataFrame:
 def no_row_groups() -> pd.DataFrame:
     """The frame of :func:`row_groups` without rows."""
     return pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in _TYPES.items()})
+
+
+@attrs.frozen
+class ReadTable(DatasetRead):
+    """Read a dataset into one frame.
+
+    Parameters
+    ----------
+    dataset_uuid, store, predicate_pushdown_to_io, categoricals, dates_as_object, predicates
+        As in :func:`read_dataset_as_dataframes`.
+    factory, table_name, as_of, dtype_backend
+        As there.
+    columns
+        Columns to read, in this order. None: all, partition keys first, the others sorted by name.
+
+    Returns
+    -------
+    pandas.DataFrame
+        With a new index. If nothing matches, it has no rows and the types of the schema.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`read_dataset_as_dataframes`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import read_table
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_table("geodata", store, predicates=[[("CITY", ">", "C")]])
+      COUNTRY_CODE CITY
+    0           DE  Ulm
+    1           IT  Rom
+    """
+
+    categoricals: list[str] | None = None
+    dates_as_object: bool = True
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
+    dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
+
+    def options(self, plan: ReadPlan) -> FrameOptions:
+        """What tasks that read frames share."""
+        return FrameOptions(plan.context, self.dates_as_object, self.dtype_backend)
+
+
+@attrs.frozen
+class ReadDataset(ReadTable):
+    """Read a dataset, one frame per partition or per group.
+
+    Parameters
+    ----------
+    columns
+        Columns to read, in this order. None: partition keys, then the columns in the order of the file.
+        ``[]``: rows without columns.
+    predicate_pushdown_to_io
+        Has no effect; accepted for compatibility with kartothek. Predicates are always pushed down.
+    categoricals
+        Columns that become unordered categoricals.
+    dates_as_object
+        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
+    predicates
+        Rows to read: a list of conjunctions of ``(column, operator, value)``, one of which has to hold.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+    dispatch_by
+        Indexed columns. The result has one frame for each combination of their values that the indices hold,
+        with exactly the rows of these values. ``[]``: everything in one frame.
+    table_name
+        Table to read; required only for datasets with several tables.
+    as_of
+        Version or point in time of the state to read, which is kept until a cleanup
+        (:func:`keep_dataset_history`), or a staged write (:ref:`staging`); by default the current state.
+    dtype_backend
+        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values and do not depend on the
+        values (:ref:`types`). By default NumPy types.
+
+    Returns
+    -------
+    list of pandas.DataFrame
+        Partitions in the order of commit, or groups sorted by their values. Partitions that cannot hold a
+        matching row are absent. In a dataset without partition keys, frames keep the index with which they
+        were stored; all others have a new one.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        A column does not exist, or predicates have the wrong form.
+    TypeError
+        The value of a predicate does not fit its column.
+    RuntimeError
+        A column of ``dispatch_by`` has no index, or there are several tables.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import read_dataset_as_dataframes
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> [df["CITY"].tolist() for df in read_dataset_as_dataframes("geodata", store)]
+    [['Bonn', 'Ulm'], ['Rom']]
+    """
+
+    in_schema_order = False
+    row_index = True
+
+    dispatch_by: str | Sequence[str] | None = None
+
+
+@attrs.frozen
+class ReadTableArrow(DatasetRead):
+    """Read a dataset into one Arrow table.
+
+    Parameters
+    ----------
+    dataset_uuid, store, predicate_pushdown_to_io, predicates, factory, table_name, as_of
+        As in :func:`read_dataset_as_dataframes`.
+    columns
+        Columns to read, in this order; by default all.
+    categoricals
+        Columns that are dictionary-encoded.
+
+    Returns
+    -------
+    pyarrow.Table
+        Columns have the types of the files, partition keys those of the schema: timestamps are in ns, or in
+        us (:ref:`types`), dates stay dates, and missing values change no type.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`read_dataset_as_dataframes`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.arrow import read_table_arrow
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_table_arrow("geodata", store)["CITY"].to_pylist()
+    ['Bonn', 'Rom']
+    """
+
+    categoricals: list[str] | None = None
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
+
+
+@attrs.frozen
+class ReadTablesArrow(ReadTableArrow):
+    """Parameters of façades whose result are several tables.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.arrow import read_dataset_as_arrow
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> [table["CITY"].to_pylist() for table in read_dataset_as_arrow("geodata", store)]
+    [['Bonn'], ['Rom']]
+    """
+
+    in_schema_order = False
+
+    dispatch_by: str | Sequence[str] | None = None
+
+
+@attrs.frozen
+class ReadBatches(DatasetRead):
+    """Read a dataset as a stream for other engines (DuckDB, polars, Spark).
+
+    Parameters
+    ----------
+    dataset_uuid, store, predicate_pushdown_to_io, predicates, factory, table_name, as_of
+        As in :func:`read_dataset_as_dataframes`.
+    columns
+        Columns to read, in this order; by default all.
+
+    Returns
+    -------
+    pyarrow.Table
+        Columns have the types of the files, partition keys those of the schema: timestamps are in ns, or in
+        us (:ref:`types`), dates stay dates, and missing values change no type.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`read_dataset_as_dataframes`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.arrow import read_dataset_as_record_batches
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_dataset_as_record_batches("geodata", store).read_all()["CITY"].to_pylist()
+    ['Bonn', 'Rom']
+    """
+
+    predicates: PredicatesType = None
+    factory: DatasetFactory | None = None
+    categoricals: list[str] | None = attrs.field(default=None, init=False)
+    dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
+
+
+@attrs.frozen
+class ReadGroups(ReadBatches):
+    """A read whose result are rows, those of a group together."""
+
+    dispatch_by: str | Sequence[str] | None = None
+
+
+@attrs.frozen
+class RepeatedCells:
+    """Cells that occur in several cube partitions."""
+
+    count: int
+    #: one of these cells, by dimension column
+    example: Mapping[str, Any]
+    #: two partitions with that cell, as in labels
+    places: tuple[str, str]
+    #: a file with that cell
+    key: str
+
+    def __str__(self) -> str:
+        columns = ", ".join(sorted(self.example))
+        verb = "cell of {} is" if self.count == 1 else "cells of {} are"
+        return (
+            f"{self.count} {verb.format(columns)} in several partitions, such as {dict(self.example)} in "
+            f"{' and '.join(self.places)}"
+        )
+
+
+def find_repeated_cells(
+    blobs: BlobStore,
+    dimensions: Sequence[str],
+    partition_columns: Sequence[str],
+    files: PartitionTable,
+    table: str,
+    schema: pa.Schema,
+    indices: Mapping[str, IndexColumns],
+    is_new: Mask | None = None,
+) -> RepeatedCells | None:
+    """Find cells in files of different cube partitions; `is_new`: only those of which one is in a new file.
+
+    Opens only files that have, in each indexed dimension, a value that another partition has as well.
+    """
+    if not len(files):
+        return None
+    folders = group_codes(list(files.keys(partition_columns, schema).values()), len(files))
+    keep = np.ones(len(files), dtype=bool)
+    for index in indices.values():
+        positions = index.positions(files)
+        is_stored = positions >= 0
+        positions, values = positions[is_stored], index.value_ids()[is_stored]
+        repeated = _is_repeated(values, folders[positions], None if is_new is None else is_new[positions])
+        shared = np.zeros(len(files), dtype=bool)
+        shared[positions[repeated]] = True
+        keep &= shared
+    candidates = np.flatnonzero(keep)
+    if not len(np.unique(folders[candidates])) > 1:
+        return None
+    keys: list[str] = files.take(candidates).files[table].to_pylist()
+    tables = list(read_files(blobs, keys, list(dimensions)))
+    rows = concat_promoted(tables)
+    row_files = np.repeat(candidates, [len(part) for part in tables])
+    cells = group_codes([rows.column(column) for column in dimensions], len(rows))
+    repeated = _is_repeated(cells, folders[row_files], None if is_new is None else is_new[row_files])
+    if not repeated.any():
+        return None
+    same = np.flatnonzero(cells == cells[np.flatnonzero(repeated)[0]])
+    first = row_files[same[0]]
+    other = row_files[same[folders[row_files[same]] != folders[first]][0]]
+    labels = [files.labels[int(position)].as_py().rpartition("/")[0] for position in (first, other)]
+    return RepeatedCells(
+        len(np.unique(cells[repeated])),
+        {column: rows.column(column)[int(same[0])].as_py() for column in dimensions},
+        (labels[0], labels[1]),
+        files.take([int(first)]).files[table][0].as_py(),
+    )
+
+
+def _is_repeated(codes: Ints, folders: Ints, is_new: Mask | None) -> Mask:
+    """Mask of the rows whose code occurs in several folders; `is_new`: and in a new row."""
+    if not len(codes):
+        return np.zeros(0, dtype=bool)
+    size = int(codes.max()) + 1
+    low, high = np.full(size, folders.max()), np.full(size, -1)
+    np.minimum.at(low, codes, folders)
+    np.maximum.at(high, codes, folders)
+    repeated: Mask = low < high
+    if is_new is not None:
+        repeated &= np.bincount(codes[is_new], minlength=size) > 0
+    return repeated[codes]

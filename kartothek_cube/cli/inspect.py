@@ -13,16 +13,20 @@ import click
 from kartothek_cube.cli.context import (
     DAMAGED,
     CliContext,
+    CubeCommand,
+    RemainderCommand,
+    StoreCommand,
+    as_json,
     headline,
     is_internal_column,
     label,
     mask_store,
     one_line,
+    pass_datasets,
     pass_state,
     print_json,
     usage_error,
 )
-from kartothek_cube.cli.options import CubeCommand, RemainderCommand, StoreCommand, as_json, pass_datasets
 from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
@@ -308,17 +312,13 @@ def report(state: CliContext, output: str) -> None:
 
     The page is a single file without scripts and external resources.
     """
-    from importlib.metadata import version
-
     from kartothek_cube.cli.output import replace_file
-    from kartothek_cube.cli.report import build_page
+    from kartothek_cube.cli.report import build_page, render
     from kartothek_cube.core.store import open_blobs
 
     with state.progress("report"):
         name = mask_store(state.store_name)
-        page = build_page(
-            state.cube, state.datasets, open_blobs(state.store), name, version("kartothek_cube")
-        )
+        page = build_page(state.cube, state.datasets, open_blobs(state.store), name)
     html = render(page)
     if output == "-":
         click.echo(html)
@@ -326,25 +326,3 @@ def report(state: CliContext, output: str) -> None:
     with replace_file(output) as file:
         file.write(html.encode())
     click.echo(f"Written to {os.path.abspath(output)}", err=True)
-
-
-def render(page: dict[str, Any]) -> str:
-    """Render the page as HTML; all text from the store is escaped."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        usage_error("The report needs Jinja2: pip install 'kartothek_cube[cli]'")
-
-    environment = Environment(
-        loader=PackageLoader("kartothek_cube.cli"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    from kartothek_cube.io_components.runtime import bytes_text
-
-    environment.filters["thousands"] = "{:,}".format
-    environment.filters["bytes"] = bytes_text
-    environment.filters["format_count"] = format_count
-    return environment.get_template("report.html").render(page=page)

@@ -14,16 +14,19 @@ import click
 
 from kartothek_cube.cli.context import (
     BROKEN_PIPE,
+    COLORS,
     TERMINATED,
     CliContext,
     closest,
+    complete_cubes,
     forget_pipe,
+    global_options,
     is_path,
     mask_store,
     report_error,
     usage_error,
+    use_color,
 )
-from kartothek_cube.cli.options import COLORS, complete_cubes, global_options, use_color
 
 _HELP = ("-h", "--help")
 

@@ -10,87 +10,78 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import attrs
 import click
+import pyarrow as pa
 
-from kartothek_cube.cli.context import (
-    DEFAULT_RETENTION,
-    CliContext,
-    closest,
-    label,
-    list_garbage_by_age,
-    mask_store,
-    one_line,
-    pass_state,
-    print_json,
-    usage_error,
-)
+from kartothek_cube.cli import context as cli
+from kartothek_cube.cli import output
+from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, StoreCommand, usage_error
 from kartothek_cube.cli.inspect import column_types
-from kartothek_cube.cli.options import (
-    CubeCommand,
-    RemainderCommand,
-    StoreCommand,
-    as_json,
-    complete_columns,
-    complete_datasets,
-    complete_files,
-    complete_stores,
-    confirm,
-    match,
-    parse_as_of,
-    parse_conditions,
-    pass_datasets,
-    read_staged,
-    yes_option,
-)
-from kartothek_cube.cli.output import replace_file
 from kartothek_cube.core.arguments import split_names
-from kartothek_cube.core.errors import format_count
+from kartothek_cube.core.cube.consistency import get_dataset_columns
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
+from kartothek_cube.core.errors import DatasetExistsError, format_count
+from kartothek_cube.core.store import Blob
+from kartothek_cube.core.transforms import parse_transform
+from kartothek_cube.io import eager, eager_cube
+from kartothek_cube.io_components.maintenance import garbage
+from kartothek_cube.io_components.maintenance.copy import CopyCube
+from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
+from kartothek_cube.io_components.runtime import bytes_text
 
-if TYPE_CHECKING:
-    from kartothek_cube.core.store import Blob
-    from kartothek_cube.io_components.maintenance.history import CubeState
+#: with the default in the help text
+option = partial(click.option, show_default=True)
+
+
+def _count_files(state: CliContext, names: Iterable[str]) -> str:
+    return format_count(sum(len(state.datasets[name].partition_table) for name in names), "data file")
+
+
+def _print_counts(
+    counts: Mapping[str, dict[str, int]], as_json: bool, describe: Callable[[dict[str, int]], str]
+) -> None:
+    """Print the counts of each dataset: a line, or JSON."""
+    if as_json:
+        cli.print_json(counts)
+        return
+    for name, count in sorted(counts.items()):
+        cli.label(name, f": {describe(count)}")
+
 
 # -- index -----------------------------------------------------------------------------------------
 
 
 @click.command(cls=CubeCommand)
-@click.argument("dataset", shell_complete=complete_datasets)
-@click.argument("columns", shell_complete=complete_columns)
+@click.argument("dataset", shell_complete=cli.complete_datasets)
+@click.argument("columns", shell_complete=cli.complete_columns)
 @click.option(
     "--statistics", is_flag=True, help="Keep the minimum and maximum of each file instead of all its values."
 )
-@pass_state
+@cli.pass_state
 def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> None:
     """Build secondary indices on COLUMNS of DATASET; COLUMNS are comma-separated names or patterns.
 
     All values of these columns are read once. Afterwards, queries with conditions on them open fewer files.
     """
-    from kartothek_cube.core.cube.consistency import get_dataset_columns
-    from kartothek_cube.io.eager import build_dataset_indices
-    from kartothek_cube.io.eager_cube import build_column_statistics
-
     metadata = state.datasets.get(dataset)
     if metadata is None:
-        hint, available = closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
+        hint, available = cli.closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
         usage_error(f"Dataset {dataset!r} does not exist.{hint} Available datasets: {available}.")
-    selected = match(columns, get_dataset_columns(metadata), "column")
+    selected = cli.match(columns, get_dataset_columns(metadata), "column")
     to_index = sorted(selected - set(metadata.partition_keys))
     if not to_index:
         usage_error(f"Partition keys need no index: {', '.join(sorted(selected))}")
     with state.progress("index"):
         if statistics:
-            build_column_statistics(state.cube, state.store, to_index, dataset)
+            eager_cube.build_column_statistics(state.cube, state.store, to_index, dataset)
         else:
-            build_dataset_indices(state.store, metadata.uuid, to_index)
+            eager.build_dataset_indices(state.store, metadata.uuid, to_index)
     done = "Statistics of" if statistics else "Indexed"
     click.echo(f"{done} {', '.join(to_index)} of {dataset}: {_count_files(state, [dataset])} read.")
-
-
-def _count_files(state: CliContext, names: Iterable[str]) -> str:
-    return format_count(sum(len(state.datasets[name].partition_table) for name in names), "data file")
 
 
 # -- copy ------------------------------------------------------------------------------------------
@@ -102,64 +93,47 @@ def _count_files(state: CliContext, names: Iterable[str]) -> str:
     "--tgt-store",
     "tgt_store",
     required=True,
-    shell_complete=complete_stores,
+    shell_complete=cli.complete_stores,
     metavar="STORE",
     help="Target: a directory, which need not exist, a URL, or a name in the YAML file.",
 )
-@click.option(
-    "--overwrite/--no-overwrite",
-    default=False,
-    show_default=True,
-    help="Replace datasets that exist in the target store.",
-)
-@click.option(
-    "--cleanup/--no-cleanup",
-    default=True,
-    show_default=True,
-    help="Delete replaced datasets first, including their files.",
-)
-@pass_datasets("copied")
-@yes_option
+@option("--overwrite/--no-overwrite", default=False, help="Replace datasets that exist in the target store.")
+@option("--cleanup/--no-cleanup", default=True, help="Delete replaced datasets first, including their files.")
+@cli.pass_datasets("copied")
+@cli.yes_option
 def copy(
     state: CliContext, names: list[str], tgt_store: str, overwrite: bool, cleanup: bool, yes: bool
 ) -> None:
     """Copy the cube to another store."""
-    from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
-    from kartothek_cube.core.errors import DatasetExistsError
-    from kartothek_cube.io.eager_cube import copy_cube, delete_cube
-    from kartothek_cube.io_components.maintenance.copy import CopyCube
-
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
     if not names:
         click.echo("No dataset selected, nothing to copy.")
         return
-    target = state.open_store(tgt_store, create=True)
+    target, masked = state.open_store(tgt_store, create=True), cli.mask_store(tgt_store)
     existing = discover_ktk_cube_dataset_ids(state.prefix, target) if overwrite else set()
     replaced = [name for name in names if name in existing]
     try:
         # before anything is deleted: two names may refer to the same store
         CopyCube(state.cube, state.store, target, overwrite, names).plan()
         if replaced:
-            confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {mask_store(tgt_store)}?", yes)
+            cli.confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {masked}?", yes)
             if cleanup:
-                delete_cube(state.cube, target, replaced)
+                eager_cube.delete_cube(state.cube, target, replaced)
         with state.progress("copy"):
-            copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=names)
+            eager_cube.copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=names)
     except DatasetExistsError as error:
-        usage_error(
-            f"Dataset {error.dataset_uuid} exists in {mask_store(tgt_store)}; pass --overwrite to replace it"
-        )
+        usage_error(f"Dataset {error.dataset_uuid} exists in {masked}; pass --overwrite to replace it")
     files = _count_files(state, names)
-    click.echo(f"Copied {', '.join(names)} of cube {state.prefix} to {mask_store(tgt_store)} ({files}).")
+    click.echo(f"Copied {', '.join(names)} of cube {state.prefix} to {masked} ({files}).")
 
 
 # -- adopt -----------------------------------------------------------------------------------------
 
 
 @click.command(cls=StoreCommand)
-@click.argument("source", shell_complete=complete_files)
-@click.argument("dataset", shell_complete=complete_datasets)
+@click.argument("source", shell_complete=cli.complete_files)
+@click.argument("dataset", shell_complete=cli.complete_datasets)
 @click.option("--snapshot", type=int, help="Version of a Delta table, id of a snapshot of an Iceberg table.")
 @click.option("--dimensions", help="Dimension columns of a new cube, comma-separated.")
 @click.option(
@@ -184,33 +158,26 @@ def copy(
     help="Whether to make hard links instead of copies; by default for Delta and Iceberg tables only.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the dataset if it exists.")
-@yes_option
-@pass_state
+@cli.yes_option
+@cli.pass_state
 def adopt(
     state: CliContext,
+    /,
     source: str,
     dataset: str,
-    snapshot: int | None,
     dimensions: str | None,
     partitions: str | None,
     indexed: str | None,
     partition_on: str | None,
     types: tuple[str, ...],
-    link: bool | None,
-    overwrite: bool,
     yes: bool,
+    **options: Any,
 ) -> None:
     """Copy the table SOURCE of another system as DATASET.
 
     SOURCE is a directory of Parquet files or its URL, the directory of a Delta table, or the metadata file of
     an Iceberg table. With --dimensions and --partitions, the dataset is the seed of a new cube.
     """
-    from kartothek_cube.core.cube.cube import Cube
-    from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
-    from kartothek_cube.core.errors import DatasetExistsError
-    from kartothek_cube.core.transforms import parse_transform
-    from kartothek_cube.io.eager_cube import adopt_dataset
-
     if dimensions and partitions is not None:
         store = state.open_store(state.store_name, create=True)
         cube = Cube(
@@ -228,21 +195,13 @@ def adopt(
     pairs = [text.partition("=") for text in types]
     if not all(column and name for column, _, name in pairs):
         usage_error("--type has the form COLUMN=TYPE, such as STORE=string")
-    if overwrite and dataset in discover_ktk_cube_dataset_ids(state.prefix, store):
-        confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
+    options["types"] = {column: name for column, _, name in pairs}
+    options["partition_on"] = None if partition_on is None else split_names(partition_on)
+    if options["overwrite"] and dataset in discover_ktk_cube_dataset_ids(state.prefix, store):
+        cli.confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
     try:
         with state.progress("adopt"):
-            done = adopt_dataset(
-                source,
-                cube,
-                store,
-                dataset,
-                snapshot=snapshot,
-                types={column: name for column, _, name in pairs},
-                partition_on=None if partition_on is None else split_names(partition_on),
-                overwrite=overwrite,
-                link=link,
-            )
+            done = eager_cube.adopt_dataset(source, cube, store, dataset, **options)
     except DatasetExistsError as error:
         usage_error(f"Dataset {error.dataset_uuid} exists; pass --overwrite to replace it")
     files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
@@ -255,20 +214,18 @@ def adopt(
 
 
 @click.command(cls=RemainderCommand)
-@pass_datasets("deleted")
-@yes_option
+@cli.pass_datasets("deleted")
+@cli.yes_option
 def delete(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the cube or some of its datasets."""
-    from kartothek_cube.io.eager_cube import delete_cube
-
     if not names:
         click.echo("No dataset selected, nothing to delete.")
         return
     files = _count_files(state, names)
     is_whole = len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
-    confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
-    delete_cube(state.cube, state.store, names)
+    cli.confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
+    eager_cube.delete_cube(state.cube, state.store, names)
     click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({files}).")
     if state.cube.seed_dataset in names and not is_whole:
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
@@ -279,40 +236,32 @@ def delete(state: CliContext, names: list[str], yes: bool) -> None:
 
 @click.command(cls=CubeCommand)
 @click.option("--since", metavar="TOKEN|VERSION|TIME", help="Earlier state; by default, all is new.")
-@pass_datasets("compared")
-@as_json
+@cli.pass_datasets("compared")
+@cli.as_json
 def changes(state: CliContext, names: list[str], since: str | None, as_json: bool) -> None:
     """List the partitions of each dataset in which rows were added, changed or removed.
 
     The token of the newest state comes last: --since TOKEN lists what has changed later.
     """
-    import pyarrow as pa
-
-    from kartothek_cube.cli.output import write_tables
-    from kartothek_cube.io.eager_cube import list_cube_changes
-
-    changed_since = None if since is None else parse_as_of(since, "--since")
-    try:
-        changes = list_cube_changes(state.cube, state.store, changed_since, datasets=names)
-    except ValueError as error:
-        usage_error(one_line(error))
+    earlier = None if since is None else cli.parse_as_of(since, "--since")
+    changes = eager_cube.list_cube_changes(state.cube, state.store, earlier, datasets=names)
     if as_json:
-        print_json({"partitions": changes.partitions.to_dict("records"), "token": changes.token})
+        cli.print_json({"partitions": changes.partitions.to_dict("records"), "token": changes.token})
         return
     table = pa.Table.from_pandas(changes.partitions, preserve_index=False)
-    write_tables("table", None, table.schema, [table])
-    label("token:", f" {changes.token}")
+    output.write_tables("table", None, table.schema, [table])
+    cli.label("token:", f" {changes.token}")
 
 
 @click.command(cls=CubeCommand)
 @click.argument("function", metavar="MODULE:FUNCTION")
-@click.argument("dataset", shell_complete=complete_datasets)
+@click.argument("dataset", shell_complete=cli.complete_datasets)
 @click.option("-w", "--where", default="", help="Conditions on the cells that the function gets.")
 @click.option("-c", "--columns", help="Payload columns that it gets, comma-separated; all by default.")
 @click.option(
     "--everything", is_flag=True, help="Compute all partitions, whether inputs have changed or not."
 )
-@pass_state
+@cli.pass_state
 def compute(
     state: CliContext, function: str, dataset: str, where: str, columns: str | None, everything: bool
 ) -> None:
@@ -320,23 +269,17 @@ def compute(
 
     The module is in the current directory, or installed.
     """
-    from kartothek_cube.io.eager_cube import compute_dataset
-
     called = _import_function(function)
-    conditions = parse_conditions(where, column_types(state.datasets)) if where else None
-    try:
-        with state.progress("compute"):
-            result = compute_dataset(
-                called,
-                state.cube,
-                state.store,
-                dataset,
-                conditions=conditions,
-                payload_columns=None if columns is None else split_names(columns),
-                changed_since=None if everything else "last",
-            )
-    except ValueError as error:
-        usage_error(one_line(error))
+    with state.progress("compute"):
+        result = eager_cube.compute_dataset(
+            called,
+            state.cube,
+            state.store,
+            dataset,
+            conditions=cli.parse_conditions(where, column_types(state.datasets)) if where else None,
+            payload_columns=None if columns is None else split_names(columns),
+            changed_since=None if everything else "last",
+        )
     click.echo(repr(result)[1:-1])
 
 
@@ -356,19 +299,17 @@ def _import_function(name: str) -> Callable[..., Any]:
 
 @click.command(cls=CubeCommand)
 @click.option("--openlineage", is_flag=True, help="Print run events of OpenLineage, as JSON.")
-@pass_state
+@cli.pass_state
 def lineage(state: CliContext, openlineage: bool) -> None:
     """Show from which versions each dataset was computed, by which job, and which are stale."""
-    from kartothek_cube.io.eager_cube import lineage_cube
-
-    lineage = lineage_cube(state.cube, state.store)
+    lineage = eager_cube.lineage_cube(state.cube, state.store)
     if openlineage:
-        print_json(lineage.to_openlineage(mask_store(state.store_name)))
-        return
-    click.echo("\n".join(map(str, lineage.datasets.values())))
+        cli.print_json(lineage.to_openlineage(cli.mask_store(state.store_name)))
+    else:
+        click.echo("\n".join(map(str, lineage.datasets.values())))
 
 
-# -- delete-rows -----------------------------------------------------------------------------------
+# -- delete-rows, staged ---------------------------------------------------------------------------
 
 
 @click.command("delete-rows", cls=CubeCommand)
@@ -384,9 +325,9 @@ def lineage(state: CliContext, openlineage: bool) -> None:
     type=click.Path(dir_okay=False),
     help="Do not commit: write the staged deletion to this file, for query --as-of and staged.",
 )
-@pass_datasets("changed")
-@yes_option
-@as_json
+@cli.pass_datasets("changed")
+@cli.yes_option
+@cli.as_json
 def delete_rows(
     state: CliContext,
     names: list[str],
@@ -400,28 +341,23 @@ def delete_rows(
 
     The replaced files stay in the store until the next cleanup.
     """
-    from kartothek_cube.io.eager_cube import delete_rows, query_cube_df
-
     cube, store = state.cube, state.store
-    conditions = parse_conditions(where, column_types(state.datasets))
+    conditions = cli.parse_conditions(where, column_types(state.datasets))
     if bool(conditions.conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
-    try:
-        delete = partial(delete_rows, cube, store, "all" if everything else conditions, names)
-        if stage is not None:
-            with replace_file(stage) as file, state.progress("delete"):
-                staged = delete(publish=False)
-                pickle.dump(staged, file)
-            click.echo(repr(staged))
-            return
-        if not yes:
-            with state.progress("query"):
-                cells = format_count(len(query_cube_df(cube, store, conditions, columns=())), "cell")
-            confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(names)})?", yes)
-        with state.progress("delete"):
-            counts = delete()
-    except (ValueError, TypeError) as error:
-        usage_error(one_line(error))
+    delete = partial(eager_cube.delete_rows, cube, store, "all" if everything else conditions, names)
+    if stage is not None:
+        with output.replace_file(stage) as file, state.progress("delete"):
+            staged = delete(publish=False)
+            pickle.dump(staged, file)
+        click.echo(repr(staged))
+        return
+    if not yes:
+        with state.progress("query"):
+            cells = format_count(len(eager_cube.query_cube_df(cube, store, conditions, columns=())), "cell")
+        cli.confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(names)})?", yes)
+    with state.progress("delete"):
+        counts = delete()
     _print_counts(counts, as_json, _describe_deletion)
 
 
@@ -430,32 +366,24 @@ def _describe_deletion(count: dict[str, int]) -> str:
     return f"{format_count(rows, 'row')} deleted in {format_count(partitions, 'partition')}"
 
 
-# -- staged ----------------------------------------------------------------------------------------
-
-
 @click.command(cls=CubeCommand)
-@click.argument("file", type=click.Path(dir_okay=False), shell_complete=complete_files)
+@click.argument("file", type=click.Path(dir_okay=False), shell_complete=cli.complete_files)
 @click.option("--publish", "action", flag_value="publish", help="Commit the write.")
 @click.option("--discard", "action", flag_value="discard", help="Delete its files.")
-@pass_state
+@cli.pass_state
 def staged(state: CliContext, /, file: str, action: str | None) -> None:
     """Show what a staged write changes; publish or discard it.
 
     FILE is one of --stage, or a pickle of what a write with publish=False returned. A pickle can run
     any code: pass files of your own jobs only.
     """
-    from kartothek_cube.io.eager_cube import discard_staged, publish_staged
-
-    write = read_staged(file)
+    write = cli.read_staged(file)
     if write.cube is None or write.cube.uuid_prefix != state.prefix:
         usage_error(f"{write!r} is no write to cube {state.prefix}")
-    try:
-        if action == "publish":
-            publish_staged(write, state.store)
-        elif action == "discard":
-            discard_staged(write, state.store)
-    except ValueError as error:
-        usage_error(one_line(error))
+    if action == "publish":
+        eager_cube.publish_staged(write, state.store)
+    elif action == "discard":
+        eager_cube.discard_staged(write, state.store)
     click.echo(f"{write!r}{'' if action is None else f': {action}ed'}")
 
 
@@ -463,28 +391,25 @@ def staged(state: CliContext, /, file: str, action: str | None) -> None:
 
 
 @click.command(cls=RemainderCommand)
-@click.option(
+@option(
     "--retention",
     "retention_text",
-    default=f"{DEFAULT_RETENTION // timedelta(hours=1)}h",
-    show_default=True,
+    default=f"{cli.DEFAULT_RETENTION // timedelta(hours=1)}h",
     help="Keep files younger than this, as running writes may need them: 90min, 24h, 7d, or 0.",
 )
 @click.option("--dry-run", is_flag=True, help="List the files without deleting them.")
-@yes_option
-@pass_state
+@cli.yes_option
+@cli.pass_state
 def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) -> None:
     """Delete orphaned files, which no dataset refers to, and older states.
 
     Overwrites, removals and failed writes leave such files behind. States stay readable until they were
     replaced longer ago than the retention.
     """
-    from kartothek_cube.io_components.maintenance.garbage import count_states, delete_garbage
-
     retention = _parse_duration(retention_text)
-    blobs, young = list_garbage_by_age(state.cube, state.store, retention)
+    blobs, young = cli.list_garbage_by_age(state.cube, state.store, retention)
     size = _format_size(blobs)
-    n_states = count_states(blob.key for blob in blobs)
+    n_states = garbage.count_states(blob.key for blob in blobs)
     states = f", with {format_count(n_states, 'older state')} of its datasets" if n_states else ""
     if dry_run:
         for blob in blobs:
@@ -492,8 +417,8 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
         click.echo(f"{format_count(len(blobs), 'file')} ({size}) would be deleted{states}.", err=True)
     elif blobs:
         files = f"{format_count(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}{states}"
-        confirm(f"Delete {files}?", yes)
-        delete_garbage(state.store, [blob.key for blob in blobs])
+        cli.confirm(f"Delete {files}?", yes)
+        garbage.delete_garbage(state.store, [blob.key for blob in blobs])
         click.echo(f"Deleted {files}.")
     else:
         click.echo("There are no orphaned files to delete.")
@@ -504,8 +429,6 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
 
 
 def _format_size(blobs: Iterable[Blob]) -> str:
-    from kartothek_cube.io_components.runtime import bytes_text
-
     return bytes_text(sum(blob.size or 0 for blob in blobs))
 
 
@@ -526,47 +449,33 @@ def _parse_duration(text: str) -> timedelta | None:
 
 @click.command(cls=CubeCommand)
 @click.option("-w", "--where", default="", help="Conditions on partition columns, e.g. \"country = 'DE'\".")
-@click.option(
+@option(
     "--min-files",
     type=click.IntRange(min=1),
     metavar="N",
     default=2,
-    show_default=True,
     help="Skip partitions with fewer files; 1 also rewrites single files from before a change of the schema.",
 )
-@pass_datasets("compacted")
-@as_json
+@cli.pass_datasets("compacted")
+@cli.as_json
 def compact(state: CliContext, names: list[str], where: str, min_files: int, as_json: bool) -> None:
     """Merge the files of each partition into one and drop superseded rows.
 
     Query results do not change. The replaced files stay in the store until the next cleanup.
     """
-    from kartothek_cube.io.eager_cube import compact_cube
-
-    conditions = parse_conditions(where, column_types(state.datasets))
+    conditions = cli.parse_conditions(where, column_types(state.datasets))
     others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
     if others:
         keys = ", ".join(state.cube.partition_columns)
         usage_error(f"Conditions of compact concern partition columns ({keys}), not {', '.join(others)}")
     with state.progress("compact"):
-        counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
+        counts = eager_cube.compact_cube(
+            state.cube, state.store, conditions or None, names, min_files=min_files
+        )
     _print_counts(counts, as_json, _describe_compaction)
 
 
-def _print_counts(
-    counts: Mapping[str, dict[str, int]], as_json: bool, describe: Callable[[dict[str, int]], str]
-) -> None:
-    """Print the counts of each dataset: a line, or JSON."""
-    if as_json:
-        print_json(counts)
-        return
-    for name, count in sorted(counts.items()):
-        click.echo(click.style(name, bold=True) + f": {describe(count)}")
-
-
 def _describe_compaction(count: dict[str, int]) -> str:
-    from kartothek_cube.io_components.runtime import bytes_text
-
     if not count["partitions"]:
         return "nothing to do"
     return (
@@ -581,22 +490,15 @@ def _describe_compaction(count: dict[str, int]) -> str:
 
 
 @click.command(cls=CubeCommand)
-@click.option(
-    "--format",
-    "table_format",
-    type=click.Choice(["delta", "iceberg"]),
-    default="delta",
-    show_default=True,
-    help="Format of the tables.",
-)
+@option("--format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of the tables.")
 @click.option("--compact", is_flag=True, help="First compact what a table cannot show: overwritten cells.")
 @click.option("--on-commit/--not-on-commit", default=None, help="Whether each later commit publishes.")
-@pass_datasets("published")
-@as_json
+@cli.pass_datasets("published")
+@cli.as_json
 def publish(
     state: CliContext,
     names: list[str],
-    table_format: Literal["delta", "iceberg"],
+    format: Literal["delta", "iceberg"],
     compact: bool,
     on_commit: bool | None,
     as_json: bool,
@@ -605,24 +507,20 @@ def publish(
 
     Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
     """
-    from kartothek_cube.io.eager_cube import publish_cube
-
     with state.progress("publish"):
-        counts = publish_cube(
-            state.cube, state.store, names, format=table_format, compact=compact, on_commit=on_commit
+        counts = eager_cube.publish_cube(
+            state.cube, state.store, names, format=format, compact=compact, on_commit=on_commit
         )
     _print_counts(counts, as_json, _describe_publication)
 
 
 @click.command(cls=CubeCommand)
-@pass_datasets("unpublished")
-@yes_option
+@cli.pass_datasets("unpublished")
+@cli.yes_option
 def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the logs of the published tables. The datasets stay."""
-    from kartothek_cube.io.eager_cube import unpublish_cube
-
-    confirm(f"Unpublish {', '.join(names)} of cube {state.prefix}?", yes)
-    for name, count in unpublish_cube(state.cube, state.store, names).items():
+    cli.confirm(f"Unpublish {', '.join(names)} of cube {state.prefix}?", yes)
+    for name, count in eager_cube.unpublish_cube(state.cube, state.store, names).items():
         click.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
 
 
@@ -647,9 +545,9 @@ def _describe_publication(count: dict[str, int]) -> str:
     metavar="VERSION|TIME",
     help="Restore an older state, with all datasets or those of --include.",
 )
-@pass_datasets("selected")
-@as_json
-@yes_option
+@cli.pass_datasets("selected")
+@cli.as_json
+@cli.yes_option
 def history(
     state: CliContext, names: list[str], keep: int | None, rollback: str | None, as_json: bool, yes: bool
 ) -> None:
@@ -658,46 +556,36 @@ def history(
     Older states are kept until a cleanup with a shorter retention; --keep sets a number of states that each
     cleanup keeps.
     """
-    import pyarrow as pa
-
-    from kartothek_cube.cli.output import NEVER_CUT, write_tables
-    from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
-    from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
-
     options = click.get_current_context().params
     is_selected = bool(options["include"] or options["exclude"])
     if keep is not None:
-        keep_cube_history(state.cube, state.store, keep, names)
+        eager_cube.keep_cube_history(state.cube, state.store, keep, names)
         kept = format_count(keep, "older state") if keep else "no older states"
         click.echo(f"Keeping {kept} of {', '.join(names)} from now on.", err=True)
     if rollback is not None:
-        as_of = parse_as_of(rollback, "--rollback")
-        confirm(f"Roll back {', '.join(names)} of cube {state.prefix} to {rollback}?", yes)
+        as_of = cli.parse_as_of(rollback, "--rollback")
+        cli.confirm(f"Roll back {', '.join(names)} of cube {state.prefix} to {rollback}?", yes)
         # all datasets: also those that a rollback has hidden
-        rollback_cube(state.any_cube, state.store, as_of, names if is_selected else None)
+        eager_cube.rollback_cube(state.any_cube, state.store, as_of, names if is_selected else None)
         click.echo(f"Rolled back {', '.join(names)} to {rollback}.", err=True)
     # a rollback to the same content changes no dataset
-    listed = list_cube_history(state.cube, state.store)
-    history = [
+    listed = eager_cube.list_cube_history(state.cube, state.store)
+    states = [
         entry for entry in listed if not is_selected or not entry.datasets or set(names) & set(entry.datasets)
     ]
     if as_json:
-        print_json([_to_dict(entry) for entry in history])
+        cli.print_json([{**attrs.asdict(entry), "time": entry.time.isoformat()} for entry in states])
         return
-    if len(history) == 1:
+    if len(states) == 1:
         click.echo(
             "There are no older states: cleanups delete them, unless --retention or --keep say otherwise.",
             err=True,
         )
     # a part of a version or time is of no use for --as-of and --rollback
-    whole = dict.fromkeys(("version", "time"), NEVER_CUT)
-    shown, rows = describe_states(history)
+    whole = dict.fromkeys(("version", "time"), output.NEVER_CUT)
+    shown, rows = describe_states(states)
     schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in shown])
     cells = [dict(zip(shown, row, strict=True)) for row in rows]
-    write_tables("table", None, schema, [pa.Table.from_pylist(cells, schema)])
+    output.write_tables("table", None, schema, [pa.Table.from_pylist(cells, schema)])
     for pin in listed.pins:
         click.echo(f"pinned until {format_time(pin.expires)}: {format_versions(pin.versions)}")
-
-
-def _to_dict(entry: CubeState) -> dict[str, Any]:
-    return {**attrs.asdict(entry), "time": entry.time.isoformat()}

@@ -11,36 +11,24 @@ import attrs
 import click
 import pyarrow as pa
 
-from kartothek_cube.cli.context import (
-    CliContext,
-    is_interactive,
-    one_line,
-    pass_state,
-    print_json,
-    usage_error,
-)
+from kartothek_cube.cli import context as cli
+from kartothek_cube.cli.context import CliContext, CubeCommand, StoreCommand, one_line, usage_error
 from kartothek_cube.cli.inspect import column_types
-from kartothek_cube.cli.options import (
-    CubeCommand,
-    StoreCommand,
-    add_dataset_options,
-    complete_columns,
-    match,
-    output_options,
-    parse_as_of,
-    parse_conditions,
-    select_datasets,
-)
 from kartothek_cube.cli.output import choose_format, write_tables
 from kartothek_cube.core.cube.discover import discover_cube, list_cubes
 from kartothek_cube.core.errors import format_count, unknown_names
 from kartothek_cube.display import cut_text
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io.sql import connect
+from kartothek_cube.io_components.arrow_dataset import CubeScan
+from kartothek_cube.io_components.query import executor
+from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query
+from kartothek_cube.io_components.runtime import progress_add_total
 
 if TYPE_CHECKING:
     import duckdb
     from prompt_toolkit.history import History
-
-    from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 
 try:
     from prompt_toolkit import prompt
@@ -70,21 +58,21 @@ as_of_option = click.option(
 @click.option(
     "-c",
     "--columns",
-    shell_complete=complete_columns,
+    shell_complete=cli.complete_columns,
     help="Payload columns: comma-separated names or patterns; by default all.",
 )
 @click.option(
-    "--dimensions", shell_complete=complete_columns, help="Dimensions of the result, in sort order."
+    "--dimensions", shell_complete=cli.complete_columns, help="Dimensions of the result, in sort order."
 )
-@click.option("--partition-by", shell_complete=complete_columns, help="Indexed columns to group rows by.")
-@add_dataset_options("queried")
+@click.option("--partition-by", shell_complete=cli.complete_columns, help="Indexed columns to group rows by.")
+@cli.add_dataset_options("queried")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of rows to read."
 )
-@output_options
+@cli.output_options
 @as_of_option
 @click.option("--explain", is_flag=True, help="Only show which files the query would read, and why.")
-@pass_state
+@cli.pass_state
 def query(
     state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **options: Any
 ) -> None:
@@ -105,28 +93,21 @@ def query(
     """  # noqa: D301 - "\b" keeps the lines of a paragraph as they are
     # an empty text is a value: no columns
     has_options = explain or any(value not in (None, ()) for value in (limit, output, to, *options.values()))
-    if not has_options and is_interactive():
+    if not has_options and cli.is_interactive():
         _query_interactively(state)
         return
     to = None if to == "-" else to
     if not explain:
         choose_format(output, to)  # an error before anything is read
     arguments = _build_arguments(state, **options)
-    try:
-        if explain:
-            _explain(state, arguments, output)
-            return
-        from kartothek_cube.io_components.query.executor import announce_end
-        from kartothek_cube.io_components.query.logical_plan import QueryCube
-        from kartothek_cube.io_components.query.physical_plan import plan_query
-
-        plan = plan_query(QueryCube(state.cube, state.store, **arguments))
-    except (ValueError, TypeError) as error:
-        usage_error(one_line(error))
+    if explain:
+        _explain(state, arguments, output)
+        return
+    plan = plan_query(QueryCube(state.cube, state.store, **arguments))
     is_table = choose_format(output, to) == "table"
     is_sorted = is_table or arguments["dimension_columns"] is not None
     rows = _read_tables(attrs.evolve(plan, info=None), limit, is_sorted=is_sorted)
-    tables = announce_end(plan, _limit_rows(rows, limit))
+    tables = executor.announce_end(plan, _limit_rows(rows, limit))
     # rows and a bar would overwrite each other
     has_bar = is_table or to is not None or not sys.stdout.isatty()
     write_tables(
@@ -146,15 +127,17 @@ def _build_arguments(
 ) -> dict[str, Any]:
     """Build the arguments of a query from the options."""
     if as_of is not None:
-        state.as_of(parse_as_of(as_of, "--as-of"))
-    selected = select_datasets(state.datasets, include, exclude)
+        state.as_of(cli.parse_as_of(as_of, "--as-of"))
+    selected = cli.select_datasets(state.datasets, include, exclude)
     datasets = {name: dataset for name, dataset in state.datasets.items() if name in selected}
     if state.cube.seed_dataset not in datasets:
         usage_error(f"The seed dataset {state.cube.seed_dataset!r} cannot be excluded from a query")
     types = column_types(datasets)
-    payload = None if columns in (None, ALL) else sorted(match(columns, types, "column")) if columns else []
+    payload = (
+        None if columns in (None, ALL) else sorted(cli.match(columns, types, "column")) if columns else []
+    )
     return {
-        "conditions": parse_conditions(where, types),
+        "conditions": cli.parse_conditions(where, types),
         "datasets": datasets,
         "dimension_columns": _split_names(dimensions),
         "partition_by": _split_names(partition_by),
@@ -168,11 +151,9 @@ def _split_names(text: str | None) -> list[str] | None:
 
 def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -> None:
     """Print the plan of a query, as JSON or as text that is no wider than the terminal."""
-    from kartothek_cube.io.eager_cube import explain_query
-
-    explanation = explain_query(state.cube, state.store, **arguments)
+    explanation = eager_cube.explain_query(state.cube, state.store, **arguments)
     if output == "json":
-        print_json(explanation.to_dict())
+        cli.print_json(explanation.to_dict())
         return
     lines = repr(explanation).split("\n")
     if sys.stdout.isatty():
@@ -186,19 +167,15 @@ def _read_tables(plan: PhysicalPlan, limit: int | None, *, is_sorted: bool) -> I
 
     Each group is read on demand. Without groups, a limit ends the read.
     """
-    from kartothek_cube.io_components.arrow_dataset import CubeScan
-    from kartothek_cube.io_components.query.executor import run_table, run_task
-    from kartothek_cube.io_components.runtime import progress_add_total
-
     if limit is not None and plan.groups is None:
-        yield run_table(plan, limit)
+        yield executor.run_table(plan, limit)
         return
     if plan.groups is None and not is_sorted:
         yield from CubeScan(plan, tuple(plan.context.output.names)).tables()
         return
     progress_add_total(plan.n_files)
     for task in plan.tasks():
-        yield from run_task(plan.context, task)
+        yield from executor.run_task(plan.context, task)
 
 
 def _limit_rows(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]:
@@ -225,7 +202,9 @@ def _query_interactively(state: CliContext) -> None:
     types = column_types(datasets)
     conditions, payload = "", ""
     while True:
-        conditions = _ask("Conditions: ", conditions, list(types), lambda text: parse_conditions(text, types))
+        conditions = _ask(
+            "Conditions: ", conditions, list(types), lambda text: cli.parse_conditions(text, types)
+        )
         payload = _ask("Payload:    ", payload, [ALL, *types], lambda text: _parse_payload(text, types))
         frame = _query_frame(state, datasets, conditions, payload, types)
         if frame is None:
@@ -290,19 +269,14 @@ def _parse_payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None
 def _query_frame(
     state: CliContext, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
 ) -> Any:
-    from kartothek_cube.io.eager_cube import query_cube
-
     with state.progress("query"):
-        try:
-            frames = query_cube(
-                state.cube,
-                state.store,
-                conditions=parse_conditions(conditions, types),
-                datasets=datasets,
-                payload_columns=_parse_payload(payload, types),
-            )
-        except (ValueError, TypeError) as error:
-            usage_error(one_line(error))
+        frames = eager_cube.query_cube(
+            state.cube,
+            state.store,
+            conditions=cli.parse_conditions(conditions, types),
+            datasets=datasets,
+            payload_columns=_parse_payload(payload, types),
+        )
     return frames[0] if frames else None
 
 
@@ -311,9 +285,9 @@ def _query_frame(
 
 @click.command(cls=StoreCommand)
 @click.argument("statement", required=False)
-@output_options
+@cli.output_options
 @as_of_option
-@pass_state
+@cli.pass_state
 def sql(
     state: CliContext, /, statement: str | None, output: str | None, to: str | None, as_of: str | None
 ) -> None:
@@ -330,7 +304,7 @@ def sql(
         usage_error("--as-of needs a cube: versions and times are those of its states")
     to = None if to == "-" else to
     choose_format(output, to)  # an error before anything is read
-    if statement is None and is_interactive():
+    if statement is None and cli.is_interactive():
         _run_statements(state, _connect(state, as_of), output, to)
         return
     if statement in (None, "-"):
@@ -350,11 +324,9 @@ def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
         import duckdb  # noqa: F401 - before the cube is loaded
     except ImportError:
         usage_error("SQL needs DuckDB: pip install 'kartothek_cube[sql]'")
-    from kartothek_cube.io.sql import connect
-
     connection = None
     if state.prefix:
-        moment = None if as_of is None else parse_as_of(as_of, "--as-of")
+        moment = None if as_of is None else cli.parse_as_of(as_of, "--as-of")
         if moment is not None:
             state.as_of(moment)  # an error if there is no such state
         connection = connect(state.any_cube, state.store, as_of=moment)

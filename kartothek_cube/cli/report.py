@@ -1,43 +1,70 @@
-"""The model of the report page: all data that the template shows, and warnings with a command each."""
+"""The report page: partitions, growth, columns, index selectivity, and warnings with a command each.
+
+The axes of a heat map are partition keys. Neighbours are binned to limit the size, and sums become levels.
+"""
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from importlib.metadata import version
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from kartothek_cube.cli.charts import build_growth, build_heat_map, format_values
-from kartothek_cube.cli.context import DEFAULT_RETENTION, is_internal_column, list_garbage_by_age
-from kartothek_cube.cli.file_stats import DataFiles, collect_file_stats
+from kartothek_cube.cli import context
+from kartothek_cube.core import errors, tuning
+from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import Blob, BlobStore
+from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.runtime import bytes_text
+from kartothek_cube.serialization.parquet_reader import read_footer
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 #: number of largest partitions to list
 _N_LARGEST = 12
+#: maximum number of files whose dimension columns are read to count superseded rows
+_MAX_KEY_FILES = 5_000
+#: number of footers from which the bytes per column are derived
+_COLUMN_SAMPLE = 200
+#: files that are missing or damaged have no rows; `verify` reports them
+_DAMAGED = (errors.MissingFileError, errors.CorruptDatasetError)
 
 
-@attrs.frozen
-class Index:
-    """A secondary index; ``skipped`` is the percentage of files that ``== value`` skips on average."""
+def render(page: dict[str, Any]) -> str:
+    """Render the page as HTML; all text from the store is escaped."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        context.usage_error("The report needs Jinja2: pip install 'kartothek_cube[cli]'")
 
-    column: str
-    values: int
-    files_per_value: float
-    skipped: float
+    environment = Environment(
+        loader=PackageLoader("kartothek_cube.cli"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"thousands": "{:,}".format, "bytes": bytes_text, "format_count": format_count}
+    return environment.get_template("report.html").render(page=page)
 
 
 def build_page(
-    cube: Cube, datasets: Mapping[str, DatasetMetadata], blobs: BlobStore, store: str, version: str
+    cube: Cube, datasets: Mapping[str, DatasetMetadata], blobs: BlobStore, store: str
 ) -> dict[str, Any]:
     """Collect the data of the page from indices, footers and listings; ``store`` is its name in commands."""
     files = {name: collect_file_stats(cube, dataset, blobs) for name, dataset in datasets.items()}
@@ -45,16 +72,13 @@ def build_page(
         _describe_dataset(cube, name, datasets[name].load_all_indices(blobs), files[name], store)
         for name in cube.join_order(datasets)
     ]
-    garbage, young = list_garbage_by_age(cube, blobs, DEFAULT_RETENTION)
+    garbage, young = context.list_garbage_by_age(cube, blobs, context.DEFAULT_RETENTION)
     return {
         "cube": cube,
         "store": store,
         "time": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "version": version,
-        "files": sum(map(len, files.values())),
-        "partitions": sum(each.n_partitions for each in files.values()),
-        "bytes": sum(int(each.sizes.sum()) for each in files.values()),
-        "rows": sum(int(each.rows.sum()) for each in files.values()),
+        "version": version("kartothek_cube"),
+        **{key: sum(page[key] for page in pages) for key in ("files", "partitions", "bytes", "rows")},
         "estimated": any(each.estimated for each in files.values()),
         "growth": build_growth(files),
         "datasets": pages,
@@ -98,14 +122,13 @@ def _describe_dataset(
 def _largest_partitions(files: DataFiles) -> list[tuple[str, int, int, int]]:
     """List the largest partitions: name, files, bytes, rows."""
     sizes, rows = files.per_partition(files.sizes), files.per_partition(files.rows)
-    counts = files.per_partition(np.ones(len(files), np.int64))
     order = np.argsort(-sizes, kind="stable")[:_N_LARGEST]
     first = pa.array(np.unique(files.partition, return_index=True)[1][order])
     keys = [
-        [f"{key}={text}" for text in format_values(values.take(first))] for key, values in files.keys.items()
+        [f"{key}={text}" for text in _format_values(values.take(first))] for key, values in files.keys.items()
     ]
     names = [" / ".join(parts) for parts in zip(*keys, strict=True)] or ["(not partitioned)"] * len(order)
-    columns = (numbers[order].tolist() for numbers in (counts, sizes, rows))
+    columns = (numbers[order].tolist() for numbers in (np.bincount(files.partition), sizes, rows))
     return list(zip(names, *columns, strict=True))
 
 
@@ -115,7 +138,7 @@ def _describe_columns(cube: Cube, dataset: DatasetMetadata, files: DataFiles) ->
     for field in arrow_schema(dataset):
         name = field.name
         is_key, is_dimension = name in dataset.partition_keys, name in cube.dimension_columns
-        if not is_internal_column(name):
+        if not context.is_internal_column(name):
             yield {
                 "name": name,
                 "type": field.type,
@@ -123,6 +146,15 @@ def _describe_columns(cube: Cube, dataset: DatasetMetadata, files: DataFiles) ->
                 "indexed": "in labels" if is_key else "index" if name in dataset.indices else "",
                 "share": None if is_key else 100 * files.column_bytes.get(name, 0) / total,
             }
+
+
+class Index(NamedTuple):
+    """A secondary index; ``skipped`` is the percentage of files that ``== value`` skips on average."""
+
+    column: str
+    values: int
+    files_per_value: float
+    skipped: float
 
 
 def _measure_indices(dataset: DatasetMetadata, n_files: int) -> Iterator[Index]:
@@ -133,7 +165,133 @@ def _measure_indices(dataset: DatasetMetadata, n_files: int) -> Iterator[Index]:
             yield Index(column, len(data.values), mean, 100 * (1 - mean / n_files))
 
 
-# -- warnings --------------------------------------------------------------------------------------
+# -- data files --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class DataFiles:
+    """The data files of a dataset in commit order; all arrays have one element per file."""
+
+    #: typed values of the partition keys
+    keys: dict[str, pa.Array]
+    #: ids of the physical partitions
+    partition: Ints
+    #: bytes
+    sizes: Ints
+    #: numbers of visible rows, which no later file supersedes
+    rows: Ints
+    #: modification times in seconds since 1970; NaN if unknown to the store
+    times: Floats
+    #: whether the rows include superseded rows, as there are too many files
+    estimated: bool
+    #: compressed bytes of each column in a sample of the files
+    column_bytes: Mapping[str, int]
+    #: number of superseded rows
+    superseded: int = 0
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def n_partitions(self) -> int:
+        """Number of physical partitions."""
+        return int(self.partition.max(initial=-1)) + 1
+
+    def per_partition(self, values: Ints) -> Ints:
+        """Sum values over the files of each physical partition."""
+        return np.bincount(self.partition, values).astype(np.int64)
+
+
+def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -> DataFiles:
+    """List the data files of a dataset, read their footers, and count the visible rows."""
+    table = dataset.partition_table
+    files = table.files.get(dataset.table_name, pa.array([], pa.string())).to_pylist()
+    keys = table.keys(list(dataset.partition_keys), dataset.schema)
+    listed = {blob.key: blob for blob in blobs.list(f"{dataset.uuid}/")}
+    step = max(1, len(files) // _COLUMN_SAMPLE)
+    column_bytes = Counter[str]()
+
+    def read(key: str) -> tuple[int, float, int, pq.FileMetaData | None]:
+        blob = listed.get(key, Blob(key))
+        time = np.nan if blob.mtime is None else blob.mtime
+        try:
+            footer, size = read_footer(blobs, key)
+        except _DAMAGED:
+            runtime.progress_advance(0)
+            return blob.size or 0, time, 0, None
+        runtime.progress_advance(footer.serialized_size)
+        return size, time, footer.num_rows, footer
+
+    runtime.progress_add_total(len(files))
+    rows = []
+    for number, (size, time, n_rows, footer) in enumerate(
+        runtime.ordered_map(read, files, 1 if blobs.is_local else tuning.REMOTE_REQUESTS)
+    ):
+        rows.append((size, time, n_rows))
+        if footer is not None and number % step == 0:
+            _add_column_bytes(column_bytes, footer)
+    sizes, times, stored = np.array(rows, float).reshape(-1, 3).T
+    stored = stored.astype(np.int64)
+    visible, complete = _count_visible_rows(cube, dataset, blobs, files, keys, stored)
+    return DataFiles(
+        keys=keys,
+        partition=kernels.group_codes(list(keys.values()), len(table)),
+        sizes=sizes.astype(np.int64),
+        rows=visible,
+        times=times,
+        estimated=not complete,
+        column_bytes=column_bytes,
+        superseded=int((stored - visible).sum()),
+    )
+
+
+def _add_column_bytes(sizes: Counter[str], footer: pq.FileMetaData) -> None:
+    for group in range(footer.num_row_groups):
+        for column in range(footer.num_columns):
+            chunk = footer.row_group(group).column(column)
+            sizes[chunk.path_in_schema.partition(".")[0]] += chunk.total_compressed_size
+
+
+def _count_visible_rows(
+    cube: Cube,
+    dataset: DatasetMetadata,
+    blobs: BlobStore,
+    files: Sequence[str],
+    keys: Mapping[str, pa.Array],
+    stored: Ints,
+) -> tuple[Ints, bool]:
+    """Count the visible rows of each file, and whether all partitions with several files were read."""
+    schema = arrow_schema(dataset)
+    cell = [column for column in cube.dimension_columns if column in schema.names]
+    in_files = [column for column in cell if column not in keys]
+    types = pa.schema([schema.field(column) for column in in_files])
+
+    def count(members: Ints) -> Ints:
+        try:
+            tables = [scan.read_file(blobs, files[i], in_files, schema=schema) for i in members]
+            table = scan.concat_tables(tables, types, dataset.uuid)
+        except _DAMAGED:
+            return stored[members]
+        owner = np.repeat(np.arange(len(members)), [len(each) for each in tables])
+        of_rows = pa.array(members[owner])
+        columns = [table.column(c) if c in in_files else keys[c].take(of_rows) for c in cell]
+        last = kernels.last_rows_mask(columns, len(table))
+        return np.bincount(owner if last is None else owner[last], minlength=len(members))
+
+    if not in_files:
+        return stored, True
+    codes = kernels.group_codes([keys[c] for c in cube.partition_columns if c in keys], len(files))
+    several = [members for members in group_positions(codes) if len(members) > 1]
+    total = np.cumsum([len(members) for members in several], dtype=np.int64)
+    to_read = several[: int(np.searchsorted(total, _MAX_KEY_FILES, side="right"))]
+    visible = stored.copy()
+    threads = runtime.available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
+    for members, counts in zip(to_read, runtime.ordered_map(count, to_read, threads), strict=True):
+        visible[members] = counts
+    return visible, len(to_read) == len(several)
+
+
+# -- warnings ----------------------------------------------------------------------------------------------
 
 #: bytes; smaller files cost more to open than to read
 _SMALL_FILE = 1 << 20
@@ -145,8 +303,7 @@ _MIN_SKIPPED = 1.0
 _MIN_PARTITIONS = 8
 
 
-@attrs.frozen
-class Advice:
+class Advice(NamedTuple):
     """A warning: problem, explanation with figures, and the command that solves it."""
 
     title: str
@@ -172,15 +329,19 @@ def _warn_garbage(cube: Cube, garbage: Sequence[Blob], store: str) -> Iterator[A
 
 def advise(name: str, files: DataFiles, store: str, cube: str, *, is_seed: bool) -> Iterator[Advice]:
     """Warn about partitions with several files, skewed partitions and small partitions of a dataset."""
-    counts = np.bincount(files.partition)
+    counts, sizes = np.bincount(files.partition), files.per_partition(files.sizes)
     if (counts > 1).any():
         yield _describe_several_files(
             files, counts, _shell_command(store, cube, "compact", "--include", name)
         )
     if len(counts) < _MIN_PARTITIONS:
         return
-    sizes = files.per_partition(files.sizes)
-    rebuild = _rebuild_command(name, files, is_seed)
+    rebuild = (
+        "build_cube(data, cube.copy(partition_columns=[...]), store, overwrite=True)"
+        if is_seed
+        else f"extend_cube({{{name!r}: frame}}, cube, store, overwrite=True, "
+        f"partition_on={{{name!r}: [...]}})  # currently {list(files.keys)}"
+    )
     if sizes.max() > _SKEW_FACTOR * max(np.median(sizes), 1.0) and sizes.max() >= _SMALL_FILE:
         yield _describe_skew(files, sizes, rebuild)
     mean = float(sizes.mean())
@@ -194,7 +355,7 @@ def advise(name: str, files: DataFiles, store: str, cube: str, *, is_seed: bool)
         )
 
 
-def _describe_several_files(files: DataFiles, counts: np.ndarray, command: str) -> Advice:
+def _describe_several_files(files: DataFiles, counts: Ints, command: str) -> Advice:
     several = counts[files.partition] > 1
     mean = float(files.sizes[several].mean())
     n_partitions = int((counts > 1).sum())
@@ -208,7 +369,7 @@ def _describe_several_files(files: DataFiles, counts: np.ndarray, command: str) 
     )
 
 
-def _describe_skew(files: DataFiles, sizes: np.ndarray, command: str) -> Advice:
+def _describe_skew(files: DataFiles, sizes: Ints, command: str) -> Advice:
     median = float(np.median(sizes))
     number = int((sizes > _SKEW_FACTOR * median).sum())
     at = int(np.flatnonzero(files.partition == int(np.argmax(sizes)))[0])
@@ -229,30 +390,246 @@ def _warn_useless_indices(cube: Cube, name: str, indices: Iterable[Index], n_fil
         return
     columns = {index.column for index in useless}
     changes = []
-    if columns & set(cube.dimension_columns):
-        suppressed = sorted(set(cube.suppress_index_on) | columns & set(cube.dimension_columns))
-        changes.append(f"suppress_index_on={suppressed}")
+    if dimensions := columns & set(cube.dimension_columns):
+        changes.append(f"suppress_index_on={sorted(dimensions.union(cube.suppress_index_on))}")
     if columns & set(cube.index_columns):
         changes.append(f"index_columns={sorted(set(cube.index_columns) - columns)}")
-    copied = f"cube.copy({', '.join(changes)})"
-    if name == cube.seed_dataset:
-        command = f"build_cube(data, {copied}, store, overwrite=True)"
-    else:
-        command = f"extend_cube({{{name!r}: frame}}, {copied}, store, overwrite=True)"
+    is_seed, copied = name == cube.seed_dataset, f"cube.copy({', '.join(changes)})"
+    call = "build_cube(data" if is_seed else f"extend_cube({{{name!r}: frame}}"
     verb = "skips" if len(useless) == 1 else "skip"
     yield Advice(
         f"{format_count(len(useless), 'index', 'indices')} {verb} no files: {', '.join(sorted(columns))}",
         "Each value is in nearly all files, so conditions on these columns open all of them, and each "
         "commit writes the indices. Partition by these columns, or leave the indices out.",
-        command,
+        f"{call}, {copied}, store, overwrite=True)",
         "python",
     )
 
 
-def _rebuild_command(name: str, files: DataFiles, is_seed: bool) -> str:
-    if is_seed:
-        return "build_cube(data, cube.copy(partition_columns=[...]), store, overwrite=True)"
-    return (
-        f"extend_cube({{{name!r}: frame}}, cube, store, overwrite=True, "
-        f"partition_on={{{name!r}: [...]}})  # currently {list(files.keys)}"
+# -- heat maps ---------------------------------------------------------------------------------------------
+
+#: number of colours
+LEVELS = 7
+_MAX_COLUMNS, _MAX_ROWS = 60, 30
+#: ratio of largest to smallest value above which the scale is logarithmic
+_LOG_SCALE_RATIO = 30
+
+
+class _Axis(NamedTuple):
+    """Ordered values of an axis: a code per file, a name per code."""
+
+    title: str
+    codes: Ints
+    names: list[str]
+
+    def bin_values(self, max_bins: int) -> tuple[Ints, list[str]]:
+        """Merge equal numbers of neighbours into at most ``max_bins`` bins."""
+        step = max(1, -(-len(self.names) // max_bins))
+        bins = [self.names[start : start + step] for start in range(0, len(self.names), step)]
+        return self.codes // step, [_format_range(names[0], names[-1]) for names in bins]
+
+
+def _format_range(first: str, last: str) -> str:
+    return first if first == last else f"{first} … {last}"
+
+
+def _format_values(values: pa.Array) -> list[str]:
+    """Format values of partition keys; timestamps at midnight become dates."""
+    if pa.types.is_timestamp(values.type) and values.type.tz is None:
+        days = values.cast(pa.date32(), safe=False)
+        if days.cast(values.type).equals(values):
+            values = days
+    texts: list[str] = pc.fill_null(values.cast(pa.string()), "null").to_pylist()
+    return texts
+
+
+def _build_axis(name: str, values: pa.Array) -> _Axis:
+    codes = pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64) - 1
+    first = np.unique(codes, return_index=True)[1]
+    return _Axis(name, codes, _format_values(values.take(pa.array(first))))
+
+
+def _join_axes(axes: Sequence[_Axis]) -> _Axis:
+    """Combine several keys into one axis; the last one varies fastest."""
+    title, codes, names = axes[0]
+    for axis in axes[1:]:
+        size = len(axis.names)
+        used, codes = np.unique(codes * size + axis.codes, return_inverse=True)
+        names = [f"{names[code // size]} / {axis.names[code % size]}" for code in used.tolist()]
+        title += f" / {axis.title}"
+    return _Axis(title, codes, names)
+
+
+def build_heat_map(files: DataFiles) -> dict[str, Any] | None:
+    """Build the heat map of a dataset; None if it has no partition keys or no files."""
+    if not files.keys or not len(files):
+        return None
+    axes = [_build_axis(name, values) for name, values in files.keys.items()]
+    # keys with a single value get no axis
+    axes = [axis for axis in axes if len(axis.names) > 1] or axes[:1]
+    if len(axes) == 1:
+        return _wrap_axis(axes[0], files)
+    across, down = axes[-1], _join_axes(axes[:-1])
+    if len(down.names) > len(across.names):
+        across, down = down, across
+    x, x_names = across.bin_values(_MAX_COLUMNS)
+    y, y_names = down.bin_values(_MAX_ROWS)
+    return {
+        "x_title": across.title,
+        "y_title": down.title,
+        "x_ends": (across.names[0], across.names[-1]),
+        "y_labels": y_names,
+        **_fill_squares(
+            files, y * len(x_names) + x, [f"{a} / {b}" for a in y_names for b in x_names], len(x_names)
+        ),
+    }
+
+
+def _wrap_axis(axis: _Axis, files: DataFiles) -> dict[str, Any]:
+    """Build the heat map of a single key, wrapped like lines of text."""
+    codes, names = axis.bin_values(_MAX_COLUMNS * _MAX_ROWS)
+    width = min(len(names), _MAX_COLUMNS)
+    lines = [names[start : start + width] for start in range(0, len(names), width)]
+    y_names = [_format_range(line[0].partition(" … ")[0], line[-1].rpartition(" … ")[2]) for line in lines]
+    is_single = len(lines) == 1
+    return {
+        "x_title": axis.title,
+        "y_title": "",
+        "x_ends": (axis.names[0], axis.names[-1]) if is_single else ("", ""),
+        "y_labels": [""] if is_single else y_names,
+        **_fill_squares(files, codes, names, width),
+    }
+
+
+def _fill_squares(files: DataFiles, square: Ints, names: Sequence[str], width: int) -> dict[str, Any]:
+    """Sum up the files of each square, whose numbers go row by row; empty squares are left out."""
+    used, at = np.unique(square, return_inverse=True)
+    sums = {
+        "rows": np.bincount(at, weights=files.rows),
+        "bytes": np.bincount(at, weights=files.sizes),
+        "files": np.bincount(at).astype(float),
+    }
+    partitions = np.bincount(np.unique(np.stack([at, files.partition]), axis=1)[0])
+    scales = {metric: _scale(values) for metric, values in sums.items()}
+    levels = [np.searchsorted(scales[m], sums[m], side="right").clip(1) - 1 for m in sums]
+    names = [names[number] for number in used.tolist()]
+    largest = sums["bytes"]
+    most, least = int(np.argmax(largest)), int(np.argmin(largest))
+    return {
+        "width": width,
+        "height": -(-int(square.max() + 1) // width),
+        #: coloured squares: column, row, the level of each metric, a tooltip
+        "cells": [
+            {"x": number % width, "y": number // width, "levels": level, "text": _describe_square(*figures)}
+            for number, level, *figures in zip(
+                used.tolist(),
+                np.stack(levels, axis=1).tolist(),
+                names,
+                *sums.values(),
+                partitions.tolist(),
+                strict=True,
+            )
+        ],
+        #: lowest value of each level, by metric
+        "legends": {
+            metric: [bytes_text(value) if metric == "bytes" else f"{round(value):,}" for value in scale]
+            for metric, scale in scales.items()
+        },
+        #: maximum number of partitions per square
+        "binned": int(partitions.max()),
+        #: description for screen readers
+        "summary": (
+            f"{format_count(files.n_partitions, 'partition')}, {format_count(len(files), 'file')}, "
+            f"{bytes_text(int(files.sizes.sum()))}; most bytes in {names[most]} "
+            f"({bytes_text(largest[most])}), fewest in {names[least]} ({bytes_text(largest[least])})."
+        ),
+    }
+
+
+def _scale(values: Floats) -> Floats:
+    """Return the lowest value of each level, on a linear or logarithmic scale."""
+    low, high = float(values.min()), float(values.max())
+    if high > _LOG_SCALE_RATIO * max(low, 1.0):
+        return np.geomspace(max(low, 1.0), high, LEVELS + 1)[:-1]
+    return np.linspace(0, high, LEVELS + 1)[:-1]
+
+
+def _describe_square(name: str, rows: float, size: float, n_files: float, n_partitions: int) -> str:
+    amounts = (
+        f"{format_count(round(rows), 'row')}, {bytes_text(size)}, {format_count(round(n_files), 'file')}"
     )
+    return f"{name}: {amounts}" + (f" in {n_partitions:,} partitions" if n_partitions > 1 else "")
+
+
+# -- growth ------------------------------------------------------------------------------------------------
+
+#: size of the plot area
+WIDTH, HEIGHT = 960, 220
+_N_POINTS = 160
+_MAX_LINES = 6
+
+
+def build_growth(files: Mapping[str, DataFiles]) -> dict[str, Any] | None:
+    """Build the chart for the data files of all datasets; None if the store has no modification times."""
+    with_times = {name: f for name, f in files.items() if not np.isnan(f.times).all()}
+    if not with_times:
+        return None
+    times = np.concatenate([f.times[~np.isnan(f.times)] for f in with_times.values()])
+    start, last = float(times.min()), float(times.max())
+    span = max(last - start, 60)
+    edges = np.linspace(start, start + span, _N_POINTS)
+    sums = {name: _cumulative_bytes(f, edges) for name, f in with_times.items()}
+    order = sorted(sums, key=lambda name: -sums[name][-1])
+    shown = {name: sums[name] for name in order[:_MAX_LINES]}
+    if len(order) > _MAX_LINES:
+        shown["others"] = np.sum([sums[name] for name in order[_MAX_LINES:]], axis=0)
+    ends = [float(line[-1]) for line in shown.values()]
+    top = _round_up(max(ends) or 1.0)
+    quarters = [i / 4 for i in range(5)]
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "lines": [_describe_line(name, line, top, with_times.get(name)) for name, line in shown.items()],
+        #: positions and labels
+        "x_ticks": [(WIDTH * q, _format_time(start + span * q, span)) for q in quarters],
+        "y_ticks": [(HEIGHT * (1 - q), bytes_text(top * q)) for q in quarters],
+        #: description for screen readers
+        "summary": f"{bytes_text(sum(ends))} stored between {_format_time(start)} and {_format_time(last)}.",
+    }
+
+
+def _cumulative_bytes(files: DataFiles, edges: Floats) -> Floats:
+    """Sum the bytes up to each edge; files without a time count from the start."""
+    times = np.where(np.isnan(files.times), edges[0], files.times)
+    added, _ = np.histogram(times, bins=[-np.inf, *edges[:-1] + 1e-6, np.inf], weights=files.sizes)
+    return np.cumsum(added)
+
+
+def _describe_line(name: str, sums: Floats, top: float, files: DataFiles | None) -> dict[str, str]:
+    """Describe the line of a dataset, or of the others: path of SVG, bytes, times of first and last file."""
+    x = np.linspace(0, WIDTH, len(sums))
+    y = HEIGHT * (1 - sums / top)
+    steps = "".join(f"H{x[i]:.1f}V{y[i]:.1f}" for i in np.flatnonzero(np.diff(sums, prepend=-1.0))[1:])
+    return {
+        "name": name,
+        "path": f"M{x[0]:.1f} {y[0]:.1f}{steps}H{x[-1]:.1f}",
+        "added": bytes_text(float(sums[-1])) + (f" in {format_count(len(files), 'file')}" if files else ""),
+        "first": _format_time(float(np.nanmin(files.times))) if files else "",
+        "last": _format_time(float(np.nanmax(files.times))) if files else "",
+    }
+
+
+def _round_up(value: float) -> float:
+    """Round up to 1, 2, 4 or 8 times a power of ten, whose quarters are round numbers as well."""
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(next(step * power for step in (1, 2, 4, 8, 10) if value <= step * power))
+
+
+def _format_time(seconds: float, span: float = 0) -> str:
+    """Format a time in UTC with a precision that fits the span; 0 for the full timestamp."""
+    stamp = datetime.fromtimestamp(seconds, UTC)
+    if not span:
+        return f"{stamp:%Y-%m-%d %H:%M} UTC"
+    if span < 2 * 86_400:
+        return f"{stamp:%d %b %H:%M:%S}" if span < 3600 else f"{stamp:%d %b %H:%M}"
+    return f"{stamp:%Y-%m-%d}" if span < 3 * 365 * 86_400 else f"{stamp:%b %Y}"

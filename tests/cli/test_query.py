@@ -261,7 +261,7 @@ class Dialogue:
 @pytest.fixture
 def terminal(monkeypatch):
     """Standard input can answer prompts."""
-    monkeypatch.setattr("kartothek_cube.cli.query.is_interactive", lambda: True)
+    monkeypatch.setattr("kartothek_cube.cli.context.is_interactive", lambda: True)
 
 
 def test_without_terminal_all_rows_are_printed(ok):

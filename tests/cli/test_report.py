@@ -11,9 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cli.charts import build_growth, build_heat_map
-from kartothek_cube.cli.file_stats import DataFiles
-from kartothek_cube.cli.report import advise
+from kartothek_cube.cli.report import DataFiles, advise, build_growth, build_heat_map
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
 from tests.cli.conftest import CUBE
@@ -160,18 +158,15 @@ def test_text_from_the_store_is_escaped(tmp_path, ok):
 
 
 def test_a_store_without_times_and_a_dataset_without_partitions(monkeypatch):
-    from importlib.metadata import version
-
     from storefact import get_store_from_url
 
-    from kartothek_cube.cli.inspect import render
-    from kartothek_cube.cli.report import build_page
+    from kartothek_cube.cli.report import build_page, render
     from kartothek_cube.core.store import open_blobs
 
     store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p"], "cube")
     seed, enrich = pd.DataFrame({"x": [1], "p": [1]}), pd.DataFrame({"x": [1], "v1": [1]})
     built = build_cube({"seed": seed, "enrich": enrich}, cube, store, partition_on={"enrich": []})
-    html = render(build_page(cube, built, open_blobs(store), "memory", version("kartothek_cube")))
+    html = render(build_page(cube, built, open_blobs(store), "memory"))
     assert "does not report modification times of files" in html
     assert "(not partitioned)" in html
     Page(html)

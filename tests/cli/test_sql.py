@@ -148,7 +148,7 @@ class Terminal:
         self.words: list[str] = []
         self.histories: set[History] = set()
         monkeypatch.setattr(command, "prompt", self.prompt)
-        monkeypatch.setattr(command, "is_interactive", lambda: True)
+        monkeypatch.setattr("kartothek_cube.cli.context.is_interactive", lambda: True)
 
     def prompt(self, title, *, completer, history):
         self.titles.append(title)

@@ -10,6 +10,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core import errors, tuning
+from kartothek_cube.core import header as headers
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
@@ -20,21 +21,9 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset_files import file_keys, read_header, referenced_keys
-from kartothek_cube.core.header import (
-    COMMIT_RECORD,
-    Participation,
-    parse_header,
-    parse_record,
-    participation_of,
-)
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema.file import (
-    VersionedSchema,
-    schema_file_from_bytes,
-    schema_to_bytes,
-    schema_version_of,
-)
+from kartothek_cube.core.schema import file as schema_file
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
@@ -50,7 +39,6 @@ from kartothek_cube.io_components.write.write_commit import commit_cube
 class DatasetCopy:
     """A dataset to copy, in the state in which it was planned."""
 
-    target_uuid: str
     #: source key to target key of the data and index files, which never change
     keys: Mapping[str, str]
     #: key and content of the new header
@@ -80,7 +68,8 @@ def plan_copy_dataset(
     stored = read_header(source_uuid, source)
     dataset = DatasetMetadata.load_from_header(stored, source_uuid, source, load_schema=True)
     key, header = stored.key, stored.content
-    if state is not None and state.extra.get(COMMIT_RECORD) != dataset.extra.get(COMMIT_RECORD):
+    record = headers.COMMIT_RECORD
+    if state is not None and state.extra.get(record) != dataset.extra.get(record):
         # another commit came in between, or the newest one is of an operation that is not committed
         dataset, header = state, header_store.render(state, key)
     copied = rename_operations(dataset, uuids or {})
@@ -93,47 +82,34 @@ def plan_copy_dataset(
         builder = DatasetMetadataBuilder.from_dataset(dataset)
         builder.modify_uuid(target_uuid)
         _, header = builder.to_json() if header_store.header_format(key) == "json" else builder.to_msgpack()
-    return DatasetCopy(
-        target_uuid,
-        {
-            key: target_uuid + key.removeprefix(source_uuid)
-            for key in sorted({*file_keys(dataset), *statistics})
-        },
-        target_key,
-        header,
-        {
-            schema_key(target_uuid, table): _schema_of(dataset, content)
-            for table, content in contents.items()
-            if content is not None or (table == dataset.table_name and dataset.schema is not None)
-        },
-        _target_state(source, header, target_key, target_uuid, dataset),
-    )
-
-
-def _target_state(
-    source: BlobStore, header: bytes, key: str, uuid: str, dataset: DatasetMetadata
-) -> DatasetMetadata:
-    """The state that the new header describes."""
-    if not dataset.explicit_partitions:
-        return dataset.copy(uuid=uuid)
-    content = parse_header(header, header_store.header_format(key), key)
-    return DatasetMetadata.load_from_dict(
-        content,
-        source,
-        dataset.schema is not None,
-        schema=dataset.schema,
-        table_name=dataset.table_name,
-    )
+    copied_keys = sorted({*file_keys(dataset), *statistics})
+    schemas = {
+        schema_key(target_uuid, table): _schema_of(dataset, content)
+        for table, content in contents.items()
+        if content is not None or (table == dataset.table_name and dataset.schema is not None)
+    }
+    new_state = dataset.copy(uuid=target_uuid)
+    if dataset.explicit_partitions:
+        new_state = DatasetMetadata.load_from_dict(
+            headers.parse_header(header, header_store.header_format(target_key), target_key),
+            source,
+            dataset.schema is not None,
+            schema=dataset.schema,
+            table_name=dataset.table_name,
+        )
+    keys = {key: target_uuid + key.removeprefix(source_uuid) for key in copied_keys}
+    return DatasetCopy(keys, target_key, header, schemas, new_state)
 
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    version, schema = schema_version_of(dataset.metadata), dataset.schema
+    version, schema = schema_file.schema_version_of(dataset.metadata), dataset.schema
     if content is not None and (
-        schema is None or schema_file_from_bytes(content, dataset.uuid).of(version).equals(schema)
+        schema is None or schema_file.schema_file_from_bytes(content, dataset.uuid).of(version).equals(schema)
     ):
         return content
-    return schema_to_bytes(VersionedSchema(schema or SchemaWrapper(pa.schema([]), dataset.uuid), version))
+    schema = schema or SchemaWrapper(pa.schema([]), dataset.uuid)
+    return schema_file.schema_to_bytes(schema_file.VersionedSchema(schema, version))
 
 
 def _copy_files(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
@@ -148,12 +124,12 @@ def _copy_files(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -
     discard_results(runtime.ordered_map(copy, list(keys.items()), tuning.REMOTE_REQUESTS))
 
 
-def finish_copy(
+def _put_copy(
     target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True, role: Role = None
 ) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
     """Put the header of a copy, with which the dataset exists; return its state and a receipt."""
-    table = copy.state.table_name
-    own = schema_key(copy.target_uuid, table)
+    uuid, table = copy.state.uuid, copy.state.table_name
+    own = schema_key(uuid, table)
     for key, content in copy.schemas.items():
         # further tables, which only kartothek 3 wrote
         if key != own:
@@ -161,11 +137,11 @@ def finish_copy(
     for _ in header_store.attempts():
         base = settle(
             target,
-            lambda: header_store.read_replaced_base(target, copy.target_uuid, table, copy.header_key),
+            lambda: header_store.read_replaced_base(target, uuid, table, copy.header_key),
             replaces=True,
         )
         if base.state is not None and not overwrite and base.header != copy.header:
-            raise errors.DatasetExistsError(copy.target_uuid)
+            raise errors.DatasetExistsError(uuid)
         try:
             state, receipt = commit_copy(
                 target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values()), role
@@ -174,9 +150,9 @@ def finish_copy(
             # another writer was faster: decide again on its state
             continue
         if not state.explicit_partitions:
-            state = DatasetMetadata.load_from_store(copy.target_uuid, target)
+            state = DatasetMetadata.load_from_store(uuid, target)
         return state, receipt
-    raise errors.ConcurrentWriteError(copy.target_uuid)
+    raise errors.ConcurrentWriteError(uuid)
 
 
 def copy_dataset_job(
@@ -189,13 +165,19 @@ def copy_dataset_job(
     check_reopens(target_store)
     source, target = ensure_store(source_store), ensure_store(target_store)
     copy = plan_copy_dataset(open_blobs(source), source_uuid, target_uuid)
+
+    def finish(copied: Iterable[None]) -> dict[str, DatasetMetadata]:
+        discard_results(copied)
+        blobs = open_blobs(target)
+        return {copy.header_key: publish_committed(blobs, _put_copy(blobs, copy)[0])}
+
     return Job(
         name="copy_dataset",
         description=f"copy dataset {source_uuid}",
         context=(runtime.store_factory(source), runtime.store_factory(target)),
         tasks=[copy.keys],
         run=_run_dataset_copy,
-        finish=partial(_finish_dataset_copy, open_blobs(target), copy),
+        finish=finish,
         merge=discard_results,
         steps=("prepare", "files", "header"),
     )
@@ -204,13 +186,6 @@ def copy_dataset_job(
 def _run_dataset_copy(stores: tuple[StoreFactory, StoreFactory], keys: Mapping[str, str]) -> None:
     source, target = map(open_blobs, stores)
     _copy_files(source, target, keys)
-
-
-def _finish_dataset_copy(
-    target: BlobStore, copy: DatasetCopy, copied: Iterable[None]
-) -> dict[str, DatasetMetadata]:
-    discard_results(copied)
-    return {copy.header_key: publish_committed(target, finish_copy(target, copy)[0])}
 
 
 @attrs.frozen
@@ -229,23 +204,7 @@ class CopyPlan:
     info: OperationInfo = attrs.field(factory=partial(describe_operation, "copy"))
 
 
-def _check_found(
-    cube: Cube, store: StoreInput, selected: Mapping[str, DatasetMetadata], datasets: discover.DatasetsInput
-) -> None:
-    if datasets is None and not selected:
-        raise discover.cube_not_found(cube.uuid_prefix, open_blobs(store))
-    if datasets is None or isinstance(datasets, Mapping):
-        return
-    missing = set(converter_str_set_optional(datasets) or ()) - set(selected)
-    if missing:
-        existing = discover.existing_dataset_ids(cube.uuid_prefix, store)
-        raise RuntimeError(
-            f"Cube {cube.uuid_prefix} in the source store: "
-            + errors.unknown_names("dataset", missing, existing)
-        )
-
-
-def copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseException) -> BaseException:
+def _copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseException) -> BaseException:
     """The error for a copy that failed, and was undone."""
     if isinstance(exc, errors.UnknownOutcomeError):
         # not a failure for certain: the dataset may be there, with commits of others on top
@@ -271,7 +230,7 @@ def _run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
     try:
         _copy_files(open_blobs(plan.source), open_blobs(plan.target), keys)
     except Exception as exc:
-        raise copy_error(plan, [], target_uuid, exc) from exc
+        raise _copy_error(plan, [], target_uuid, exc) from exc
 
 
 def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -> None:
@@ -283,49 +242,42 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
     states = discover.discover_datasets_unchecked(
         plan.cube.uuid_prefix, source, [uuid.removeprefix(prefix) for uuid in plan.uuids]
     )
-    copies = {}
-    for source_uuid, target_uuid in plan.uuids.items():
-        try:
-            state = states.get(source_uuid.removeprefix(prefix))
-            if state is None:
-                raise errors.DatasetNotFoundError(source_uuid)
-            copy = plan_copy_dataset(source, source_uuid, target_uuid, state, plan.uuids)
-            present = {blob.key for blob in target.list(f"{target_uuid}/")} if has_files else set()
-            files = {key: new for key, new in copy.keys.items() if new not in present}
-            _copy_files(source, target, files)
-            copies[target_uuid] = copy
-        except Exception as exc:
-            raise copy_error(plan, [], target_uuid, exc) from exc
-    _commit_copies(plan, target, copies)
-
-
-def _commit_copies(plan: CopyPlan, target: BlobStore, copies: Mapping[str, DatasetCopy]) -> None:
-    """Put the headers of all datasets, the seed last, as one operation."""
+    copies: dict[str, DatasetCopy] = {}
     started: list[str] = []
 
     def put_header(copy: DatasetCopy, role: Role) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
-        started.append(copy.target_uuid)
-        return finish_copy(target, copy, overwrite=plan.overwrite, role=role)
+        started.append(copy.state.uuid)
+        return _put_copy(target, copy, overwrite=plan.overwrite, role=role)
 
-    seed = plan.target_cube.ktk_dataset_uuid(plan.target_cube.seed_dataset)
-    steps = {uuid: partial(put_header, copy) for uuid, copy in copies.items()}
-    lineage = _lineage(copies, seed)
+    current = ""
     try:
+        for source_uuid, current in plan.uuids.items():
+            state = states.get(source_uuid.removeprefix(prefix))
+            if state is None:
+                raise errors.DatasetNotFoundError(source_uuid)
+            copy = plan_copy_dataset(source, source_uuid, current, state, plan.uuids)
+            present = {blob.key for blob in target.list(f"{current}/")} if has_files else set()
+            _copy_files(source, target, {key: new for key, new in copy.keys.items() if new not in present})
+            copies[current] = copy
+        # the headers of all datasets, the seed last, as one operation
+        current = plan.target_cube.ktk_dataset_uuid(plan.target_cube.seed_dataset)
+        steps = {uuid: partial(put_header, copy) for uuid, copy in copies.items()}
+        lineage = _lineage(copies, current)
         commit_cube(plan.target_cube, target, steps, plan.info, creates=True, final_lineage=lineage)
     except Exception as exc:
-        raise copy_error(plan, started[:-1], started[-1] if started else seed, exc) from exc
+        raise _copy_error(plan, started[:-1], started[-1] if started else current, exc) from exc
 
 
 def _lineage(copies: Mapping[str, DatasetCopy], seed: str) -> str | None:
     """Lineage of a seed that names the last operation of all other copies; None if it does not."""
     # Then the headers of a new cube can be byte by byte those of the source.
-    record = parse_record(copies[seed].state.extra) if seed in copies else None
+    record = headers.parse_record(copies[seed].state.extra) if seed in copies else None
     if record is None:
         return None
     for uuid in copies.keys() - {seed}:
-        participation = participation_of(copies[uuid].state.extra)
+        participation = headers.participation_of(copies[uuid].state.extra)
         named = record.participants.get(uuid)
-        if participation is None or participation != Participation(named or "", seed, record.lineage):
+        if participation is None or participation != headers.Participation(named or "", seed, record.lineage):
             return None
     return record.lineage
 
@@ -386,7 +338,14 @@ class CopyCube(Generic[StoreT]):
         if runtime.is_same_store(open_blobs(source), open_blobs(target), uuid):
             raise ValueError("Stores are identical but should not be: a copy needs two different stores")
         selected = discover.select_datasets(cube, source, self.datasets, must_exist=False)
-        _check_found(cube, source, selected, self.datasets)
+        if self.datasets is None and not selected:
+            raise discover.cube_not_found(cube.uuid_prefix, open_blobs(source))
+        if self.datasets is not None and not isinstance(self.datasets, Mapping):
+            missing = set(converter_str_set_optional(self.datasets) or ()) - set(selected)
+            if missing:
+                existing = discover.existing_dataset_ids(cube.uuid_prefix, source)
+                unknown = errors.unknown_names("dataset", missing, existing)
+                raise RuntimeError(f"Cube {cube.uuid_prefix} in the source store: {unknown}")
         renamed = dict(self.renamed_datasets or {})
         where = "renamed_datasets names datasets that are not copied: "
         errors.check_names(where, "dataset", renamed, selected)
@@ -396,10 +355,8 @@ class CopyCube(Generic[StoreT]):
                 "renamed_datasets gives the same name to several datasets: "
                 + ", ".join(sorted(names.values()))
             )
-        target_cube = cube.copy(
-            uuid_prefix=self.renamed_cube_prefix or cube.uuid_prefix,
-            seed_dataset=names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset)),
-        )
+        seed = names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset))
+        target_cube = renamed_cube.copy(seed_dataset=seed)
         existing = discover.existing_dataset_ids(target_cube.uuid_prefix, target)
         for name in sorted(names.values()):
             if name in existing and not self.overwrite:
@@ -408,12 +365,14 @@ class CopyCube(Generic[StoreT]):
             target_cube.uuid_prefix, target, existing - set(names.values())
         )
         check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
-        order = cube.commit_order(selected)
         return CopyPlan(
             cube,
             runtime.store_factory(source),
             runtime.store_factory(target),
-            {selected[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
+            {
+                selected[name].uuid: target_cube.ktk_dataset_uuid(names[name])
+                for name in cube.commit_order(selected)
+            },
             target_cube,
             self.overwrite,
         )

@@ -26,7 +26,6 @@ from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.maintenance.changed_partitions import CubeChanges, ListCubeChanges
-from kartothek_cube.io_components.maintenance.compact import CompactCube
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
 from kartothek_cube.io_components.maintenance.history import (
@@ -50,15 +49,20 @@ from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, AdoptDataset, Adoption
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
-from kartothek_cube.io_components.write.contract_checks import list_contract, set_contract
-from kartothek_cube.io_components.write.merge import plan_merge
+from kartothek_cube.io_components.write.rewrite import (
+    CompactCube,
+    MergeContext,
+    MergeResult,
+    merge_cube_job,
+    plan_merge,
+)
+from kartothek_cube.io_components.write.stored_rows import list_contract, set_contract
 from kartothek_cube.io_components.write.write_commit import StagedWrite, write_cube_job
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
     from kartothek_cube.io_components.verify import Report
-    from kartothek_cube.io_components.write.merge import MergeResult
 
 __all__ = (
     "Adoption",
@@ -257,8 +261,6 @@ def merge_into_cube(
     [{'CITY': 'Ulm', 'PEOPLE': 127}]
     """
     cube = find_cube(cube, store)
-    from kartothek_cube.io_components.write.merge import MergeContext, merge_cube_job
-
     with progress_bar("merge", progress):
         plan = plan_merge(cube, store, dataset, metadata, df_serializer, publish=publish)
         return execute(merge_cube_job(MergeContext(plan, delete_column), data), available_cores())

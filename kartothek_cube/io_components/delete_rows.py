@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Generic, Literal, cast
+from typing import Generic, Literal
 
 import attrs
 import numpy as np
@@ -21,9 +21,8 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import CountsByDataset, Job
 from kartothek_cube.io_components.kernels import group_codes, join_codes, lookup_keys
-from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask, plan_query
@@ -36,12 +35,10 @@ from kartothek_cube.io_components.write.rewrite import (
     RewriteContext,
     Rewritten,
     collect_parts,
-    commit_rewritten,
     cut_tasks,
-    merge_by_dataset,
+    finish_rewrite,
     read_visible,
     replace_files,
-    sum_counts,
 )
 from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.serialization import DataFrameSerializer
@@ -64,10 +61,6 @@ class DeleteTask:
     scan: ScanTask | None
     #: all cells of the seed, where several may share a row
     seed: tuple[ScanTask, ...] = ()
-
-
-#: what is left of the partitions of a task
-Deleted = list[Rewritten]
 
 
 @attrs.frozen
@@ -128,7 +121,9 @@ class DeleteRows(Generic[StoreT]):
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     publish: bool = attrs.field(default=True, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[DeleteContext, DeleteTask, Deleted, CountsByDataset]:
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[DeleteContext, DeleteTask, list[Rewritten], CountsByDataset]:
         """Rewrite the partitions that have such cells, then commit all at once."""
         cube, store = self.cube, self.store
         ensure_cube(cube)
@@ -154,7 +149,7 @@ class DeleteRows(Generic[StoreT]):
             context=attrs.evolve(context, plan=plan.without_commit_state()),
             tasks=tasks,
             run=run_delete,
-            finish=partial(finish_delete, context),
+            finish=partial(finish_rewrite, context, names=("rows_deleted", "partitions"), unchanged=True),
             steps=("prepare", "partition", "commit"),
             is_parallel=True,
             files=query.n_files,
@@ -203,7 +198,7 @@ def _make_tasks(
     return [task for task in tasks if task.partitions]
 
 
-def run_delete(context: DeleteContext, task: DeleteTask) -> Deleted:
+def run_delete(context: DeleteContext, task: DeleteTask) -> list[Rewritten]:
     """Write what is left of the physical partitions that have cells which meet the conditions."""
     if task.scan is None:
         return [_delete_all(context, part) for part in task.partitions]
@@ -240,7 +235,7 @@ def _delete_all(context: DeleteContext, part: PartitionFiles) -> Rewritten:
     else:
         n_rows = len(stored.read(part.files).table)
     labels = part.files.labels
-    return Rewritten(part.name, labels, labels, {}, _counts(n_rows, len(part)))
+    return Rewritten(part.name, labels, labels, [], _counts(n_rows, len(part)))
 
 
 def _delete_cells(context: DeleteContext, block: PartitionFiles, cells: pa.Table) -> Rewritten:
@@ -256,12 +251,3 @@ def _delete_cells(context: DeleteContext, block: PartitionFiles, cells: pa.Table
 
 def _counts(rows_deleted: int, partitions: int) -> pa.Table:
     return pa.table({"rows_deleted": [int(rows_deleted)], "partitions": [int(partitions)]})
-
-
-def finish_delete(context: DeleteContext, results: Iterable[Deleted]) -> CountsByDataset:
-    """Commit what tasks wrote, if no other writer changed the partitions that it replaces."""
-    rewritten = merge_by_dataset(part for parts in results for part in parts)
-    written = commit_rewritten(context, rewritten, unchanged=True)
-    if context.plan.staged_id:
-        return cast("CountsByDataset", written)
-    return CountsByDataset(sum_counts(context, rewritten, ("rows_deleted", "partitions")))

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 
 from kartothek_cube.core.errors import UnknownOutcomeError
+from kartothek_cube.display import card, table
 from kartothek_cube.io_components.runtime import ordered_map, progress_add_total
 
 Context = TypeVar("Context")
@@ -62,6 +63,20 @@ def single_step_job(name: str, description: str, run: Callable[[], Answer]) -> J
         run=lambda context, task: None,
         finish=lambda results: run(),
     )
+
+
+class CountsByDataset(dict[str, dict[str, int]]):
+    """Dataset id to numbers by name.
+
+    >>> CountsByDataset(seed={"files": 2})
+    {'seed': {'files': 2}}
+    """
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for counts in self.values() for name in counts))
+        header = ["dataset", *(name.replace("_", " ") for name in names)]
+        rows = [(name, *(counts.get(n, "") for n in names)) for name, counts in self.items()]
+        return card("", table("", header, rows)) if rows else card("No datasets")
 
 
 class Executor(Protocol):

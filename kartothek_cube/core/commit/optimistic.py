@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import history, hooks
-from kartothek_cube.core.commit import header_store, operation, tombstones
+from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import (
     ChangeSet,
     IndexUpdate,
@@ -28,9 +28,13 @@ from kartothek_cube.core.commit.change import (
     last_batch,
     update_statistics,
 )
-from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt, compare_and_swap_header
+from kartothek_cube.core.commit.header_store import (
+    BaseState,
+    CommitReceipt,
+    check_files,
+    compare_and_swap_header,
+)
 from kartothek_cube.core.commit.operation import Decision, Role
-from kartothek_cube.core.commit.tombstones import check_files
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys, referenced_keys
 from kartothek_cube.core.errors import (
@@ -338,7 +342,7 @@ def commit_state(
             record = attrs.evolve(record, version=version, hidden=hides)
         # copies: users get this state, and that of the base is shared
         new = new.copy(
-            metadata=copy_json(tombstones.inherit_tombstones(new.metadata, collections)),
+            metadata=copy_json(header_store.inherit_tombstones(new.metadata, collections)),
             extra=copy_json({**new.extra, COMMIT_RECORD: record.to_field()}),
         )
         header = header_store.render(new, base.header_key)
@@ -428,7 +432,11 @@ def commit_copy(
     collections = _read_tombstones(blobs, base)
     before = None
     final = b"" if base.state is not None or collections else header
-    if collections != tombstones.tombstone_entries(new.metadata) or base.old is not None or role is not None:
+    if (
+        collections != header_store.tombstone_entries(new.metadata)
+        or base.old is not None
+        or role is not None
+    ):
         # tombstones and operations of the source mean nothing here
         before = _archive(blobs, base, new, role)
         record = _next_record(base, new, role, before)
@@ -437,7 +445,7 @@ def commit_copy(
             version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
             record = attrs.evolve(record, version=version)
         extra = {**new.extra, COMMIT_RECORD: record.to_field()}
-        new = new.copy(metadata=tombstones.inherit_tombstones(new.metadata, collections), extra=extra)
+        new = new.copy(metadata=header_store.inherit_tombstones(new.metadata, collections), extra=extra)
         header = header_store.render(new, base.header_key)
     try:
         receipt = _put_state(
@@ -461,13 +469,13 @@ def commit_copy(
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
     """The tombstones that a commit inherits and must not violate."""
-    entries = {} if base.stored is None else tombstones.tombstone_entries(base.stored.metadata)
+    entries = {} if base.stored is None else header_store.tombstone_entries(base.stored.metadata)
     if base.old is None or base.is_confirmed:
         return entries
     # Tombstone files count until another commit is on top of the first header (`confirm_first_commit`). They
     # are listed before the commit looks for its files: what a collection has deleted that finished in between
     # is missing then.
-    return {**tombstones.list_tombstone_files(blobs, base.uuid), **entries}
+    return {**header_store.list_tombstone_files(blobs, base.uuid), **entries}
 
 
 def _put_state(
@@ -493,8 +501,8 @@ def _put_state(
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
         schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
-        names = tombstones.list_tombstoned_files({TOMBSTONES_KEY: collections})
-        names -= {tombstones.tombstone_name(base.schema_key)} if base.old is None else set()
+        names = header_store.list_tombstoned_files({TOMBSTONES_KEY: collections})
+        names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files if snapshot is None else [*files, snapshot])
         check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
@@ -524,7 +532,7 @@ def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Seq
     """Check the files and the schema file of a first commit against collections that met no header."""
     record = parse_record(new.extra)
     commit_id = "" if record is None else record.unconfirmed or record.commit
-    names = tombstones.confirm_first_commit(blobs, base.uuid, base.header_key, files, commit_id)
+    names = header_store.confirm_first_commit(blobs, base.uuid, base.header_key, files, commit_id)
     put_tombstoned_schema_again(blobs, base, new, names)
 
 
@@ -623,7 +631,7 @@ def put_tombstoned_schema_again(
     """Write the schema file of a first commit again if a collection is deleting it, or has deleted it."""
     if new.schema is None:
         return
-    name = tombstones.tombstone_name(base.schema_key)
+    name = header_store.tombstone_name(base.schema_key)
     try:
         for attempt in header_store.attempts():
             content, token = header_store.read_versioned(blobs, base.schema_key)

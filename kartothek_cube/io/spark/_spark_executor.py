@@ -43,8 +43,7 @@ from kartothek_cube.io_components.kernels import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.runtime import mean_size, split_by_weight
-from kartothek_cube.io_components.write import merge
-from kartothek_cube.io_components.write.rewrite import Rewritten
+from kartothek_cube.io_components.write import rewrite
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written
 from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input, write_stream
@@ -325,11 +324,11 @@ def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = N
     return write_stream(plan, name, stored, ordered=file_rows is not None)
 
 
-def merge_rows(context: merge.MergeContext, rows: NamedBatches) -> Rewritten:
+def merge_rows(context: rewrite.MergeContext, rows: NamedBatches) -> rewrite.Rewritten:
     """Merge rows with the stored ones, one physical partition after the other."""
-    types = context.spec.types
+    types = context.plan.spec.types
     tables = rechunk_by_partition(rows[1], context.keys)
-    return merge.run_merge(context, (to_storage_types(table, types) for table in tables))
+    return rewrite.run_merge(context, (to_storage_types(table, types) for table in tables))
 
 
 # -- writes: a shuffle by partition, one Spark job, commit on the driver -------------------------------------
@@ -439,16 +438,16 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
 
 
 @spark_remedies()
-def merge_frame(context: merge.MergeContext, df: DataFrame) -> merge.MergeResult:
+def merge_frame(context: rewrite.MergeContext, df: DataFrame) -> rewrite.MergeResult:
     """Merge a frame into a dataset; after a failure the files are deleted and the dataset is unchanged."""
     if not _is_frame(df):
         raise TypeError(_not_a_frame(df))
-    merge.check_merge_input(context, _check_frame(df, context.spec.name, context.spec.types))
+    rewrite.check_merge_input(context, _check_frame(df, context.plan.spec.name, context.plan.spec.types))
     context = attrs.evolve(context, plan=context.plan.with_write_id())
-    rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
+    rows = _shuffle_by_partition(_derive_columns(df, context.plan.spec), context.keys)
     # what executors have of a frame are batches
-    run: Callable[[merge.MergeContext, Any], Rewritten] = merge_rows
-    return execute_on_frames(merge.merge_job(context, [(context.spec.name, rows)], run))
+    run: Callable[[rewrite.MergeContext, Any], rewrite.Rewritten] = merge_rows
+    return execute_on_frames(rewrite.merge_job(context, [(context.plan.spec.name, rows)], run))
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import attrs
 
 from kartothek_cube.core import clock, errors, history, naming
 from kartothek_cube.core.arguments import converter_str_set
-from kartothek_cube.core.commit import header_store, operation, tombstones
+from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.atomic import finish_operation
 from kartothek_cube.core.commit.change import is_staged_committed
 from kartothek_cube.core.cube import discover
@@ -83,7 +83,9 @@ def _select_garbage(
         blob
         for blob in files
         if not (
-            blob.key in referenced or naming.is_header_key(blob.key) or tombstones.is_tombstone_file(blob.key)
+            blob.key in referenced
+            or naming.is_header_key(blob.key)
+            or header_store.is_tombstone_file(blob.key)
         )
         and is_older(blob, limit)
     ]
@@ -116,21 +118,21 @@ def list_finished_tombstones(
 ) -> list[Blob]:
     """Tombstone files of killed collections whose files are all deleted, or garbage themselves."""
     # The files are listed after the tombstones were read: each was there when its tombstone was written.
-    entries = tombstones.list_tombstone_files(blobs, uuid)
+    entries = header_store.list_tombstone_files(blobs, uuid)
     if not entries:
         return []
     present = blobs.list(f"{uuid}/")
-    remaining = {tombstones.tombstone_name(blob.key) for blob in present}
-    remaining -= {tombstones.tombstone_name(blob.key) for blob in garbage}
+    remaining = {header_store.tombstone_name(blob.key) for blob in present}
+    remaining -= {header_store.tombstone_name(blob.key) for blob in garbage}
     names = {
-        name: tombstones.list_tombstoned_files({naming.TOMBSTONES_KEY: {name: entry}})
+        name: header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: {name: entry}})
         for name, entry in entries.items()
     }
     finished = {name for name, files in names.items() if not files & remaining}
     return [
         blob
         for blob in present
-        if tombstones.is_tombstone_file(blob.key)
+        if header_store.is_tombstone_file(blob.key)
         and is_older(blob, limit)
         and blob.key.rpartition("/")[2].partition(".")[0] in finished
     ]
@@ -213,7 +215,7 @@ def delete_garbage(store: StoreInput, keys: Iterable[str], staged_id: str = "") 
     """Delete garbage, or the files of a staged write, except for what was committed since it was listed."""
     # A writer may be about to commit a file, however old it is. So tombstones name the files from before
     # their deletion until they are gone, and the commit of one of them is refused. They are in the header of
-    # the dataset; where there is none, in a file (kartothek_cube.core.commit.tombstones).
+    # the dataset; where there is none, in a file (kartothek_cube.core.commit.header_store).
     blobs, keys = open_blobs(store), sorted(key for key in keys if not naming.is_header_key(key))
     for uuid, own in groupby(keys, key=_dataset_of):
         if uuid is None:
@@ -245,7 +247,7 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
             state = _edit_tombstones(
                 blobs,
                 uuid,
-                lambda s: tombstones.add_tombstones(s.metadata, collection, list_unused(s)),
+                lambda s: header_store.add_tombstones(s.metadata, collection, list_unused(s)),
             )
         if state is not None:
             # a publisher that reads the header from now on finds the tombstones; and the state that a reader
@@ -268,9 +270,9 @@ def _delete_tombstoned(blobs: BlobStore, uuid: str, collection: str, keys: Seque
         blobs.delete(snapshots)
         blobs.flush(snapshots)
     blobs.delete([key for key in keys if not history.is_snapshot_key(key)])
-    names = {tombstones.tombstone_name(key) for key in keys}
+    names = {header_store.tombstone_name(key) for key in keys}
     with suppress(errors.DatasetNotFoundError):
-        _edit_tombstones(blobs, uuid, lambda s: tombstones.remove_tombstones(s.metadata, collection, names))
+        _edit_tombstones(blobs, uuid, lambda s: header_store.remove_tombstones(s.metadata, collection, names))
 
 
 def _edit_tombstones(
@@ -290,14 +292,14 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     # The order matters: a first commit puts the schema, then the header, and then looks for tombstone files.
     # If there is no header after the tombstones were put, that commit will see them, and put another version
     # of the schema, which is not the one that was read here before.
-    tombstone_file = tombstones.put_tombstone_file(blobs, uuid, collection, keys)
+    tombstone_file = header_store.put_tombstone_file(blobs, uuid, collection, keys)
     schemas = [key for key in keys if key.endswith(f"/{naming.TABLE_METADATA_FILE}")]
     versions = {key: header_store.read_versioned(blobs, key) for key in schemas}
     if any(blobs.exists(key) for key in naming.header_keys(uuid)):
         header_store.retry_request(lambda: blobs.delete([tombstone_file]))
         return False
     # tombstone files of earlier collections last: their files may be among the others
-    last = [key for key in keys if tombstones.is_tombstone_file(key)]
+    last = [key for key in keys if header_store.is_tombstone_file(key)]
     blobs.delete([key for key in keys if key not in versions and key not in last])
     for key, (content, token) in versions.items():
         if content is not None:
@@ -307,9 +309,9 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     # a commit may have taken over the tombstones from their file
     with suppress(errors.DatasetNotFoundError):
         state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-        if collection in tombstones.tombstone_entries(state.metadata):
+        if collection in header_store.tombstone_entries(state.metadata):
             _edit_tombstones(
-                blobs, uuid, lambda s: tombstones.remove_tombstones(s.metadata, collection, set())
+                blobs, uuid, lambda s: header_store.remove_tombstones(s.metadata, collection, set())
             )
     # alone: a repetition of all would use tombstones of its own, and leave these for a day
     header_store.retry_request(lambda: blobs.delete([*last, tombstone_file]))
@@ -384,7 +386,7 @@ def list_cube_garbage(
             continue
         own = [blob for blob in files if blob.key.startswith(f"{dataset.uuid}/")]
         referenced |= _all_keys(blobs, dataset, own, limit)
-    uuids = {blob.key.partition("/")[0] for blob in files if tombstones.is_tombstone_file(blob.key)}
+    uuids = {blob.key.partition("/")[0] for blob in files if header_store.is_tombstone_file(blob.key)}
     return _select_garbage(blobs, sorted(uuids), files, referenced, limit)
 
 

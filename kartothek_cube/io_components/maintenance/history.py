@@ -18,9 +18,9 @@ from kartothek_cube.core import errors, history, tuning
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode, inherited_settings
+from kartothek_cube.core.commit.header_store import missing_files
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
 from kartothek_cube.core.commit.optimistic import announce_commit, commit, commit_state
-from kartothek_cube.core.commit.tombstones import missing_files
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube

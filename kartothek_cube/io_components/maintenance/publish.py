@@ -21,11 +21,10 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import cube_or_name
-from kartothek_cube.io_components.job import Job, execute, single_step_job
-from kartothek_cube.io_components.maintenance.compact import compact_files_job
-from kartothek_cube.io_components.maintenance.stats import CountsByDataset
+from kartothek_cube.io_components.job import CountsByDataset, Job, execute, single_step_job
 from kartothek_cube.io_components.publication import delta_log, table
 from kartothek_cube.io_components.runtime import available_cores
+from kartothek_cube.io_components.write.rewrite import compact_files_job
 
 
 @attrs.frozen

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from kartothek_cube.core.commit.header_store import missing_files
 from kartothek_cube.core.commit.optimistic import is_committed
-from kartothek_cube.core.commit.tombstones import missing_files
 from kartothek_cube.core.cube.discover import load_states
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count

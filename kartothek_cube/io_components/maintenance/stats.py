@@ -14,28 +14,13 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.display import card, table
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import CountsByDataset, Job
 from kartothek_cube.io_components.kernels import group_codes
 from kartothek_cube.io_components.runtime import batched, progress_advance, store_factory
 from kartothek_cube.kartothek_helpers import footer_stats
 
 Stats: TypeAlias = dict[str, dict[str, int]]
-
-
-class CountsByDataset(dict[str, dict[str, int]]):
-    """Dataset id to numbers by name.
-
-    >>> CountsByDataset(seed={"files": 2})
-    {'seed': {'files': 2}}
-    """
-
-    def _repr_html_(self) -> str:
-        names = list(dict.fromkeys(name for counts in self.values() for name in counts))
-        header = ["dataset", *(name.replace("_", " ") for name in names)]
-        rows = [(name, *(counts.get(n, "") for n in names)) for name, counts in self.items()]
-        return card("", table("", header, rows)) if rows else card("No datasets")
 
 
 @attrs.frozen

@@ -157,7 +157,7 @@ def _find_contract_problems(
         return
     if not contract.rules or plan.context is None or not plan.context.deep:
         return
-    from kartothek_cube.io_components.write.contract_checks import find_stored_violations
+    from kartothek_cube.io_components.write.stored_rows import find_stored_violations
 
     try:
         for violations in find_stored_violations(cube, store, states, name, contract):

@@ -1,12 +1,12 @@
-"""Rewrites of physical partitions: read their visible rows, change these, and replace the files."""
+"""Rewrites of partitions: read visible rows, change these, and replace the files; compactions and merges."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -14,18 +14,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow import Ints, Mask
+from kartothek_cube.core.arrow import Frame, Ints, Mask, append_columns, common_type
 from kartothek_cube.core.commit.change import UnchangedPartitions
+from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.expressions import Node
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.pandas_conversion import as_table, index_columns
+from kartothek_cube.core.partition import (
+    PartitionTable,
+    compacted_suffixes,
+    group_positions,
+    join_components,
+    partition_folders,
+)
+from kartothek_cube.core.pruning import select_partitions
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.io_components.job import delete_on_failure
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.facade import StoreT, cube_or_name
+from kartothek_cube.io_components.job import CountsByDataset, Job, delete_on_failure
+from kartothek_cube.io_components.kernels import group_codes, lookup_keys, rechunk_by_partition, take_values
 from kartothek_cube.io_components.runtime import available_cores, batched, ordered_map, split_by_weight
-from kartothek_cube.io_components.scan import estimate_size
+from kartothek_cube.io_components.scan import concat_tables, estimate_size
+from kartothek_cube.io_components.write.cube_writes import partition_scope, plan_existing, removal_conditions
 from kartothek_cube.io_components.write.stored_rows import StoredRows
-from kartothek_cube.io_components.write.table_writer import delete_uncommitted
-from kartothek_cube.io_components.write.write_commit import commit_datasets
-from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, Written, merge_writes
+from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted, write_table
+from kartothek_cube.io_components.write.write_commit import commit_datasets, finish_write
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, merge_results
+from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, prepare_table, run_write
+from kartothek_cube.serialization import DataFrameSerializer
+from kartothek_cube.serialization.parquet_reader import read_footer
 
 T = TypeVar("T")
 
@@ -109,8 +131,8 @@ class Rewritten:
     #: partitions that were read, and those of them that are replaced
     labels: pa.StringArray
     replaces: pa.StringArray
-    #: empty where no row is left or nothing is replaced
-    written: Written
+    #: one, or none where no row is left or nothing is replaced
+    written: Sequence[WriteResult]
     #: numbers for the answer
     counts: pa.Table
 
@@ -118,11 +140,12 @@ class Rewritten:
     def merge(cls, parts: Iterable[Rewritten]) -> Rewritten:
         """At least one result of a dataset as one; associative."""
         parts = list(parts)
+        written = [result for part in parts for result in part.written]
         return cls(
             parts[0].name,
             pa.concat_arrays([part.labels for part in parts]),
             pa.concat_arrays([part.replaces for part in parts]),
-            merge_writes([part.written for part in parts]),
+            [merge_results(written)] if written else [],
             pa.concat_tables([part.counts for part in parts]),
         )
 
@@ -133,15 +156,11 @@ def cut_tasks(members: Sequence[T], total: int) -> list[Sequence[T]]:
     return batched(members, max(1, min(size, _PARTITIONS_PER_TASK)))
 
 
-def number_rows(rows: pa.Table, numbers: Ints) -> pa.Table:
-    """Rows with the number of their partition as a column."""
-    return rows.append_column(PARTITION, pa.array(numbers))
-
-
 def read_visible(stored: StoredRows, block: PartitionFiles) -> tuple[pa.Table, Ints]:
     """Visible rows with the number of their partition, sorted by cell; number of all rows by file."""
     rows, lengths = stored.read(block.files)
-    return stored.select_visible(number_rows(rows, np.repeat(block.numbers, lengths)), [PARTITION]), lengths
+    numbers = pa.array(np.repeat(block.numbers, lengths))
+    return stored.select_visible(rows.append_column(PARTITION, numbers), [PARTITION]), lengths
 
 
 def replace_files(
@@ -152,9 +171,9 @@ def replace_files(
     counts: pa.Table,
 ) -> Rewritten:
     """Write the rows of the partitions that change."""
-    written = {block.name: write(rows)} if len(rows) else {}
-    replaced = block.files.filter(is_changed[block.numbers])
-    return Rewritten(block.name, block.files.labels, replaced.labels, written, counts)
+    replaced = block.files.filter(is_changed[block.numbers]).labels
+    written = [write(rows)] if len(rows) else []
+    return Rewritten(block.name, block.files.labels, replaced, written, counts)
 
 
 def collect_parts(plan: WritePlan, parts: Iterable[Rewritten]) -> list[Rewritten]:
@@ -164,51 +183,546 @@ def collect_parts(plan: WritePlan, parts: Iterable[Rewritten]) -> list[Rewritten
         collected.extend(parts)
     except BaseException:
         # also when the task is cancelled: no commit will ever refer to these files
-        delete_uncommitted(plan.store, [result for part in collected for result in part.written.values()])
+        delete_uncommitted(plan.store, [result for part in collected for result in part.written])
         raise
     return collected
 
 
-def merge_by_dataset(parts: Iterable[Rewritten]) -> dict[str, Rewritten]:
-    """Results of tasks by dataset."""
-    by_name: dict[str, list[Rewritten]] = {}
-    for part in parts:
-        by_name.setdefault(part.name, []).append(part)
-    return {name: Rewritten.merge(own) for name, own in by_name.items()}
-
-
-def commit_rewritten(
-    context: RewriteContext, rewritten: Mapping[str, Rewritten], *, unchanged: bool
-) -> dict[str, DatasetMetadata]:
+def finish_rewrite(
+    context: RewriteContext, tasks: Iterable[Iterable[Rewritten]], names: Sequence[str], *, unchanged: bool
+) -> CountsByDataset:
     """Replace partitions of all datasets at once; `unchanged`: if they have no newer files."""
-    plan, changes = context.plan, {}
-    for name, part in rewritten.items():
-        if not len(part.replaces):
+    plan, changes, counts = context.plan, {}, CountsByDataset()
+    files: list[WriteResult] = []
+    parts = [part for own in tasks for part in own]
+    for name in sorted(plan.specs):
+        own = [part for part in parts if part.name == name]
+        counts[name] = {c: sum(int(pc.sum(part.counts[c]).as_py()) for part in own) for c in names}
+        if not any(len(part.replaces) for part in own):
             continue
-        stored = context.stored[name]
-        spec, written = stored.spec, context.plan.specs[name].merge(part.written.values())
+        part, stored, spec = Rewritten.merge(own), context.stored[name], plan.specs[name]
+        files += part.written
+        written = spec.merge(part.written)
         folders = stored.folders(PartitionTable.from_labels(spec.uuid, spec.table, part.replaces))
         # at the place of the newest input, the new file stays older than everything committed since
         places = dict(zip(folders.to_pylist(), part.replaces.to_pylist(), strict=True))
         columns = tuple(c for c in stored.keys if c in spec.partition_on)
         requires = (UnchangedPartitions(columns, folders.unique(), part.replaces),) if unchanged else ()
-        spec = plan.specs[name].evolve_change(
+        spec = spec.evolve_change(
             replaces=part.replaces,
             replaces_at=pa.array([places[f] for f in stored.folders(written.partitions()).to_pylist()]),
             merge_schema=True,
             requires=requires,
         )
         changes[name] = spec.change_set(written, plan.info)
-    files = [result for part in rewritten.values() for result in part.written.values()]
     with delete_on_failure(partial(delete_uncommitted, plan.store, files)):
-        return commit_datasets(plan, changes, open_blobs(plan.store))
+        datasets = commit_datasets(plan, changes, open_blobs(plan.store))
+    return cast("CountsByDataset", datasets) if plan.staged_id else counts
 
 
-def sum_counts(
-    context: RewriteContext, rewritten: Mapping[str, Rewritten], names: Sequence[str]
-) -> dict[str, dict[str, int]]:
-    """The numbers of all datasets."""
-    sums = {name: dict.fromkeys(names, 0) for name in sorted(context.plan.specs)}
-    for name, part in rewritten.items():
-        sums[name] = {column: int(pc.sum(part.counts[column]).as_py()) for column in names}
-    return sums
+#: what the answer tells of each dataset
+_COUNTS = pa.schema(
+    [
+        (name, pa.int64())
+        for name in (
+            "partitions",
+            *(f"{what}_{when}" for when in ("before", "after") for what in ("files", "bytes", "rows")),
+        )
+    ]
+)
+
+
+# -- plan ----------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class CompactCube(Generic[StoreT]):
+    """Merge the files of each physical partition into one, without cells that newer files hide.
+
+    Results of queries stay the same. Each dataset is compacted by one commit; concurrent appends are allowed
+    and stay newer. The old files stay until :func:`cleanup_cube`.
+
+    Parameters
+    ----------
+    conditions
+        Conditions on partition columns of the cube that select partitions; by default all.
+    min_files
+        Partitions with fewer files are left as they are. With 1, files that were written before a change of
+        the schema (:doc:`/schema_evolution`) are rewritten with the current columns as well.
+
+    Returns
+    -------
+    dict
+        Dataset id to the number of examined ``partitions``, and their ``files_before``,
+        ``files_after``, ``bytes_before``, ``bytes_after``, ``rows_before`` and ``rows_after``.
+
+    Raises
+    ------
+    ValueError
+        For conditions on other columns, and unknown datasets.
+    ConcurrentWriteError
+        A concurrent writer replaced or removed files, or dropped, renamed or widened columns. That dataset is
+        as it was: repeat the call.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube
+    >>> from kartothek_cube.io.eager_cube import compact_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = append_to_cube(cities, cube, store)
+    >>> counts = compact_cube(cube, store)["seed"]
+    >>> counts["files_before"], counts["files_after"], counts["rows_before"], counts["rows_after"]
+    (4, 2, 4, 2)
+    """
+
+    cube: Cube = attrs.field(converter=cube_or_name)
+    store: StoreT
+    conditions: ConditionsInput = None
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    df_serializer: DataFrameSerializer | None = None
+    min_files: int = attrs.field(default=2, kw_only=True)
+    datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
+
+    def job(
+        self, blocksize: int | None = None
+    ) -> Job[RewriteContext, PartitionFiles, list[Rewritten], CountsByDataset]:
+        """Merge the files of partitions with several or outdated ones, then commit all at once."""
+        if self.min_files < 1:
+            raise ValueError(f"min_files has to be 1 or more, got {self.min_files}")
+        cube, store = self.cube, self.store
+        ensure_cube(cube)
+        existing = discover_datasets(cube, store)
+        conjunction = removal_conditions(cube, self.conditions, existing)
+        names = choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
+        datasets = {name: existing[name] for name in cube.commit_order(names)}
+        plan = plan_existing("compact", cube, store, datasets, None, self.df_serializer)
+        members = {
+            name: _select_members(cube, dataset, partition_scope(conjunction, dataset), self.min_files)
+            for name, dataset in datasets.items()
+        }
+        n_partitions = sum(map(len, members.values()))
+        tasks = [
+            PartitionFiles.of(name, datasets[name].partition_table, part)
+            for name, own in members.items()
+            for part in cut_tasks(own, n_partitions)
+        ]
+        context = RewriteContext.of(plan, datasets)
+        return Job(
+            name="compact_cube",
+            description=f"compact cube {cube.uuid_prefix}",
+            context=context,
+            tasks=tasks,
+            run=run_compact,
+            finish=partial(finish_rewrite, context, names=_COUNTS.names, unchanged=False),
+            steps=("prepare", "partition", "commit"),
+            is_parallel=True,
+            files=sum(len(task.files) for task in tasks),
+        )
+
+
+def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, min_files: int) -> list[Ints]:
+    """Files of each physical partition with several, or with one that may be outdated."""
+    least = min_files if dataset.column_mapping is not None else max(min_files, 2)
+    rows = select_partitions(dataset, scope)
+    keys = dataset.partition_table.keys(dataset.partition_keys, dataset.schema)
+    codes = group_codes(
+        [keys[c].take(pa.array(rows)) for c in cube.partition_columns if c in keys], len(rows)
+    )
+    return [rows[positions] for positions in group_positions(codes) if len(positions) >= least]
+
+
+def compact_files_job(
+    cube: Cube, store: StoreInput, keys: Set[str]
+) -> Job[RewriteContext, PartitionFiles, list[Rewritten], CountsByDataset]:
+    """Compact the physical partitions of some files."""
+    job = CompactCube(cube, store, min_files=1).job()
+    values = pa.array(sorted(keys), pa.string())
+    selected = [
+        task.select(np.bincount(task.numbers, pc.is_in(*task.files.files.values(), value_set=values)) > 0)
+        for task in job.tasks
+    ]
+    tasks = [task for task in selected if len(task)]
+    return attrs.evolve(job, tasks=tasks, files=sum(len(task.files) for task in tasks))
+
+
+# -- run -----------------------------------------------------------------------------------------------------
+
+
+def run_compact(context: RewriteContext, task: PartitionFiles) -> list[Rewritten]:
+    """Write the visible rows of physical partitions, each as one file."""
+    stored = context.stored[task.name]
+    return collect_parts(context.plan, (_compact_block(context, stored, part) for part in task.split(stored)))
+
+
+def _compact_block(context: RewriteContext, stored: StoredRows, block: PartitionFiles) -> Rewritten:
+    # one file per value of further partition keys, where a dataset has such that the cube does not know
+    spec, files, numbers = context.plan.specs[block.name], block.files, block.numbers
+    blobs, keys = open_blobs(spec.store), files.files[spec.table].to_pylist()
+    sizes = file_sizes(blobs, keys)
+    rows, lengths = read_visible(stored, block)
+    of_row = rows.column(PARTITION).to_numpy()
+    codes = group_codes(list(files.keys(spec.partition_on, stored.schema).values()), len(files))
+    is_changed = np.bincount(of_row, minlength=len(block)) < np.bincount(numbers, lengths, len(block))
+    is_changed[numbers[np.bincount(codes)[codes] > 1]] = True
+    for key, number in zip(keys, numbers, strict=True):
+        is_changed[number] = is_changed[number] or _is_outdated(stored, blobs, key)
+    is_replaced = is_changed[numbers]
+    if not is_changed.all():
+        rows = rows.filter(pa.array(is_changed[of_row]))
+    name_files = partial(_name_files, stored, files.filter(is_replaced))
+    write = partial(write_table, spec, threads=1, name_files=name_files)
+    part = replace_files(block, is_changed, rows.drop_columns(PARTITION), write, _COUNTS.empty_table())
+    new = [key for result in part.written for key in result.partitions().files[spec.table].to_pylist()]
+    kept = sizes[~is_replaced]
+    before = [len(keys), sizes.sum(), lengths.sum()]
+    after = [len(kept) + len(new), kept.sum() + file_sizes(blobs, new).sum(), len(of_row)]
+    counts = pa.table([pa.array([count]) for count in (len(block), *before, *after)], schema=_COUNTS)
+    return attrs.evolve(part, counts=counts)
+
+
+def _name_files(stored: StoredRows, replaced: PartitionTable, labels: pa.StringArray) -> pa.StringArray:
+    """Labels of compacted files, which tell what they replace."""
+    members: dict[str, list[str]] = {}
+    for folder, label in zip(stored.folders(replaced).to_pylist(), replaced.labels.to_pylist(), strict=True):
+        members.setdefault(folder, []).append(label)
+    suffixes = {folder: compacted_suffixes(own) for folder, own in members.items()}
+    files = PartitionTable.from_labels(stored.spec.uuid, stored.spec.table, labels)
+    folders = stored.folders(files).to_pylist()
+    return pa.array(
+        [f"{label}{next(suffixes[f])}" for label, f in zip(labels.to_pylist(), folders, strict=True)]
+    )
+
+
+def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
+    """Whether a file was written before a change of the schema that concerns it."""
+    if stored.mapping is None or not key.endswith(PARQUET_FILE_SUFFIX):
+        return False
+    file_schema = read_footer(blobs, key)[0].schema.to_arrow_schema()
+    names = set(file_schema.names) - set(index_columns(file_schema))
+    if names != set(stored.schema.names) - set(stored.spec.partition_on):
+        return True
+    types = [(file_schema.field(n).type, stored.schema.field(n).type) for n in sorted(names)]
+    return any(pa.types.is_integer(old) and pa.types.is_floating(new) for old, new in types)
+
+
+# -- merge ---------------------------------------------------------------------------------------------------
+
+Input = TypeVar("Input")
+
+#: rows of a partition that were inserted, updated and deleted
+_MERGE_COUNTS = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("rows_inserted", pa.int64()),
+        ("rows_updated", pa.int64()),
+        ("rows_deleted", pa.int64()),
+    ]
+)
+
+
+@attrs.frozen
+class MergeContext:
+    """A planned merge into one dataset."""
+
+    plan: WritePlan
+    #: column of the input that marks cells to delete
+    delete_column: str | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Partition columns of the cube that the dataset has: a cell is identified within their values."""
+        return tuple(c for c in self.plan.cube.partition_columns if c in self.plan.spec.types)
+
+
+@attrs.frozen
+class MergeResult:
+    """The result of a merge.
+
+    Examples
+    --------
+    >>> counts = {"partition": ["DAY=1"], "rows_inserted": [2], "rows_updated": [1], "rows_deleted": [0]}
+    >>> MergeResult(None, pa.table(counts))
+    <merge: 2 rows inserted, 1 updated, 0 deleted in 1 partition>
+    """
+
+    #: the new state
+    dataset: DatasetMetadata | None
+    #: ``partition`` as in labels, with its ``rows_inserted``, ``rows_updated`` and ``rows_deleted``
+    partitions: pa.Table
+
+    @property
+    def rows_inserted(self) -> int:
+        """Number of cells that were new."""
+        return self._sum("rows_inserted")
+
+    @property
+    def rows_updated(self) -> int:
+        """Number of cells that existed and have new values."""
+        return self._sum("rows_updated")
+
+    @property
+    def rows_deleted(self) -> int:
+        """Number of cells that were deleted."""
+        return self._sum("rows_deleted")
+
+    def _sum(self, column: str) -> int:
+        return int(pc.sum(self.partitions[column]).as_py() or 0)
+
+    def __repr__(self) -> str:
+        count = len(self.partitions)
+        return (
+            f"<merge: {self.rows_inserted} rows inserted, {self.rows_updated} updated, "
+            f"{self.rows_deleted} deleted in {count} partition{'' if count == 1 else 's'}>"
+        )
+
+
+def plan_merge(
+    cube: Cube,
+    store: StoreInput,
+    dataset: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    df_serializer: Any = None,
+    *,
+    publish: bool = True,
+) -> WritePlan:
+    """Plan to update, insert and delete cells of one dataset, by default the seed."""
+    ensure_cube(cube)
+    existing = load_snapshot(cube, open_blobs(store), None).datasets
+    names = choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
+    datasets = {name: existing[name] for name in names}
+    user = None if metadata is None else dict.fromkeys(names, metadata)
+    plan = plan_existing("merge", cube, store, datasets, user, df_serializer)
+    return attrs.evolve(plan, keep_empty=True, commit_all=True).stage(publish=publish)
+
+
+# -- checks --------------------------------------------------------------------------------------------------
+
+
+def check_merge_input(context: MergeContext, table: pa.Table) -> None:
+    """Check the columns of the input; of a table without rows, so that nothing has to be computed."""
+    spec = context.plan.spec
+    table = derive_columns(spec, table)
+    stored, names = set(spec.types), set(table.column_names)
+    where, flag = f"dataset {context.plan.spec.name!r}", context.delete_column
+    if PARTITION in stored | names:
+        raise ValueError(f"Merges reserve the column name {PARTITION!r}, which {where} has: rename it")
+    if flag is not None:
+        if flag in stored:
+            raise ValueError(
+                f"delete_column {flag!r} is a column of {where}; give the flag a name of its own"
+            )
+        if flag not in names:
+            raise ValueError(
+                f"delete_column of the input for {where}: {unknown_names('column', [flag], names)}"
+            )
+        dtype = table.schema.field(flag).type
+        if not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
+            raise TypeError(f"delete_column {flag!r} must be boolean, but is {dtype}")
+    new = names - stored - {flag}
+    if new:
+        raise ValueError(
+            f"The input for {where} has columns that are not stored: {unknown_names('column', new, stored)}. "
+            "Add them by update_schema first"
+        )
+    cube = context.plan.cube
+    keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
+    needed = {*spec.partition_on, *spec.indices, *(keys & stored)}
+    if needed - names:
+        raise ValueError(
+            f"Missing columns in the input for {where}: {unknown_names('column', needed - names, names)}. "
+            "A merge may leave out payload without an index only"
+        )
+    prepare(context.plan, {context.plan.spec.name: [_complete(context, table.slice(0, 0))]})
+
+
+def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | None = None) -> pa.Table:
+    """Rows with all stored columns: those that the input lacks have the default of inserted rows."""
+    if context.delete_column is not None:
+        rows = rows.drop_columns(context.delete_column)
+    types, names = context.plan.spec.types, set(rows.column_names)
+    # without a type, so that they do not widen the numbers of stored rows
+    missing = {column: pa.nulls(len(rows)) for column in types if column not in names}
+    if mapping is not None:
+        columns = [column for column in missing if column in mapping.columns]
+        defaults = mapping.adapt(rows.select([]), columns, len(rows)).columns
+        missing |= {c: values.cast(types[c]) for c, values in zip(columns, defaults, strict=True)}
+    return append_columns(rows, missing.items())
+
+
+# -- run -----------------------------------------------------------------------------------------------------
+
+
+def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> Rewritten:
+    """Merge tables of whole physical partitions with the stored rows; no commit."""
+    spec = context.plan.spec
+    # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
+    state = DatasetMetadata.load_from_store(spec.uuid, open_blobs(spec.store))
+    stored = StoredRows.of(spec, state)
+    folders = partition_folders(state.partition_table, context.keys, state.partition_keys, state.schema)
+    files = _positions_by_value(folders)
+    blocks = (part for table in tables for part in _merge_table(context, stored, state, files, table))
+    return _merge_parts(context, collect_parts(context.plan, blocks))
+
+
+def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
+    encoded = texts.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    return {encoded.dictionary[int(codes[group[0]])].as_py(): group for group in group_positions(codes)}
+
+
+def _merge_table(
+    context: MergeContext,
+    stored: StoredRows,
+    state: DatasetMetadata,
+    files: Mapping[str, Ints],
+    table: pa.Table,
+) -> Iterator[Rewritten]:
+    """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
+    given = {*table.column_names}
+    table = prepare_table(context.plan.spec, [table])
+    flags = np.zeros(len(table), dtype=bool)
+    if context.delete_column is not None:
+        column = table.column(context.delete_column).cast(pa.bool_())
+        flags = pc.fill_null(column, False).to_numpy()
+    rows = _complete(context, table, stored.mapping)
+    # what does not fit the stored schema is refused before it meets stored rows
+    prepare(context.plan, {context.plan.spec.name: [rows]}, unique=False)
+    types = context.plan.spec.types
+    keys = {c: rows.column(c) for c in context.keys}
+    values = {c: key.cast(common_type(types[c], key.type)).combine_chunks() for c, key in keys.items()}
+    found, new = [], []
+    for folder, positions in _positions_by_value(join_components(values, len(rows))).items():
+        if folder in files:
+            found.append((folder, positions))
+        else:
+            new.append((folder, rows.take(pa.array(positions[~flags[positions]]))))
+    part = PartitionFiles.of(
+        context.plan.spec.name, state.partition_table, [files[folder] for folder, _ in found]
+    )
+    for block in part.split(stored):
+        chosen, found = found[: len(block)], found[len(block) :]
+        positions = np.concatenate([own for _, own in chosen])
+        numbers = np.repeat(np.arange(len(chosen)), [len(own) for _, own in chosen])
+        own_rows = rows.take(pa.array(positions)).append_column(PARTITION, pa.array(numbers))
+        folders = [folder for folder, _ in chosen]
+        yield _merge_block(context, stored, block, folders, own_rows, given, flags[positions])
+    if new:
+        own_folders, tables = zip(*new, strict=True)
+        inserted, nothing = pa.concat_tables(tables), part.select(np.zeros(len(part), bool))
+        counts = _merge_counts(own_folders, list(map(len, tables)))
+        yield replace_files(nothing, np.empty(0, bool), inserted, partial(_write_merged, context), counts)
+
+
+def _merge_block(
+    context: MergeContext,
+    source: StoredRows,
+    block: PartitionFiles,
+    folders: Sequence[str],
+    rows: pa.Table,
+    given: Collection[str],
+    deleted: Mask,
+) -> Rewritten:
+    """Merge rows with those of several stored partitions; only those that change are written."""
+    # several partitions at a time, so that the partition is part of what identifies a cell
+    stored, _ = read_visible(source, block)
+    names, schema = stored.column_names, source.schema.append(rows.schema.field(PARTITION))
+    both = concat_tables([stored, rows.select(names)], schema, source.spec.uuid)
+    of_rows, of_cells = ([t.column(c) for c in (PARTITION, *source.cell)] for t in (rows, stored))
+    matches = lookup_keys(of_rows, of_cells, len(rows), len(stored))
+    matched = matches >= 0
+    inserted, updated, removed = ~matched & ~deleted, matched & ~deleted, matched & deleted
+    of_row, of_stored = (t.column(PARTITION).to_numpy() for t in (rows, stored))
+    changes = [np.bincount(of_row[m], minlength=len(block)) for m in (inserted, updated, removed)]
+    is_changed: Mask = np.sum(changes, axis=0) > 0
+    added = len(stored) + np.arange(len(rows))
+    stays = is_changed[of_stored]
+    stays[matches[removed]] = False
+    # updated rows take the places of stored ones, so that rows stay sorted
+    newest = np.arange(len(stored))
+    newest[matches[updated]] = added[updated]
+    from_input = np.concatenate([newest[stays], added[inserted]])
+    # columns that the input lacks keep their values
+    kept = np.concatenate([np.flatnonzero(stays), added[inserted]])
+    names.remove(PARTITION)
+    arrays = [take_values(both.column(c), from_input if c in given else kept, missing=False) for c in names]
+    merged = pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(stored.schema.metadata)
+    return replace_files(
+        block, is_changed, merged, partial(_write_merged, context), _merge_counts(folders, *changes)
+    )
+
+
+def _write_merged(context: MergeContext, rows: pa.Table) -> WriteResult:
+    # tasks are the parallel unit
+    name = context.plan.spec.name
+    return run_write(context.plan, prepare(context.plan, {name: [rows]}), threads=1)[name]
+
+
+def _merge_counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.Table:
+    """Rows of partitions that were inserted, updated and deleted; none if not given."""
+    none = np.zeros(len(folders), dtype=np.int64)
+    columns = [*counts, *[none] * (len(_MERGE_COUNTS) - 1 - len(counts))]
+    return pa.table([pa.array(folders, pa.string()), *map(pa.array, columns)], schema=_MERGE_COUNTS)
+
+
+def _merge_parts(context: MergeContext, parts: Iterable[Rewritten]) -> Rewritten:
+    nothing = pa.array([], pa.string())
+    empty = Rewritten(context.plan.spec.name, nothing, nothing, [], _MERGE_COUNTS.empty_table())
+    return Rewritten.merge([empty, *parts])
+
+
+# -- finish --------------------------------------------------------------------------------------------------
+
+
+def finish_merge(context: MergeContext, parts: Iterable[Rewritten]) -> MergeResult:
+    """Commit what tasks wrote, if no other writer changed the partitions that they read."""
+    merged = _merge_parts(context, parts)
+    counts = merged.counts.combine_chunks().sort_by("partition")
+    requirement = UnchangedPartitions(
+        context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
+    )
+    plan = context.plan.evolve_changes(
+        replaces=merged.replaces,
+        requires=(requirement,),
+        # without replaced partitions it might be another dataset of that name
+        merge_schema=len(merged.replaces) > 0,
+    )
+    with delete_on_failure(partial(delete_uncommitted, plan.store, merged.written)):
+        datasets = finish_write(plan, [{merged.name: result} for result in merged.written])
+    return cast("MergeResult", datasets) if plan.staged_id else MergeResult(datasets[merged.name], counts)
+
+
+def merge_job(
+    context: MergeContext, tasks: Iterable[Input], run: Callable[[MergeContext, Input], Rewritten]
+) -> Job[MergeContext, Input, Rewritten, MergeResult]:
+    """Merge the rows of physical partitions in independent tasks, then commit once."""
+    cube = context.plan.cube
+    return Job(
+        name="merge_cube",
+        description=f"merge into cube {cube.uuid_prefix}: {context.plan.spec.name}",
+        context=attrs.evolve(context, plan=context.plan.without_commit_state()),
+        tasks=tasks,
+        run=run,
+        finish=partial(finish_merge, context),
+        merge=partial(_merge_parts, context),
+        discard=partial(delete_attempts, context.plan),
+        steps=("prepare", "write", "commit"),
+    )
+
+
+def merge_cube_job(
+    context: MergeContext, data: Frame
+) -> Job[MergeContext, list[pa.Table], Rewritten, MergeResult]:
+    """Merge a frame, partition by partition."""
+    spec = context.plan.spec
+    table = as_table(data, spec.types)
+    check_merge_input(context, table)
+    # sorted by cell and checked as a whole, before anything is written
+    rows = prepare_table(spec, [data])
+    prepare(context.plan, {context.plan.spec.name: [_complete(context, rows)]}, unique=False)
+    task_rows = max(len(rows) // (TASKS_PER_CORE * available_cores()), 1)
+    tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
+    return merge_job(context, [[table] for table in tables], run_merge)

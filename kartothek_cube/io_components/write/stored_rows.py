@@ -1,28 +1,49 @@
-"""Stored rows of partitions: read to be written again, or to be compared with rows that hide them."""
+"""Stored rows of partitions: read to be written again, or to be checked; contracts of stored datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
+from typing import Any, Self
 
 import attrs
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow import Mask, to_numpy
-from kartothek_cube.core.commit.change import ChangeSet
+from kartothek_cube.core import clock
+from kartothek_cube.core.arrow import Ints, Mask, to_numpy
+from kartothek_cube.core.commit.change import ChangeSet, Requirement, UnchangedPartitions, WriteMode
+from kartothek_cube.core.commit.optimistic import commit
+from kartothek_cube.core.contract import (
+    CellsInSeed,
+    Contract,
+    ContractRule,
+    Fresh,
+    RowCount,
+    UniqueCells,
+    Violations,
+    find_violations,
+)
 from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import format_count
+from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of
+from kartothek_cube.core.history import describe_operation
+from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.pandas_conversion import extension_dtypes, with_pandas_metadata
-from kartothek_cube.core.partition import PartitionTable, partition_folders
+from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.kernels import last_rows_mask, lookup_keys, sort_rows
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.kernels import group_codes, last_rows_mask, lookup_keys, sort_rows
+from kartothek_cube.io_components.publication.table import publish_committed
+from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
-from kartothek_cube.io_components.write.write_plan import WriteSpec
+from kartothek_cube.io_components.write.write_plan import WriteResult, WriteSpec
 
 
 @attrs.frozen
@@ -140,3 +161,346 @@ def _differs(values: pa.ChunkedArray, default: pa.Scalar | None) -> Mask:
     if default is not None:
         valid = valid & ~to_numpy(pc.fill_null(pc.equal(values, default), False))
     return valid
+
+
+#: physical partitions that are read at a time
+_PARTITIONS_PER_BLOCK = 64
+#: partitions that an error shows
+_EXAMPLES = 3
+
+
+@attrs.frozen
+class _Files:
+    """Files of a dataset, and how their rows are read."""
+
+    stored: StoredRows
+    files: PartitionTable
+
+    @classmethod
+    def of(cls, cube: Cube, store: StoreFactory, state: DatasetMetadata) -> _Files:
+        """All files of a state."""
+        keys = tuple(state.partition_keys or ())
+        spec = WriteSpec(store, state.uuid, state.table_name, keys, name=state.uuid, cube=cube)
+        return cls(StoredRows.of(spec, state), state.partition_table)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Partition columns of the cube that are partition keys of the dataset."""
+        return tuple(c for c in self.stored.keys if c in self.stored.spec.partition_on)
+
+    def folders(self, columns: Iterable[str]) -> pa.StringArray:
+        """Values of partition keys by file, as in labels."""
+        partition_on = self.stored.spec.partition_on
+        return partition_folders(self.files, list(columns), partition_on, self.stored.schema)
+
+    def select(self, mask: Mask) -> _Files:
+        """Some of the files."""
+        return attrs.evolve(self, files=self.files.filter(mask))
+
+    def blocks(self) -> Iterator[_Files]:
+        """Files of some whole physical partitions at a time."""
+        codes = self.folders(self.keys).dictionary_encode().indices.to_numpy()
+        for groups in batched(group_positions(codes), _PARTITIONS_PER_BLOCK):
+            positions: Ints = np.sort(np.concatenate(groups))
+            yield attrs.evolve(self, files=self.files.take(positions))
+
+    def read(self, columns: Iterable[str]) -> pa.Table:
+        """Columns of the rows, in the order of commit."""
+        schema = self.stored.schema
+        names = [c for c in dict.fromkeys(columns) if c in schema.names]
+        if not len(self.files):
+            return schema.empty_table().select(names)
+        return self.stored.read(self.files, names).table
+
+    def beside(self, other: _Files) -> _Files:
+        """Those that may have the cells of another dataset."""
+        columns = [c for c in other.keys if c in self.keys]
+        return self.select(to_numpy(pc.is_in(self.folders(columns), value_set=other.folders(columns))))
+
+
+def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[str, ChangeSet]) -> ChangeSet:
+    """Check the rules of a whole write of a dataset, by uuid; the change, with what has to be unchanged."""
+    change, rules = changes[spec.uuid], spec.contract.of_write
+    if not rules or result is None or result.schema is None or not len(result.labels):
+        return change
+    written = _Files(StoredRows(spec, result.schema.internal()), result.partitions())
+    cell = [*written.stored.keys, *written.stored.cell]
+    rows = written.read([*cell, *spec.contract.columns])
+    seed = _after(spec, changes, spec.cube.seed_dataset)[0] if CellsInSeed in map(type, rules) else None
+    for rule in rules:
+        if isinstance(rule, RowCount):
+            after, labels = _after(spec, changes, spec.name)
+            after = after.beside(written)
+            if change.mode is WriteMode.UPDATE:
+                folders = written.folders(written.keys).unique()
+                unchanged = UnchangedPartitions(written.keys, folders, labels)
+                change = attrs.evolve(change, requires=(*change.requires, unchanged))
+            found = _find_in_partitions([rule], after, None)
+        else:
+            found = _find_in_write(rule, rows, cell, None if seed is None else seed.beside(written))
+        for violations in found:
+            raise violations.error(spec.uuid)
+    return change
+
+
+def _after(spec: WriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tuple[_Files, pa.StringArray]:
+    """The files that a dataset of the cube has after a write, and labels of the state before it."""
+    uuid = spec.cube.ktk_dataset_uuid(name)
+    change = changes.get(uuid)
+    if change is not None and change.mode is not WriteMode.UPDATE and change.schema is not None:
+        keys = tuple(change.partition_keys or ())
+        new = WriteSpec(spec.store, uuid, change.table, keys, name=name, cube=spec.cube)
+        return _Files(StoredRows(new, change.schema.internal()), change.added), change.added.labels
+    state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store))
+    files = _Files.of(spec.cube, spec.store, state)
+    if change is None:
+        return files, files.files.labels
+    removed = change.removal_mask(state)
+    if change.replaces is not None:
+        positions = state.partition_table.positions(change.replaces)
+        removed[positions[positions >= 0]] = True
+    after = attrs.evolve(files, files=files.files.filter(~removed).concat(change.added))
+    return after, files.files.labels
+
+
+def _find_in_write(
+    rule: ContractRule, rows: pa.Table, cell: list[str], seed: _Files | None
+) -> Iterator[Violations]:
+    """Violations of a rule of the rows of a write, or of stored ones."""
+    mask = np.zeros(len(rows), bool)
+    if isinstance(rule, UniqueCells):
+        codes = group_codes([rows.column(c) for c in cell], len(rows))
+        mask = np.bincount(codes)[codes] > 1
+    elif isinstance(rule, CellsInSeed) and seed is not None:
+        cells = seed.read(cell)
+        columns = [c for c in cell if c in cells.column_names]
+        of_rows, of_seed = ([table.column(c) for c in columns] for table in (rows, cells))
+        mask = lookup_keys(of_rows, of_seed, len(rows), len(cells)) < 0
+    elif isinstance(rule, Fresh):
+        yield from _find_old(rule, _newest(rule, rows), len(rows))
+    violations = find_violations(rule, rows, mask, cell)
+    if violations is not None:
+        yield violations
+
+
+def _newest(rule: Fresh, rows: pa.Table) -> pd.Timestamp | None:
+    """The newest time of some rows, in UTC."""
+    if rule.column not in rows.column_names:
+        return None
+    newest = pc.max(rows.column(rule.column).combine_chunks()).as_py()
+    if newest is None:
+        return None
+    time = pd.Timestamp(newest)
+    return time.tz_localize(UTC) if time.tzinfo is None else time.tz_convert(UTC)
+
+
+def _find_old(rule: Fresh, newest: pd.Timestamp | None, n_rows: int) -> Iterator[Violations]:
+    now = pd.Timestamp(clock.datetime_utcnow(), tz=UTC)
+    if n_rows and (newest is None or now - newest > rule.max_age):
+        age = "there is none" if newest is None else f"{newest}, {str(now - newest).partition('.')[0]} ago"
+        yield Violations(rule, n_rows, n_rows, (), f"newest time: {age}")
+
+
+def _find_in_partitions(
+    rules: Iterable[ContractRule], files: _Files, seed: _Files | None
+) -> Iterator[Violations]:
+    """Violations of visible rows, partition by partition, in one pass; at most one per rule."""
+    rules, found, newest = list(rules), dict[ContractRule, Violations](), pd.Timestamp.min.tz_localize(UTC)
+    cell = [*files.stored.keys, *files.stored.cell]
+    columns = [*cell, *Contract(tuple(rules)).columns]
+    n_rows = 0
+    for block in files.blocks():
+        rows = files.stored.select_visible(block.read(columns))
+        n_rows += len(rows)
+        for violations in Contract(tuple(rules)).find_in_rows(rows, cell):
+            _add(found, violations)
+        for rule in rules:
+            if isinstance(rule, RowCount):
+                violations_of_rule = _find_counts(rule, rows, files.stored.keys)
+            elif isinstance(rule, CellsInSeed) and seed is not None:
+                violations_of_rule = _find_in_write(rule, rows, cell, seed.beside(block))
+            else:
+                violations_of_rule = iter(())
+            for violations in violations_of_rule:
+                _add(found, violations)
+            if isinstance(rule, Fresh):
+                newest = max(newest, _newest(rule, rows) or newest)
+    for rule in rules:
+        if isinstance(rule, Fresh):
+            yield from _find_old(rule, newest, n_rows)
+        if rule in found:
+            yield found[rule]._replace(n_rows=n_rows)
+
+
+def _add(found: dict[ContractRule, Violations], new: Violations) -> None:
+    old = found.setdefault(new.rule, new)
+    if old is not new:
+        examples = [*old.examples, *new.examples][: max(len(old.examples), len(new.examples))]
+        found[new.rule] = old._replace(n_violations=old.n_violations + new.n_violations, examples=examples)
+
+
+def _find_counts(rule: RowCount, rows: pa.Table, keys: list[str]) -> Iterator[Violations]:
+    """Rows of partitions that have too few or too many."""
+    codes = group_codes([rows.column(c) for c in keys], len(rows))
+    counts = np.bincount(codes, minlength=1 if len(rows) else 0)
+    is_wrong = (counts < rule.min) | (counts > (rule.max if rule.max is not None else counts))
+    if is_wrong.any():
+        examples = []
+        for code in np.flatnonzero(is_wrong)[:_EXAMPLES].tolist():
+            (row,) = rows.slice(int(np.flatnonzero(codes == code)[0]), 1).to_pylist()
+            examples.append({**{key: row[key] for key in keys}, "rows": int(counts[code])})
+        yield Violations(rule, int(counts[is_wrong].sum()), len(rows), examples)
+
+
+# -- stored rows ---------------------------------------------------------------------------------------------
+
+
+def find_stored_violations(
+    cube: Cube, store: StoreInput, datasets: Mapping[str, DatasetMetadata], name: str, contract: Contract
+) -> Iterator[Violations]:
+    """Violations of a contract by the visible rows of a dataset; rules of single writes do not count."""
+    if not contract.rules or not len(datasets[name].partition_table):
+        return
+    factory = store_factory(store)
+    files, seed = (_Files.of(cube, factory, datasets[n]) for n in (name, cube.seed_dataset))
+    yield from _find_in_partitions(contract.rules, files, seed)
+
+
+def set_contract(
+    cube: Cube | str,
+    store: StoreInput,
+    dataset: str,
+    rules: ContractRule | Iterable[ContractRule],
+    *,
+    check_existing: bool = True,
+) -> DatasetMetadata:
+    """Set the rules that rows of a dataset have to meet, in place of the former ones.
+
+    They are stored with the dataset. Each write of this library checks them before its commit, whatever the
+    façade: a violation is an error, and nothing is committed. Overwrites and rollbacks keep the contract.
+    kartothek and plateau ignore it; :func:`verify_cube` finds what they wrote. Compactions and
+    deletions check nothing.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    dataset
+        Id of the dataset.
+    rules
+        Rules (:mod:`kartothek_cube.core.contract`), such as ``NotNull("KWH")``; an empty list removes the
+        contract.
+    check_existing
+        Whether the rows that are stored are checked: all are read. Otherwise new rules are marked as not
+        ``checked``.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ContractViolationError
+        Stored rows break a rule. Nothing is changed.
+    TypeError, ValueError
+        For unknown datasets and columns, and values of other types than those of the columns.
+    ConcurrentWriteError
+        Another writer added rows meanwhile: repeat the call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, ensure_store
+    >>> from kartothek_cube.core.contract import InRange, NotNull
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = set_contract(cube, store, "seed", [NotNull("PEOPLE"), InRange("PEOPLE", min=0)])
+    >>> append_to_cube(cities.assign(PEOPLE=-1), cube, store)
+    Traceback (most recent call last):
+    ...
+    kartothek_cube.core.errors.ContractViolationError: Dataset 'geodata++seed' has the rule InRange(...
+    """
+    cube = find_cube(cube, store)
+    blobs, contract = open_blobs(store), Contract.make(rules)
+    existing = discover_datasets(cube, blobs)
+    choose_datasets(cube, dataset, existing)
+    state = existing[dataset]
+    schema = arrow_schema(state)
+    check_names(f"Contract of dataset {dataset!r}: ", "column", sorted(contract.columns), schema.names)
+    if dataset == cube.seed_dataset and CellsInSeed() in contract.rules:
+        raise ValueError(f"CellsInSeed is a rule of other datasets than the seed, {dataset!r}")
+    # raises TypeError for values of other types than those of the columns
+    list(contract.find_in_rows(schema.empty_table(), ()))
+    for rule in contract.rules:
+        if isinstance(rule, Fresh):
+            rule.check_type(schema.field(rule.column).type)
+    # a write that was planned before cannot slip in between check and commit
+    requires: tuple[Requirement, ...] = ()
+    if check_existing:
+        for violations in find_stored_violations(cube, store, existing, dataset, contract):
+            raise violations.error(state.uuid)
+        requires = (UnchangedPartitions.of_dataset(state),)
+    change = ChangeSet(
+        state.uuid,
+        state.table_name,
+        metadata={CONTRACT: _mark_checked(contract, state, check_existing).stored},
+        merge_metadata=_replace_contract,
+        info=describe_operation("set_contract"),
+        requires=requires,
+    )
+    return publish_committed(blobs, commit(blobs, change)[0])
+
+
+def _mark_checked(contract: Contract, state: DatasetMetadata, is_checked: bool) -> Contract:
+    """The contract with the marks of its rules: those that are not new keep theirs."""
+    try:
+        old = Contract.of(state.uuid, state.metadata).rules
+    except CorruptDatasetError:
+        old = ()
+    rules = [attrs.evolve(rule, checked=True) for rule in contract.rules]
+    return Contract.make(attrs.evolve(rule, checked=is_checked or rule in old) for rule in rules)
+
+
+def _replace_contract(metadata: list[dict[str, Any]]) -> dict[str, Any]:
+    stored, new = metadata
+    return {key: value for key, value in {**stored, **new}.items() if key != CONTRACT or value is not None}
+
+
+def list_contract(cube: Cube | str, store: StoreInput, dataset: str) -> list[ContractRule]:
+    """List the rules that rows of a dataset have to meet.
+
+    Parameters
+    ----------
+    cube, store
+        Specification of the cube; store, factory or URL.
+    dataset
+        Id of the dataset.
+
+    Returns
+    -------
+    list of ContractRule
+        ``str(rule)`` is a short form.
+
+    Raises
+    ------
+    ValueError
+        There is no such dataset, or its contract is malformed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store
+    >>> from kartothek_cube.core.contract import NotNull
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = set_contract(cube, store, "seed", [NotNull("PEOPLE")])
+    >>> list_contract(cube, store, "seed")
+    [NotNull(checked=True, column='PEOPLE')]
+    """
+    cube = find_cube(cube, store)
+    existing = discover_datasets(cube, open_blobs(store))
+    choose_datasets(cube, dataset, existing)
+    return list(Contract.of(existing[dataset].uuid, existing[dataset].metadata).rules)

@@ -48,8 +48,7 @@ from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map, store_factory
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write import table_writer
-from kartothek_cube.io_components.write.contract_checks import check_write
-from kartothek_cube.io_components.write.stored_rows import ValuesKept
+from kartothek_cube.io_components.write.stored_rows import ValuesKept, check_write
 from kartothek_cube.io_components.write.write_plan import (
     NO_CUBE,
     WritePlan,

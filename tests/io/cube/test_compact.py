@@ -28,8 +28,8 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import compact_cube__iter
-from kartothek_cube.io_components.maintenance.compact import CompactCube, finish_compact
 from kartothek_cube.io_components.write import rewrite
+from kartothek_cube.io_components.write.rewrite import CompactCube
 from tests.support.cubes import (
     CUBE,
     build,
@@ -210,15 +210,15 @@ def test_columns_without_type_in_a_file(null):
 
 def planned(store):
     job = CompactCube(CUBE, store).job()
-    return job.context, [job.run(job.context, task) for task in job.tasks]
+    return job, [job.run(job.context, task) for task in job.tasks]
 
 
 def test_appends_meanwhile_stay_newer(store):
-    context, results = planned(store)
+    job, results = planned(store)
     append_to_cube(frame(x=[0, 2], p=[0, 1], v1=[40, 42]), CUBE, store)
     expected = rows(query_cube(CUBE, store))
     assert expected["v1"] == [40, 31, 42, 23]
-    finish_compact(context, results)
+    job.finish(results)
     assert rows(query_cube(CUBE, store)) == expected
     assert len(file_keys(lambda: store, "cube++seed")) == 4
     compact_cube(CUBE, store)
@@ -226,12 +226,12 @@ def test_appends_meanwhile_stay_newer(store):
 
 
 def test_columns_that_come_meanwhile(store):
-    context, results = planned(store)
+    job, results = planned(store)
     append_to_cube(frame(x=[2], p=[1], v1=[42], w=[7]), CUBE, store, schema_mode="merge")
     update_schema(CUBE, store, add={"z": "int64"}, defaults={"z": 5})
     expected = rows(query_cube(CUBE, store))
     assert set(expected["z"]) == {5}
-    finish_compact(context, results)
+    job.finish(results)
     assert rows(query_cube(CUBE, store)) == expected
     assert verify_cube(CUBE, store).ok
     compact_cube(CUBE, store, min_files=1)
@@ -242,11 +242,11 @@ def test_columns_that_come_meanwhile(store):
     "change", [{"drop": "v1"}, {"rename": {"v1": "w"}}, {"widen": {"v1": "float64"}}], ids=str
 )
 def test_columns_that_change_meanwhile(store, change):
-    context, results = planned(store)
+    job, results = planned(store)
     update_schema(CUBE, store, **change)
     before = rows(query_cube(CUBE, store))
     with pytest.raises(ConcurrentWriteError, match=r"schema was changed.*Repeat it"):
-        finish_compact(context, results)
+        job.finish(results)
     assert rows(query_cube(CUBE, store)) == before
 
 
@@ -254,19 +254,19 @@ def test_columns_that_a_rollback_removes_meanwhile(store):
     keep_cube_history(CUBE, store, 5)
     version = list_cube_history(CUBE, store)[-1].version
     update_schema(CUBE, store, add={"z": "int64"})
-    context, results = planned(store)
+    job, results = planned(store)
     rollback_cube(CUBE, store, version)
     with pytest.raises(ConcurrentWriteError, match="Gone: z"):
-        finish_compact(context, results)
+        job.finish(results)
     assert "z" not in rows(query_cube(CUBE, store))
 
 
 def test_an_index_that_comes_meanwhile(store):
     from kartothek_cube.io.eager import build_dataset_indices
 
-    context, results = planned(store)
+    job, results = planned(store)
     build_dataset_indices(store, "cube++seed", ["v1"])
-    finish_compact(context, results)
+    job.finish(results)
     check_integrity(lambda: store)
     assert verify_cube(CUBE, store).ok
 
@@ -281,13 +281,13 @@ CONFLICTS = {
 
 @pytest.mark.parametrize("conflict", CONFLICTS.values(), ids=CONFLICTS.keys())
 def test_inputs_that_are_gone(store, conflict):
-    context, results = planned(store)
+    job, results = planned(store)
     conflict(store)
     before = snapshot(lambda: store)
-    (result,) = results
+    ((result,),) = results
     with pytest.raises(ConcurrentWriteError, match=r"p=0/.*Repeat it"):
-        finish_compact(context, results)
-    written = result.written["seed"].partitions().files["table"].to_pylist()
+        job.finish(results)
+    written = result.written[0].partitions().files["table"].to_pylist()
     assert written
     assert snapshot(lambda: store) == {key: data for key, data in before.items() if key not in written}
 
@@ -301,26 +301,26 @@ def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, 
     def fail(*_args):
         raise error
 
-    context, (result,) = planned(store)
+    job, ((result,),) = planned(store)
     monkeypatch.setattr(rewrite, "commit_datasets", fail)
     with pytest.raises(type(error)):
-        finish_compact(context, [result])
-    (written,) = result.written["seed"].partitions().files["table"].to_pylist()
+        job.finish([[result]])
+    (written,) = result.written[0].partitions().files["table"].to_pylist()
     assert (written in store) == is_kept
 
 
 def test_finishing_twice_changes_nothing(store):
-    context, results = planned(store)
-    finish_compact(context, results)
+    job, results = planned(store)
+    job.finish(results)
     before = snapshot(lambda: store)
-    finish_compact(context, results)
+    job.finish(results)
     assert snapshot(lambda: store) == before
 
 
 def test_removal_elsewhere_is_no_conflict(store):
-    context, results = planned(store)
+    job, results = planned(store)
     remove_partitions(CUBE, store, C("p") == 1)
-    finish_compact(context, results)
+    job.finish(results)
     assert rows(query_cube(CUBE, store))["v1"] == [10, 31, 23]
 
 

@@ -24,9 +24,7 @@ from kartothek_cube.io.eager_cube import (
     update_schema,
     verify_cube,
 )
-from kartothek_cube.io_components.write import merge
-from kartothek_cube.io_components.write import rewrite as rewrite_module
-from kartothek_cube.io_components.write.merge import plan_merge
+from kartothek_cube.io_components.write import rewrite
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i"])
 
@@ -77,9 +75,9 @@ def test_cells_are_updated_inserted_and_deleted(store):
 @pytest.fixture(params=[1, 1 << 24], ids=["one by one", "at once"])
 def one_task(request, monkeypatch):
     """A task merges all partitions, which it reads one by one or at once."""
-    monkeypatch.setattr(merge, "available_cores", lambda: 1)
-    monkeypatch.setattr(merge, "TASKS_PER_CORE", 1)
-    monkeypatch.setattr(rewrite_module, "_BLOCK_BYTES", request.param)
+    monkeypatch.setattr(rewrite, "available_cores", lambda: 1)
+    monkeypatch.setattr(rewrite, "TASKS_PER_CORE", 1)
+    monkeypatch.setattr(rewrite, "_BLOCK_BYTES", request.param)
 
 
 def test_cells_of_other_partitions_stay(one_task):
@@ -204,14 +202,14 @@ def test_the_flag_is_no_stored_column(store):
 @pytest.mark.parametrize("rows", [frame(2, 3, 5), frame(16, 17, 5)], ids=["stored", "new"])
 def test_other_writers_of_a_touched_partition_are_noticed(store, monkeypatch, rows):
     """Another writer appends after the merge has read the partition: its row must not be lost."""
-    write = merge.finish_write
+    write = rewrite.finish_write
 
     def after_append(*args):
-        monkeypatch.setattr(merge, "finish_write", write)
+        monkeypatch.setattr(rewrite, "finish_write", write)
         append_to_cube(rows, CUBE, store)
         return write(*args)
 
-    monkeypatch.setattr(merge, "finish_write", after_append)
+    monkeypatch.setattr(rewrite, "finish_write", after_append)
     changes = frame(0, 18, 7)
     with pytest.raises(ConcurrentWriteError, match=f"p={rows['p'].iloc[0]}"):
         merge_into_cube(changes, CUBE, store)
@@ -223,14 +221,14 @@ def test_other_writers_of_a_touched_partition_are_noticed(store, monkeypatch, ro
 
 
 def test_writers_of_other_partitions_are_no_conflict(store, monkeypatch):
-    write = merge.finish_write
+    write = rewrite.finish_write
 
     def after_append(*args):
-        monkeypatch.setattr(merge, "finish_write", write)
+        monkeypatch.setattr(rewrite, "finish_write", write)
         append_to_cube(frame(12, 20, 3), CUBE, store)
         return write(*args)
 
-    monkeypatch.setattr(merge, "finish_write", after_append)
+    monkeypatch.setattr(rewrite, "finish_write", after_append)
     merge_into_cube(frame(0, 4, 7), CUBE, store)
     assert stored(store)["v"].tolist() == [x * (7 if x < 4 else 3 if x >= 12 else 1) for x in range(20)]
 
@@ -252,8 +250,8 @@ def test_the_schema_is_updated_meanwhile(store, monkeypatch, change, start):
         update_schema(CUBE, store, **change)
         return finish_write(*args)
 
-    finish_write = merge.finish_write
-    monkeypatch.setattr(merge, "finish_write", finish_later)
+    finish_write = rewrite.finish_write
+    monkeypatch.setattr(rewrite, "finish_write", finish_later)
     if "add" in change and start == 2:
         merge_into_cube(frame(2, 4, 10), CUBE, store)
         assert stored(store)["v"].tolist() == [0, 1, 20, 30, *range(4, 16)]
@@ -268,8 +266,8 @@ def test_the_schema_is_updated_meanwhile(store, monkeypatch, change, start):
 @pytest.fixture
 def deletion(store):
     """A job that deletes all rows of a partition, after its tasks."""
-    context = merge.MergeContext(plan_merge(CUBE, store), "drop")
-    job = merge.merge_cube_job(context, frame(0, 4).assign(drop=True))
+    context = rewrite.MergeContext(rewrite.plan_merge(CUBE, store), "drop")
+    job = rewrite.merge_cube_job(context, frame(0, 4).assign(drop=True))
     parts = [job.run(job.context, task) for task in job.tasks]
     return lambda: job.finish(parts)
 
@@ -308,11 +306,11 @@ def append_some(store):
     append_to_cube(frame(0, 2), CUBE, store)
 
 
-def rewrite(store):
+def merge_some(store):
     merge_into_cube(frame(0, 2, 7), CUBE, store)
 
 
-@pytest.mark.parametrize("other", [append_some, rewrite])
+@pytest.mark.parametrize("other", [append_some, merge_some])
 def test_a_deletion_of_whole_partitions_does_not_delete_rows_of_others(store, deletion, other):
     other(store)
     with pytest.raises(ConcurrentWriteError):

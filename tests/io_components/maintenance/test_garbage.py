@@ -16,7 +16,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core import clock
 from kartothek_cube.core.commit import optimistic
-from kartothek_cube.core.commit.tombstones import (
+from kartothek_cube.core.commit.header_store import (
     add_tombstones,
     list_tombstone_files,
     list_tombstoned_files,

@@ -87,25 +87,9 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) ->
     first = list(islice(rest, 2))
     if workers <= 1 or len(first) < 2:
         yield from map(function, chain(first, rest))
-        return
-    context = copy_context()  # the limit of threads and the listener for progress
-
-    def run(item: T) -> R:
-        return context.copy().run(function, item)
-
-    with ThreadPoolExecutor(workers, "kartothek_cube") as pool:
-        results: deque[Future[R]] = deque()
-        try:
-            for item in chain(first, rest):
-                results.append(pool.submit(run, item))
-                # twice as many: a slow call at the head leaves no thread idle
-                if len(results) == 2 * workers:
-                    yield results.popleft().result()
-            while results:
-                yield results.popleft().result()
-        finally:
-            for result in results:
-                result.cancel()
+    else:
+        # twice as many: a slow call at the head leaves no thread idle
+        yield from _map_in_pool(function, chain(first, rest), workers, 2 * workers)
 
 
 def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
@@ -117,16 +101,18 @@ def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -
     workers = min(apply_thread_limit(threads), len(items))
     # the first alone: a consumer that needs no more, as of LIMIT 1, stops after it
     yield from map(function, items[: 1 if workers > 1 else None])
-    if workers <= 1:
-        return
-    context = copy_context()
-    # not a with statement: a consumer that stops must not wait for calls that have not begun
+    if workers > 1:
+        yield from _map_in_pool(function, items[1:], workers, workers)
+
+
+def _map_in_pool(function: Callable[[T], R], items: Iterable[T], workers: int, ahead: int) -> Iterator[R]:
+    context = copy_context()  # the limit of threads and the listener for progress
     pool = ThreadPoolExecutor(workers, "kartothek_cube")
     try:
         results: deque[Future[R]] = deque()
-        for item in items[1:]:
+        for item in items:
             results.append(pool.submit(context.copy().run, function, item))
-            if len(results) == workers:
+            if len(results) == ahead:
                 yield results.popleft().result()
         while results:
             yield results.popleft().result()

@@ -13,9 +13,8 @@ from typing import TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 
 from kartothek_cube.io.spark import local_session
-from kartothek_cube.io.spark._datasource_stream import CubeStreamReader
 from kartothek_cube.io.spark.cube import append_to_cube_from_spark
-from kartothek_cube.io.spark.datasource import CubeStreamWriter, KartothekCubeDataSource
+from kartothek_cube.io.spark.datasource import CubeStreamReader, CubeStreamWriter, KartothekCubeDataSource
 from tests.support.spark_session import CONFIG
 
 #: where a process dies: in a task that has read rows or written files, before a commit, after it

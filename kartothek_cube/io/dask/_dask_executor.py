@@ -13,7 +13,7 @@ import attrs
 from dask.bag import Bag, Item
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import DataNode, GraphNode, Task, TaskRef
+from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key as DaskKey
 
 from kartothek_cube.core.store.resolve import lazy_store
@@ -75,7 +75,7 @@ class Graph:
         while len(merged) > FAN_IN:
             parts = [merged[start : start + FAN_IN] for start in range(0, len(merged), FAN_IN)]
             merged = [
-                self._add((self.name("merge"), done + i), _call_with_list, function, *map(TaskRef, part))
+                self._add((self.name("merge"), done + i), function, List(*map(TaskRef, part)))
                 for i, part in enumerate(parts)
             ]
             done += len(parts)
@@ -83,7 +83,7 @@ class Graph:
 
     def finalize(self, step: str, function: Callable[..., object], after: Sequence[DaskKey]) -> Key:
         """Add a single task that calls a function with the list of other results."""
-        return self._add((self.name(step), 0), _call_with_list, function, *[TaskRef(key) for key in after])
+        return self._add((self.name(step), 0), function, List(*map(TaskRef, after)))
 
     def delayed(self, keys: Sequence[Key]) -> list[Delayed]:
         """The values of keys, each as a Delayed of this graph."""
@@ -201,10 +201,6 @@ def _finish_lists(finish: Callable[[Iterable[Result]], Answer], lists: list[list
 
 def _call_to_list(function: Callable[..., Result], *arguments: object) -> list[Result]:
     return [function(*arguments)]
-
-
-def _call_with_list(function: Callable[[list[object]], Result], *results: object) -> Result:
-    return function(list(results))
 
 
 # -- what the façades of cubes share -------------------------------------------------------------------------

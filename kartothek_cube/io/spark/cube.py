@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ParamSpec
@@ -9,6 +11,7 @@ from typing import ParamSpec
 import attrs
 import pandas as pd
 import pyarrow as pa
+import pyarrow.types as pat
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -18,16 +21,30 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.naming import quote
 from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
-from kartothek_cube.io.spark._conversion import spark_schema
-from kartothek_cube.io.spark._parquet_scan import find_obstacle, scan_parquet
-from kartothek_cube.io.spark._session import active_session, picklable_store, workers
+from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema
+from kartothek_cube.io.spark._session import (
+    active_session,
+    changed_setting,
+    column_functions,
+    picklable_store,
+    quote_column,
+    workers,
+)
 from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
+from kartothek_cube.io_components.facade import (
+    Example,
+    Operation,
+    define_facade,
+    facade,
+    plan_job,
+    with_stores,
+)
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
@@ -35,6 +52,7 @@ from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query, split_into_tasks
+from kartothek_cube.io_components.scan import CHECK_PAGES, read_columns
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
@@ -182,6 +200,144 @@ def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
     return parsed
 
 
+# -- queries -------------------------------------------------------------------------------------------------
+
+
+def query_as_frame(
+    query: QueryCube[StoreInput],
+    session: SparkSession,
+    types: StructType | None = None,
+    pushed: Sequence[Condition] = (),
+) -> DataFrame:
+    """The rows of a query, as tasks of this library or Spark itself read them.
+
+    The latter with a schema only, which contains the columns and has their types. Of ``pushed`` conditions,
+    which follow from what Spark evaluates, rows may be left that do not meet them.
+    """
+    query = with_stores(query, picklable_store)
+    plan = plan_query(attrs.evolve(query, conditions=join_conditions(query.conditions, pushed)))
+    announce_query(plan)
+    schema = spark_schema(plan.context.output)
+    # Spark shows the name in plans, and in those of its web UI
+    name = f"query_{query.cube.uuid_prefix}: {plan.summary}"
+    if types is not None:
+        # numbers are narrower where the files that are read have no large ones
+        schema = type(types)([types[name] for name in schema.names])
+        own = () if query.conditions is None else plan_query(query).context.scans
+        obstacle = (
+            "it has conditions on rows" if any(scan.predicates or scan.implied for scan in own) else None
+        )
+        obstacle = obstacle or find_obstacle(plan, schema, session)
+        if obstacle is None:
+            return scan_parquet(plan, schema, session)
+        name += f"; read in Python: {obstacle}"
+    job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
+    return executor.results_as_spark_dataframe(session, attrs.evolve(job, name=name), schema)
+
+
+# -- queries that Spark itself reads, without Python ---------------------------------------------------------
+
+#: files whose footers are read to learn their types; Spark lists them one by one
+_MAX_FILES = 1000
+#: characters of patterns in paths of Hadoop
+_PATTERN = re.compile(r"[{}\[\]*?\\]")
+#: partition values that Spark decodes as this library does: it takes escapes for characters, not for UTF-8
+_VALUES: dict[pa.DataType, str] = {
+    pa.string(): r"(?!__HIVE_DEFAULT_PARTITION__/)(?:[A-Za-z0-9_.~-]|%[2-7][0-9A-F])+",
+    pa.int64(): r"-?[0-9]{1,19}",
+    pa.date32(): r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+}
+_PLAIN_TYPES = (pa.bool_(), pa.string(), pa.binary(), pa.date32())
+_LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+
+def find_obstacle(plan: PhysicalPlan, schema: StructType, session: SparkSession) -> str | None:
+    """Why Spark cannot read the files of a query by itself, in the types of a schema; None if it can."""
+    context, files = plan.context, plan.files[0]
+    scan, blobs = files.scan, context.open_store()
+    if len(context.scans) > 1 or context.join_filters:
+        return "it joins datasets"
+    if plan.is_empty:
+        return "there is no file to read"
+    if (files.count_files() > 1).any():
+        return "partitions have several files, which may hold versions of a cell; compact the cube"
+    if scan.mapping is not None:
+        return "files are older than the schema"
+    keys = files.storage_keys()
+    if len(keys) > _MAX_FILES:
+        return f"it reads more than {_MAX_FILES:,} files"
+    if os.environ.get(CHECK_PAGES):
+        return f"Spark does not check pages, as {CHECK_PAGES} says"
+    if not files.has_derived_keys or len(set(keys)) < len(keys):
+        return "files are not those of the dataset alone"
+    if not blobs.is_local or blobs.local_path(keys[0]) is None:
+        return "the store is no local directory"
+    if _PATTERN.search(f"{blobs.local_path(keys[0])}"):
+        return "Spark takes the path for a pattern"
+    types = {name: scan.schema.field(name).type for name in scan.partition_keys}
+    # Spark does not decode names
+    is_plain = (quote(name) == name and not name.startswith((".", "_")) for name in types)
+    if not all(is_plain) or not set(types.values()) <= set(_VALUES):
+        return "Spark reads other types of partition columns"
+    folders = "".join(f"{name}={_VALUES[dtype]}/" for name, dtype in types.items())
+    label = re.compile(
+        rf"{re.escape(f'{scan.uuid}/{scan.table}/')}{folders}[A-Za-z0-9][A-Za-z0-9_.-]*\.parquet"
+    )
+    if not all(map(label.fullmatch, keys)):
+        return "Spark reads other values of partition columns, or other files"
+    is_case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
+    fields = [field for field in arrow_schema(schema) if field.name not in types]
+    for key in keys:
+        columns = read_columns(blobs, key)
+        stored = dict(zip(columns.names, columns.types, strict=True))
+        for field in fields:
+            if field.name not in stored or not _is_readable(stored[field.name], field.type):
+                return f"Spark reads other types of column {field.name}"
+        names = {*stored, *types}
+        if not is_case_sensitive and len({name.lower() for name in names}) < len(names):
+            return "columns differ in upper and lower case only"
+    return None
+
+
+def _is_readable(stored: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Spark reads exact values of a type out of files."""
+    if pat.is_dictionary(stored):
+        stored = stored.value_type
+    if pat.is_timestamp(stored) and pat.is_timestamp(target):
+        return stored.unit in ("ms", "us") and (stored.tz is None) == (target.tz is None)
+    for kind in (pat.is_signed_integer, pat.is_floating):
+        if kind(stored) and kind(target):
+            return not pat.is_float16(stored) and bool(stored.bit_width <= target.bit_width)
+    if pat.is_large_string(stored) or pat.is_large_binary(stored):
+        stored = pa.string() if pat.is_large_string(stored) else pa.binary()
+    return stored in _PLAIN_TYPES and bool(stored.equals(target))
+
+
+def scan_parquet(plan: PhysicalPlan, schema: StructType, session: SparkSession) -> DataFrame:
+    """The rows of a query without obstacles, as Spark reads its files."""
+    blobs, files = plan.context.open_store(), plan.files[0]
+    scan = files.scan
+    paths = [f"file://{os.path.abspath(str(blobs.local_path(key)))}" for key in files.storage_keys()]
+    root = paths[0][: paths[0].rindex(f"/{scan.uuid}/{scan.table}/")]
+    reader = session.read.schema(schema).options(
+        basePath=f"{root}/{scan.uuid}/{scan.table}",
+        # what sessions may have set: all files count, and days are those of the Gregorian calendar
+        datetimeRebaseMode="CORRECTED",
+        ignoreMissingFiles="false",
+        ignoreCorruptFiles="false",
+    )
+    with changed_setting(session, _LISTING_THRESHOLD, str(_MAX_FILES)):
+        df = reader.parquet(*paths)
+    f = column_functions(df)
+    columns = []
+    for field in arrow_schema(schema):
+        column = f.col(quote_column(field.name))
+        if pat.is_floating(field.type):
+            column = f.nanvl(column, f.lit(None).cast(schema[field.name].dataType)).alias(field.name)
+        columns.append(column)
+    return df.select(*columns)
+
+
 # -- façades -------------------------------------------------------------------------------------------------
 
 P = ParamSpec("P")
@@ -309,62 +465,54 @@ class _VerifyCube(VerifyCube[StoreInput]):
 
 @attrs.frozen
 class _QueryCube(QueryCube[StoreInput]):
+    """Parameters of the façade.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.io.spark import local_session
+    >>> from kartothek_cube.io.spark.cube import query_cube_spark
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> query_cube_spark(cube, store, "COUNTRY_CODE == IT", spark=local_session(2)).collect()
+    [Row(CITY='Rom', COUNTRY_CODE='IT')]
+    """
+
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
-def _remove_partitions(operation: cube_writes.RemovePartitions[StoreInput]) -> dict[str, DatasetMetadata]:
-    return execute(operation.job())
+@define_facade(
+    _QueryCube,
+    _TYPES,
+    returns="Rows of a group of ``partition_by`` are consecutive, groups are sorted; to process them as "
+    "a whole, use :func:`~kartothek_cube.io.spark.cube.map_cube_spark`.",
+)
+def query_cube_spark(query: _QueryCube) -> DataFrame:
+    """Query a cube as a Spark DataFrame.
 
-
-def query_as_frame(
-    query: QueryCube[StoreInput],
-    session: SparkSession,
-    types: StructType | None = None,
-    pushed: Sequence[Condition] = (),
-) -> DataFrame:
-    """The rows of a query, as tasks of this library or Spark itself read them.
-
-    The latter with a schema only, which contains the columns and has their types. Of ``pushed`` conditions,
-    which follow from what Spark evaluates, rows may be left that do not meet them.
+    The query is planned at once and sees the cube as it is now. Tasks read and join co-located files; nothing
+    is shuffled. Naive timestamps are ``timestamp_ntz``, zoned ones ``timestamp``, and missing numbers null.
+    Executors must be able to open ``store``.
     """
-    query = with_stores(query, picklable_store)
-    plan = plan_query(attrs.evolve(query, conditions=join_conditions(query.conditions, pushed)))
-    announce_query(plan)
-    schema = spark_schema(plan.context.output)
-    # Spark shows the name in plans, and in those of its web UI
-    name = f"query_{query.cube.uuid_prefix}: {plan.summary}"
-    if types is not None:
-        # numbers are narrower where the files that are read have no large ones
-        schema = type(types)([types[name] for name in schema.names])
-        own = () if query.conditions is None else plan_query(query).context.scans
-        obstacle = (
-            "it has conditions on rows" if any(scan.predicates or scan.implied for scan in own) else None
-        )
-        obstacle = obstacle or find_obstacle(plan, schema, session)
-        if obstacle is None:
-            return scan_parquet(plan, schema, session)
-        name += f"; read in Python: {obstacle}"
-    job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
-    return executor.results_as_spark_dataframe(session, attrs.evolve(job, name=name), schema)
-
-
-def _query(query: _QueryCube) -> DataFrame:
     return query_as_frame(query, active_session(query.spark))
+
+
+@define_facade(cube_writes.RemovePartitions[StoreInput], _TYPES, example=_EXAMPLE)
+def remove_partitions_spark(remove: cube_writes.RemovePartitions[StoreInput]) -> dict[str, DatasetMetadata]:
+    """Remove partitions.
+
+    All of it is done on the driver.
+    """
+    return execute(remove.job())
 
 
 build_cube_from_spark = _write("build_cube_from_spark", _BuildCube)
 extend_cube_from_spark = _write("extend_cube_from_spark", _ExtendCube)
 append_to_cube_from_spark = _write("append_to_cube_from_spark", _AppendToCube)
 update_cube_from_spark = _write("update_cube_from_spark", _UpdateCube)
-remove_partitions_spark = facade(
-    __name__,
-    "remove_partitions_spark",
-    cube_writes.RemovePartitions[StoreInput],
-    _remove_partitions,
-    "All of it is done on the driver.",
-    _TYPES,
-    example=_EXAMPLE,
-)
 delete_rows_spark = _spark(
     "delete_rows_spark", _DeleteRows, "Each task rewrites up to 16 physical partitions; the driver commits."
 )
@@ -389,30 +537,6 @@ compact_cube_spark = _spark(
 )
 verify_cube_spark = _spark(
     "verify_cube_spark", _VerifyCube, "Headers are checked on the driver, files in tasks."
-)
-_QUERY_EXAMPLE = """>>> import tempfile
->>> import pandas as pd
->>> from kartothek_cube import Cube, build_cube
->>> from kartothek_cube.io.spark import local_session
->>> from kartothek_cube.io.spark.cube import query_cube_spark
->>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
->>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
->>> _ = build_cube(cities, cube, store)
->>> query_cube_spark(cube, store, "COUNTRY_CODE == IT", spark=local_session(2)).collect()
-[Row(CITY='Rom', COUNTRY_CODE='IT')]"""
-query_cube_spark = facade(
-    __name__,
-    "query_cube_spark",
-    _QueryCube,
-    _query,
-    "The query is planned at once and sees the cube as it is now. Tasks read and join co-located files; "
-    "nothing is shuffled. Naive timestamps are ``timestamp_ntz``, zoned ones ``timestamp``, and missing "
-    "numbers null. Executors must be able to open ``store``.",
-    _TYPES,
-    example=_QUERY_EXAMPLE,
-    summary="Query a cube as a Spark DataFrame.",
-    returns="Rows of a group of ``partition_by`` are consecutive, groups are sorted; to process them as "
-    "a whole, use :func:`~kartothek_cube.io.spark.cube.map_cube_spark`.",
 )
 
 

@@ -19,7 +19,7 @@ from kartothek_cube.io.spark._conversion import spark_schema
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.dataset_read import FrameOptions, ReadGroups, read_dataset_job
-from kartothek_cube.io_components.facade import Example, facade, with_stores
+from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
@@ -65,33 +65,11 @@ class _CollectDatasetGarbage(CollectDatasetGarbage):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
-def _build_indices(build: _BuildDatasetIndices) -> DatasetMetadata:
-    return executor.execute_on_spark(_with_dataset(build).job(_PARTITIONS), build.spark)
-
-
-def _collect_garbage(collect: _CollectDatasetGarbage) -> None:
-    executor.execute_on_spark(_with_dataset(collect).job(_BLOCK), collect.spark)
-
-
-def _read(read: _ReadDataset) -> DataFrame:
-    session = active_session(read.spark)
-    plan = _with_dataset(read).plan()
-    context = plan.context
-    schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
-    if not schema.names:
-        raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
-    job = read_dataset_job(
-        FrameOptions(context),
-        executor.split_into_blocks(plan, workers(session)),
-        executor.read_block,
-        "block",
-    )
-    return executor.results_as_spark_dataframe(
-        session, attrs.evolve(job, name=f"read_{context.uuid}"), schema
-    )
-
-
 # -- façades -------------------------------------------------------------------------------------------------
+
+
+_SESSION = ("from kartothek_cube.io.spark import local_session", "_ = local_session(2)")
+_WRITE = Example((_SESSION[0], "data = local_session(2).createDataFrame(pd.concat(data))"))
 
 
 @attrs.frozen
@@ -146,7 +124,13 @@ class _UpdateDataset(UpdateDataset):
     max_rows_per_file: int | None = attrs.field(default=None, kw_only=True)
 
 
-def _store(store: _StoreDataset) -> DatasetMetadata:
+@define_facade(_StoreDataset, example=_WRITE)
+def store_dataset_from_spark(store: _StoreDataset) -> DatasetMetadata:
+    """Store a new dataset.
+
+    One job shuffles the rows by the partition columns and writes them, and the driver commits; after a
+    failure, the files are deleted. Executors must be able to open ``store``.
+    """
     frame = executor.frames_of({"": store.df}, "", store.max_rows_per_file)[""]
     plan = with_stores(store, picklable_store).plan()
     if frame is None:
@@ -154,7 +138,13 @@ def _store(store: _StoreDataset) -> DatasetMetadata:
     return executor.write_dataset(plan, frame, store.max_rows_per_file)
 
 
-def _update(update: _UpdateDataset) -> DatasetMetadata:
+@define_facade(_UpdateDataset, example=_WRITE)
+def update_dataset_from_spark(update: _UpdateDataset) -> DatasetMetadata:
+    """Remove partitions and add others, in one step. A dataset that does not exist is created.
+
+    One job shuffles the rows by the partition columns and writes them, and the driver commits; after a
+    failure, the files are deleted. Executors must be able to open ``store``.
+    """
     frame = executor.frames_of({"": update.df}, "", update.max_rows_per_file)[""]
     plan = _with_dataset(update).plan()
     if frame is None:
@@ -162,43 +152,42 @@ def _update(update: _UpdateDataset) -> DatasetMetadata:
     return executor.write_dataset(plan, frame, update.max_rows_per_file)
 
 
-_NOTE = (
-    "One job shuffles the rows by the partition columns and writes them, and the driver commits; after a "
-    "failure, the files are deleted. Executors must be able to open ``store``."
-)
-_SESSION = "from kartothek_cube.io.spark import local_session"
-_WRITE = Example((_SESSION, "data = local_session(2).createDataFrame(pd.concat(data))"))
-store_dataset_from_spark = facade(
-    __name__, "store_dataset_from_spark", _StoreDataset, _store, _NOTE, example=_WRITE
-)
-update_dataset_from_spark = facade(
-    __name__, "update_dataset_from_spark", _UpdateDataset, _update, _NOTE, example=_WRITE
-)
-read_dataset_as_spark = facade(
-    __name__,
-    "read_dataset_as_spark",
+@define_facade(
     _ReadDataset,
-    _read,
-    "The read is planned at once and sees the dataset as it is now. Executors must be able to open "
-    "``store``.",
-    summary="Read a dataset as a Spark DataFrame.",
-    example=Example((_SESSION, "_ = local_session(2)"), "{}.toArrow().to_reader()"),
+    example=Example(_SESSION, "{}.toArrow().to_reader()"),
     returns="Columns are those of the schema by default. Rows of each group of ``dispatch_by`` are "
     "consecutive, groups are sorted.",
 )
-build_dataset_indices_spark = facade(
-    __name__,
-    "build_dataset_indices_spark",
-    _BuildDatasetIndices,
-    _build_indices,
-    "Each task reads 100 partitions; the driver commits.",
-    example=Example((_SESSION, "_ = local_session(2)")),
-)
-garbage_collect_dataset_spark = facade(
-    __name__,
-    "garbage_collect_dataset_spark",
-    _CollectDatasetGarbage,
-    _collect_garbage,
-    "Each task deletes 1,000 files.",
-    example=Example((_SESSION, "_ = local_session(2)")),
-)
+def read_dataset_as_spark(read: _ReadDataset) -> DataFrame:
+    """Read a dataset as a Spark DataFrame.
+
+    The read is planned at once and sees the dataset as it is now. Executors must be able to open ``store``.
+    """
+    session = active_session(read.spark)
+    plan = _with_dataset(read).plan()
+    context = plan.context
+    schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
+    if not schema.names:
+        raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
+    blocks = executor.split_into_blocks(plan, workers(session))
+    job = read_dataset_job(FrameOptions(context), blocks, executor.read_block, "block")
+    job = attrs.evolve(job, name=f"read_{context.uuid}")
+    return executor.results_as_spark_dataframe(session, job, schema)
+
+
+@define_facade(_BuildDatasetIndices, example=Example(_SESSION))
+def build_dataset_indices_spark(build: _BuildDatasetIndices) -> DatasetMetadata:
+    """Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
+
+    Each task reads 100 partitions; the driver commits.
+    """
+    return executor.execute_on_spark(_with_dataset(build).job(_PARTITIONS), build.spark)
+
+
+@define_facade(_CollectDatasetGarbage, example=Example(_SESSION))
+def garbage_collect_dataset_spark(collect: _CollectDatasetGarbage) -> None:
+    """Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
+
+    Each task deletes 1,000 files.
+    """
+    executor.execute_on_spark(_with_dataset(collect).job(_BLOCK), collect.spark)

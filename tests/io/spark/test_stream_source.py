@@ -22,7 +22,7 @@ from kartothek_cube.io.eager_cube import (
     update_schema,
 )
 from kartothek_cube.io.spark._datasource_options import StreamOptions
-from kartothek_cube.io.spark._datasource_stream import ReadMaxFiles
+from kartothek_cube.io.spark.datasource import ReadMaxFiles
 from tests.support.stream_kills import run_with_kills
 
 pytestmark = pytest.mark.slow("streams of Spark, which wait for batches")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, cast
 
 import attrs
 import numpy as np
@@ -148,6 +148,7 @@ class ComputeDataset(Generic[StoreT]):
     changed_since: Literal["last"] | CubeAsOf | None = attrs.field(default="last", kw_only=True)
     metadata: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
     df_serializer: DataFrameSerializer | None = attrs.field(default=None, kw_only=True)
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def job(self, blocksize: int | None = None) -> Job[ComputeContext, ScanTask, Written, ComputeResult]:
         """Compute each changed partition, then commit all of them with the state that they come from."""
@@ -222,14 +223,17 @@ class ComputeDataset(Generic[StoreT]):
     ) -> WritePlan:
         cube, by_name = self.cube, {self.into: metadata}
         if target is None:
-            extension = ExtendCube(None, cube, self.store, by_name, df_serializer=self.df_serializer)
+            extension = ExtendCube(
+                None, cube, self.store, by_name, df_serializer=self.df_serializer, publish=self.publish
+            )
             return attrs.evolve(extension.plan([self.into]), operation="compute").with_write_id()
         plan = plan_existing("compute", cube, self.store, {self.into: target}, by_name, self.df_serializer)
         # rows that another writer has added meanwhile would be hidden by older computed ones
         unseen = UnchangedPartitions.of_dataset(target)
         requires = (UnchangedMetadata(COMPUTED_FROM, last, "computed it"), unseen)
         plan = plan.evolve_changes(replaces=replaced, requires=requires)
-        return attrs.evolve(plan, keep_empty=True, commit_all=True).with_write_id()
+        plan = attrs.evolve(plan, keep_empty=True, commit_all=True).with_write_id()
+        return plan.stage(publish=self.publish)
 
 
 def run_compute(context: ComputeContext, task: ScanTask) -> Written:
@@ -261,6 +265,10 @@ def _finish_compute(
     written = merge_writes(parts)
     ((into, spec),) = plan.specs.items()
     rows = written[into].rows if into in written else 0
-    dataset = finish_write(plan, [written]).get(into, target)
+    states = finish_write(plan, [written])
+    if plan.staged_id:
+        return cast("ComputeResult", states)
     replaced = spec.change.replaces
-    return ComputeResult(dataset, n_partitions, 0 if replaced is None else len(replaced), rows)
+    return ComputeResult(
+        states.get(into, target), n_partitions, 0 if replaced is None else len(replaced), rows
+    )

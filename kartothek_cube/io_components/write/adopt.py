@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import attrs
 import pyarrow as pa
@@ -142,7 +142,7 @@ class AdoptDataset:
     link
         Whether files of a local table become hard links in a store on the same file system. By default, those
         of Delta and Iceberg tables do, which are never written in place, and those of directories do not:
-        many programs overwrite them in place, and would change the cube.
+        many programs overwrite them in place, and would change the cube. Those of a staged write are copied.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -191,6 +191,7 @@ class AdoptDataset:
     metadata: Mapping[str, object] | None = attrs.field(default=None, kw_only=True)
     overwrite: bool = attrs.field(default=False, kw_only=True)
     link: bool | None = attrs.field(default=None, kw_only=True)
+    publish: bool = attrs.field(default=True, kw_only=True)
 
     def job(
         self, blocksize: int | None = None
@@ -200,11 +201,12 @@ class AdoptDataset:
         user = None if self.metadata is None else {dataset_id: dict(self.metadata)}
         keys = None if self.partition_on is None else {dataset_id: converter_str_tupleset(self.partition_on)}
         new = BuildCube if dataset_id == self.cube.seed_dataset else ExtendCube
-        plan = new(None, self.cube, self.store, user, self.overwrite, keys).plan([dataset_id])
-        plan = attrs.evolve(plan, operation="adopt").with_write_id()
+        write = new(None, self.cube, self.store, user, self.overwrite, keys, publish=self.publish)
+        plan = attrs.evolve(write.plan([dataset_id]), operation="adopt").with_write_id()
         table, files = open_table(self.source, self.snapshot, _parse_types(self.types), plan.spec.types)
         check_schemas(plan, {dataset_id: table.schema.empty_table()})
-        link = table.is_immutable if self.link is None else self.link
+        # a link has the age of the file, and would be garbage until it is published
+        link = self.publish and (table.is_immutable if self.link is None else self.link)
         return Job(
             name="adopt_dataset",
             description=f"adopt {table.description}",
@@ -396,9 +398,11 @@ def _finish_adoption(plan: WritePlan, description: str, results: Iterable[_Adopt
         problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
         raise plan.abort_error(dataset_id, problem) from problem
     write_tasks.check_duplicate_cells(plan, {dataset_id: written})
-    dataset = finish_write(plan, [{dataset_id: written}])[dataset_id]
+    states = finish_write(plan, [{dataset_id: written}])
+    if plan.staged_id:
+        return cast("Adoption", states)
     return Adoption(
-        dataset=dataset,
+        dataset=states[dataset_id],
         n_rows=written.rows,
         n_linked=n_linked,
         n_copied=sum(part.n_copied for part in parts) + len(links) - n_linked,

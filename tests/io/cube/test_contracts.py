@@ -414,6 +414,15 @@ def test_all_kinds_of_writes_are_checked_by_functions(tmp_path):
         adopt = partial(eager_cube.adopt_dataset, tmp_path, CUBE, store, "seed", overwrite=True)
         refused(adopt, store, rule)
         eager_cube.append_to_cube(seed([3], [3], p=1), CUBE, store)
+
+    def is_valid(df):
+        return df["w2"] < 50
+
+    with eager_cube.check_rows(is_valid, "cube++copy"):
+        copy = partial(eager_cube.compute_dataset, cube=CUBE, store=store, into="copy", changed_since=None)
+        # the first call creates the dataset, the second replaces its files
+        copy(lambda df: df[["x", "p"]].assign(w2=1))
+        refused(lambda: copy(lambda df: df[["x", "p"]].assign(w2=99)), store, RowCheck(is_valid), 2)
     eager_cube.append_to_cube(seed([4], [99]), CUBE, store)
     with eager_cube.check_rows(is_small, "cube++seed"):
         # these write no rows of a user

@@ -104,6 +104,51 @@ def test_a_staged_write_that_replaces_rows(store, write):
     assert rows(store) == seen
 
 
+def test_a_staged_computation_is_the_last_one_once_it_is_published(store):
+    def double(df):
+        return df[["x", "p"]].assign(w=2 * df["v"])
+
+    compute = partial(eager_cube.compute_dataset, double, CUBE, store, "doubled")
+    # the first computation creates the dataset, later ones replace files
+    for write in (lambda: None, lambda: eager_cube.append_to_cube(MORE, CUBE, store)):
+        write()
+        staged, before = compute(publish=False), rows(store)
+        seen = rows(store, as_of=staged)
+        assert seen["w"] == [2 * v for v in seen["v"]]
+        assert rows(store) == before
+        publish_staged(staged, store)
+        publish_staged(staged, store)
+        assert rows(store) == seen
+        assert compute().n_partitions == 0
+
+
+def test_of_two_staged_computations_one_is_published(store):
+    staged = [
+        eager_cube.compute_dataset(lambda df: df.drop(columns="v"), CUBE, store, "cells", publish=False)
+        for _ in range(2)
+    ]
+    publish_staged(staged[0], store)
+    with pytest.raises(DatasetExistsError):
+        publish_staged(staged[1], store)
+
+
+@pytest.mark.parametrize("dataset_id", ["seed", "extra"])
+def test_a_staged_table_of_another_system_holds_no_links(store, tmp_path, dataset_id):
+    column = "v" if dataset_id == "seed" else "w"
+    source = tmp_path / "source"
+    source.mkdir()
+    SEED.rename(columns={"v": column}).to_parquet(source / "a.parquet", index=False)
+    target = f"hfs://{tmp_path}/store?create_if_missing=true"
+    if dataset_id == "extra":
+        eager_cube.build_cube(SEED, CUBE, target)
+    staged = eager_cube.adopt_dataset(source, CUBE, target, dataset_id, link=True, publish=False)
+    assert [path.stat().st_nlink for path in (tmp_path / "store").rglob("*.parquet")].count(2) == 0
+    seen = rows(target, as_of=pickle.loads(pickle.dumps(staged)))
+    publish_staged(staged, target)
+    assert rows(target) == seen
+    assert seen[column] == [10, 11]
+
+
 # -- reading -------------------------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ from kartothek_cube.io_components.maintenance.staged import discard_staged, publ
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query import executor, explain
 from kartothek_cube.io_components.query.logical_plan import QueryFrame, QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_frames, plan_table
+from kartothek_cube.io_components.query.physical_plan import plan_query, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
@@ -290,7 +290,7 @@ class _QueryFrame(QueryFrame[StoreInput]):
 @define_facade(_QueryFrames, _TYPES)
 def query_cube(query: _QueryFrames) -> list[pd.DataFrame]:
     with progress_bar("query", query.progress):
-        plan = plan_frames(query)
+        plan = plan_query(query)
         task = plan.single_task()
         tasks = [] if task is None else [task]
         parts = execute(executor.query_job(plan, tasks, executor.run_frames))

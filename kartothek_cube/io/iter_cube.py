@@ -20,7 +20,7 @@ from kartothek_cube.io_components.maintenance.garbage import CleanupCube, Delete
 from kartothek_cube.io_components.maintenance.stats import CollectStats
 from kartothek_cube.io_components.query.executor import announce_end, query_job, run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_frames
+from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
@@ -94,7 +94,7 @@ def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFram
     taken, or before if the store is remote. For the types of groups, footers of files are read when it is
     planned.
     """
-    plan = plan_frames(query)
+    plan = plan_query(query)
     frames = chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
     return announce_end(plan, frames)
 

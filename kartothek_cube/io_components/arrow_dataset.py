@@ -51,13 +51,7 @@ from kartothek_cube.io_components.query.executor import (
     run_task,
 )
 from kartothek_cube.io_components.query.logical_plan import QueryTable
-from kartothek_cube.io_components.query.physical_plan import (
-    PhysicalPlan,
-    ScanTask,
-    column_fraction,
-    plan_table,
-    project,
-)
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanTask, plan_table, project
 from kartothek_cube.io_components.runtime import (
     available_cores,
     limit_threads,
@@ -452,7 +446,7 @@ class CubeScan(SourceScan):
                 keys = files.sample_keys(tuning.SAMPLE)
                 size = estimate_size(blobs, keys)
                 in_memory = _sample_rows(blobs, keys) * BYTES_PER_VALUE * (len(scan.columns) + 1)
-                total += max(size * column_fraction(scan), in_memory / 2) * files.count_files()
+                total += max(size * scan.column_fraction(), in_memory / 2) * files.count_files()
         return total
 
 

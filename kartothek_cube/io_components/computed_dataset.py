@@ -29,7 +29,7 @@ from kartothek_cube.io_components.maintenance.changed_partitions import (
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM, CubeAsOf, is_token, make_token
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_frames
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query
 from kartothek_cube.io_components.write.cube_writes import ExtendCube, plan_existing
 from kartothek_cube.io_components.write.table_writer import delete_attempts
 from kartothek_cube.io_components.write.write_commit import finish_write
@@ -169,7 +169,7 @@ class ComputeDataset(Generic[StoreT]):
         last_token = last if is_token(last) else None
         since = last_token if self.changed_since == "last" else self.changed_since
         query = QueryFrames(cube, self.store, self.conditions, inputs, payload_columns=self.payload_columns)
-        scans = plan_frames(query)
+        scans = plan_query(query)
         seed = scans.files[0]
         partitions, replaced = np.arange(scans.n_partitions), None if target is None else self._labels(target)
         if target is not None and replaced is not None and since is not None:

@@ -33,7 +33,7 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from kartothek_cube.io_components.query.executor import run_frames, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_frames, split_into_tasks
+from kartothek_cube.io_components.query.physical_plan import plan_query, split_into_tasks
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_facades import FACADES
@@ -540,14 +540,14 @@ def make_arguments(fuzzed: FuzzedCube, query: Query) -> dict[str, Any]:
 
 def query_by_tasks(**kwargs: Any) -> list[pd.DataFrame]:
     """Query with one task per group, each as another process gets it."""
-    plan = plan_frames(QueryFrames(**kwargs))
+    plan = plan_query(QueryFrames(**kwargs))
     context = pickle.loads(pickle.dumps(plan.context))
     return [df for task in plan.tasks() for df in run_frames(context, pickle.loads(pickle.dumps(task)))]
 
 
 def query_by_packs(**kwargs: Any) -> list[pa.Table]:
     """Query with tasks of about equal size, as on a cluster; their order does not matter."""
-    plan = plan_frames(QueryFrames(**kwargs))
+    plan = plan_query(QueryFrames(**kwargs))
     tables = []
     for task in split_into_tasks(plan, 2, 2):
         context, task = pickle.loads(pickle.dumps((plan.context, task)))

@@ -18,7 +18,7 @@ from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import DeleteCube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frame_blocks
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_frames
+from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
@@ -135,7 +135,7 @@ def query_cube_bag(query: _QueryFrames) -> Bag:
     The query is planned when the graph is built: headers and indices are read then, files in tasks.
     """
     query = executor.with_factories(query)
-    plan = plan_frames(query)
+    plan = plan_query(query)
     announce_query(plan)
     blocks = batched(plan.tasks(), query.blocksize)
     return executor.results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)

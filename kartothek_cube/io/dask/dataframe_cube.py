@@ -20,7 +20,7 @@ from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.facade import Example, define_facade, facade
 from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_frames, project
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query, project
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written, merge_writes
@@ -190,7 +190,7 @@ def query_cube_dataframe(query: QueryFrames[StoreFactoryInput]) -> dd.DataFrame:
     are unknown. Only the columns that dask needs are read. Without ``dtype_backend``, partitions may have
     other types where values are missing.
     """
-    plan = plan_frames(executor.with_factories(query))
+    plan = plan_query(executor.with_factories(query))
     announce_query(plan)
     meta, tasks = run_single_frame(plan.context, None), plan.tasks()
     alone = len(tasks) <= 1 or query.dtype_backend is not None

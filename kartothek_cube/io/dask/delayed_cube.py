@@ -14,7 +14,7 @@ from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, define_facade, facade
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_frames
+from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
@@ -79,7 +79,7 @@ def query_cube_delayed(query: QueryFrames[StoreFactoryInput]) -> list[Delayed]:
     The query is planned when the graph is built: headers and indices are read then, files in tasks. If no
     file can match, there is no Delayed; a group that proves empty is a DataFrame without rows.
     """
-    plan = plan_frames(executor.with_factories(query))
+    plan = plan_query(executor.with_factories(query))
     announce_query(plan)
     return executor.results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
 

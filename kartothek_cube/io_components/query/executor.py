@@ -57,7 +57,6 @@ from kartothek_cube.io_components.query.physical_plan import (
     ScanContext,
     ScanFiles,
     ScanTask,
-    column_fraction,
     match_partitions,
 )
 from kartothek_cube.io_components.runtime import available_cores, ordered_map, split_by_weight
@@ -314,7 +313,7 @@ def _partition_bytes(
     weights = np.zeros(n_partitions)
     # a single partition is one block of any size
     for files in filter(len, datasets if n_partitions > 1 else ()):
-        size = estimate_size(blobs, files.keys) * column_fraction(files.scan)
+        size = estimate_size(blobs, files.keys) * files.scan.column_fraction()
         weights += np.bincount(files.partition_ids, minlength=n_partitions) * size
     return weights
 

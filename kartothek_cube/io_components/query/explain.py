@@ -10,7 +10,7 @@ import numpy as np
 
 from kartothek_cube.core.cube.conditions import Condition, Disjunction
 from kartothek_cube.core.errors import abbreviate_text, format_count
-from kartothek_cube.core.expressions import Node, all_of, columns_of, imply
+from kartothek_cube.core.expressions import Node, columns_of, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pruning import imply_partition_keys, select_partitions
 from kartothek_cube.core.store import BlobStore
@@ -261,7 +261,7 @@ def explain_query(query: QueryCube[StoreInput]) -> QueryExplanation:
 
 def _explain_dataset(files: DatasetFiles, logical_plan: LogicalPlan, blobs: BlobStore) -> DatasetExplanation:
     scan, dataset = files.scan, files.dataset
-    nodes = [*logical_plan.predicates[scan.name], *logical_plan.implied[scan.name]]
+    node = logical_plan.condition_on(scan.name)
     values = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
     codes = group_codes(list(values.values()), len(dataset.partition_table))
     file_bytes, read_bytes = _estimate_bytes(files, blobs)
@@ -274,7 +274,7 @@ def _explain_dataset(files: DatasetFiles, logical_plan: LogicalPlan, blobs: Blob
         conditions=_explain_conditions(files, logical_plan),
         files=len(dataset.partition_table),
         partitions=len(np.unique(codes)),
-        matching_files=len(select_partitions(dataset, all_of(nodes))),
+        matching_files=len(select_partitions(dataset, node)),
         read_files=len(files.positions),
         read_partitions=len(np.unique(codes[files.positions])),
         file_bytes=file_bytes,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Generic, NamedTuple
+from typing import Generic
 
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core import expressions
 from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, Disjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
@@ -17,294 +18,13 @@ from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, check_names
-from kartothek_cube.core.expressions import (
-    LiteralType,
-    Node,
-    bind,
-    bind_literal,
-    columns_of,
-    imply,
-    is_null_test,
-    literals_of,
-    rejects_nulls,
-)
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 
-
-class Role(StrEnum):
-    """Role of a dataset in a query, in the order of the joins."""
-
-    SEED = "seed"
-    #: inner join
-    RESTRICTED = "restricted"
-    #: left join
-    LEFT = "left"
-
-
-@attrs.frozen
-class LogicalPlan:
-    """Checked query ("intention" in the specification)."""
-
-    #: dimensions of the result, in sort order
-    dimension_columns: tuple[str, ...]
-    #: columns by whose values the result is split into groups, in sort order
-    partition_by: tuple[str, ...]
-    #: columns of the result, sorted
-    output_columns: tuple[str, ...]
-    #: active conditions by dataset id: those on columns of the dataset, which null does not match
-    conditions: Mapping[str, tuple[Condition | Disjunction, ...]]
-    #: the same as literals in the types of the columns
-    predicates: Mapping[str, tuple[LiteralType, ...]]
-    #: the other active conditions, evaluated on the joined rows
-    join_conditions: tuple[Condition | Disjunction, ...]
-    #: the same in the types of the columns
-    join_filters: tuple[Node, ...]
-    #: what the join filters imply about the rows of each dataset
-    implied: Mapping[str, tuple[Node, ...]]
-    #: for each ``partition_by`` column the id of the dataset whose values make the groups
-    owners: Mapping[str, str]
-    #: roles of the datasets to join by dataset id, in the order of the joins
-    roles: Mapping[str, Role]
-    #: ids of the other datasets, sorted
-    unused: tuple[str, ...]
-
-
-class _Columns(NamedTuple):
-    """Columns by dataset, and the types of all columns."""
-
-    names: Mapping[str, frozenset[str]]
-    types: Mapping[str, pa.DataType]
-
-
-def build_logical_plan(
-    cube: Cube,
-    snapshot: CubeSnapshot,
-    conditions: ConditionsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-) -> LogicalPlan:
-    """Check the arguments of a query against the stored columns, types and indices."""
-    datasets = snapshot.datasets
-    columns = snapshot.derive("columns", lambda: _columns_of(datasets))
-    conjunction = to_conjunction(conditions, columns.types)
-    active = [condition for condition in conjunction.conditions if condition.active]
-    trees = []
-    for condition in active:
-        if not (isinstance(condition, Condition) and condition.column in columns.types):
-            _check_columns("condition", Conjunction(active).columns, columns.types)
-        trees.append(_bind_condition(condition, datasets, columns))
-    return _arrange(
-        cube, datasets, columns.names, active, trees, dimension_columns, partition_by, payload_columns
-    )
-
-
-def _arrange(
-    cube: Cube,
-    datasets: Mapping[str, DatasetMetadata],
-    columns: Mapping[str, frozenset[str]],
-    conditions: Sequence[Condition | Disjunction],
-    trees: Sequence[Node],
-    dimension_columns: str | Iterable[str] | None,
-    partition_by: str | Iterable[str] | None,
-    payload_columns: str | Iterable[str] | None,
-) -> LogicalPlan:
-    """The plan for conditions that have been bound."""
-    conjunction = Conjunction(conditions)
-    dimensions = _resolve_dimensions(cube, dimension_columns)
-    groups = converter_str_tupleset(partition_by)
-    owners = _group_column_owners(cube, datasets, columns, groups)
-    output = _resolve_output(cube, columns, dimensions, groups, payload_columns)
-    keys = {*cube.dimension_columns, *cube.partition_columns}
-    payload = {name: (output | conjunction.columns) & columns[name] - keys for name in datasets}
-    joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
-    _check_projection(cube, columns, payload, joined, dimensions)
-    on_datasets: list[tuple[Condition, Node]] = []
-    join_conditions: list[tuple[Condition | Disjunction, Node]] = []
-    for condition, tree in zip(conditions, trees, strict=True):
-        if isinstance(condition, Disjunction) or _tests_match(tree, columns[cube.seed_dataset]):
-            join_conditions.append((condition, tree))
-        else:
-            on_datasets.append((condition, tree))
-    by_dataset = {
-        name: [(c, tree) for c, tree in on_datasets if columns_of(tree) <= columns[name]] for name in joined
-    }
-    join_filters = tuple(tree for _, tree in join_conditions)
-    for condition, tree in join_conditions:
-        _check_projected(condition, columns_of(tree) & {*cube.dimension_columns} - {*dimensions})
-    restricting = [columns_of(tree) for _, tree in on_datasets]
-    roles = {
-        name: Role.RESTRICTED
-        if any(on <= payload[name] for on in restricting)
-        or any(rejects_nulls(tree, payload[name]) for tree in join_filters)
-        else Role.LEFT
-        for name in joined
-    }
-    group_owners = {owner for column, owner in owners.items() if column not in keys}
-    roles |= dict.fromkeys(group_owners & joined, Role.RESTRICTED) | {cube.seed_dataset: Role.SEED}
-    # a row of a left join that does not meet its part of a filter must not become a cell without a match
-    filtered = {
-        name: columns[name] if roles[name] is not Role.LEFT else columns[name] & keys for name in joined
-    }
-    order = list(Role)
-    return LogicalPlan(
-        dimension_columns=dimensions,
-        partition_by=groups,
-        output_columns=tuple(sorted(output)),
-        conditions={name: tuple(c for c, _ in pairs) for name, pairs in by_dataset.items()},
-        predicates={
-            name: tuple(literal for _, tree in pairs for literal in literals_of(tree))
-            for name, pairs in by_dataset.items()
-        },
-        join_conditions=tuple(condition for condition, _ in join_conditions),
-        join_filters=join_filters,
-        implied={
-            name: tuple(node for tree in join_filters if (node := imply(tree, filtered[name])) is not None)
-            for name in joined
-        },
-        owners=owners,
-        roles={name: roles[name] for name in sorted(joined, key=lambda n: (order.index(roles[n]), n))},
-        unused=tuple(sorted(set(datasets) - joined)),
-    )
-
-
-def _columns_of(datasets: Mapping[str, DatasetMetadata]) -> _Columns:
-    """Columns of the datasets; of their types, another one takes precedence over null."""
-    columns = {name: frozenset(get_dataset_columns(ds)) for name, ds in datasets.items()}
-    types: dict[str, pa.DataType] = {}
-    for name in sorted(datasets):
-        for field in arrow_schema(datasets[name]):
-            if field.name in columns[name] and pa.types.is_null(types.get(field.name, pa.null())):
-                types[field.name] = field.type
-    return _Columns(columns, types)
-
-
-def _tests_match(tree: Node, seed_columns: frozenset[str]) -> bool:
-    """Whether a condition also holds for cells that a dataset does not have: nulls of a left join."""
-    is_of_seed = columns_of(tree) <= seed_columns
-    return not is_of_seed and any(is_null_test(literal) for literal in literals_of(tree))
-
-
-def _check_projected(condition: Condition | Disjunction, dropped: set[str]) -> None:
-    """Check that the joined rows have the columns of a condition."""
-    if dropped:
-        raise ValueError(
-            f"Condition `{abbreviate_text(str(condition))}` is evaluated on the cells of the result, "
-            f"which have no {', '.join(sorted(dropped))}: add it to dimension_columns"
-        )
-
-
-def _check_columns(role: str, columns: Iterable[str], available: Collection[str]) -> None:
-    where = f"Following {role} columns are required but are missing from the cube: "
-    check_names(where, "column", columns, available)
-
-
-def _bind_condition(
-    condition: Condition | Disjunction, datasets: Mapping[str, DatasetMetadata], columns: _Columns
-) -> Node:
-    """The condition in the types of the columns; raises for values that cannot be compared with them."""
-    types = columns.types
-    try:
-        tree = condition.to_tree(types)
-        if isinstance(tree, tuple) and type(tree[2]) in (bool, int, float, str):  # its form needs no check
-            bind_literal(types[tree[0]], tree[1], tree[2], tree[0])
-        else:
-            literals = literals_of(tree)
-            bind([literals], pa.schema({column: types[column] for column, _, _ in literals}.items()))
-    except TypeError as exc:
-        on = "column" if isinstance(condition, Condition) else "columns"
-        described = ", ".join(f"{column} ({types[column]})" for column in sorted(_columns(condition)))
-        owners = sorted(name for name in datasets if _columns(condition) & columns.names[name])
-        raise TypeError(
-            f"Condition `{abbreviate_text(str(condition))}` does not fit {on} {described} of "
-            f"dataset{'s' if len(owners) > 1 else ''} {', '.join(owners)}: {exc}"
-        ) from exc
-    return tree
-
-
-def _columns(condition: Condition | Disjunction) -> set[str]:
-    return Conjunction(condition).columns
-
-
-def _resolve_dimensions(cube: Cube, dimension_columns: str | Iterable[str] | None) -> tuple[str, ...]:
-    if dimension_columns is None:
-        return cube.dimension_columns
-    dimensions = converter_str_tupleset(dimension_columns)
-    where = "Following dimension columns were requested but are missing from the cube: "
-    check_names(where, "dimension column", dimensions, cube.dimension_columns)
-    if not dimensions:
-        raise ValueError("Dimension columns cannot be empty: a query needs at least one")
-    return dimensions
-
-
-def _resolve_output(
-    cube: Cube,
-    columns: Mapping[str, frozenset[str]],
-    dimensions: tuple[str, ...],
-    groups: tuple[str, ...],
-    payload_columns: str | Iterable[str] | None,
-) -> set[str]:
-    """Columns of the result."""
-    available = set[str]().union(*columns.values())
-    payload = available if payload_columns is None else set(converter_str_set(payload_columns))
-    _check_columns("payload", payload, available)
-    dropped = set(cube.dimension_columns) - set(dimensions)
-    if payload_columns is not None and dropped & payload - set(groups):
-        raise ValueError(
-            f"Cannot project to [{', '.join(dimensions)}] and return the dimension column(s) "
-            f"{', '.join(sorted(dropped & payload))} as payload: a row stands for many of their values"
-        )
-    return {*dimensions, *cube.partition_columns, *groups, *(payload - dropped)}
-
-
-def _group_column_owners(
-    cube: Cube,
-    datasets: Mapping[str, DatasetMetadata],
-    columns: Mapping[str, frozenset[str]],
-    groups: tuple[str, ...],
-) -> dict[str, str]:
-    """For each column the dataset whose values make the groups: the first with an index, the seed first."""
-    _check_columns("partition-by", groups, set().union(*columns.values()))
-    names = cube.join_order(datasets)
-    owners = {}
-    for column in groups:
-        for name in names:
-            ds = datasets[name]
-            explicit = isinstance(ds.indices.get(column), ExplicitSecondaryIndex)
-            if column in columns[name] and (explicit or column in (ds.partition_keys or ())):
-                # only the seed has all cells, and with them all values of a dimension
-                owners[column] = cube.seed_dataset if column in cube.dimension_columns else name
-                break
-    unindexed = set(groups) - set(owners)
-    if unindexed:
-        indexed = set().union(*(set(ds.indices) | set(ds.partition_keys or ()) for ds in datasets.values()))
-        raise ValueError(
-            "Following partition-by columns are not indexed and cannot be used: "
-            f"{', '.join(sorted(unindexed))} "
-            f"(indexed are: {', '.join(sorted(indexed))}); group the resulting DataFrame instead"
-        )
-    return owners
-
-
-def _check_projection(
-    cube: Cube,
-    columns: Mapping[str, frozenset[str]],
-    payload: Mapping[str, Collection[str]],
-    joined: set[str],
-    dimensions: tuple[str, ...],
-) -> None:
-    """Check that datasets with payload keep all their dimensions: without one, cells are not unique."""
-    for name in sorted(joined):
-        own_dimensions = set(cube.dimension_columns) & columns[name]
-        if payload[name] and not own_dimensions <= set(dimensions):
-            raise ValueError(
-                f"Cannot project dataset {name!r} with dimensionality [{', '.join(sorted(own_dimensions))}] "
-                f"to [{', '.join(sorted(dimensions))}] while keeping the following payload intact: "
-                f"{', '.join(sorted(payload[name]))}"
-            )
+#: columns by dataset
+_Columns = Mapping[str, frozenset[str]]
 
 
 @attrs.frozen
@@ -377,6 +97,7 @@ class QueryCube(Generic[StoreT]):
     payload_columns: str | Iterable[str] | None = None
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
     changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+    dtype_backend: DtypeBackend | None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen
@@ -387,7 +108,7 @@ class QueryFrames(QueryCube[StoreT]):
 
 
 @attrs.frozen
-class QueryTable(Generic[StoreT]):
+class QueryTable(QueryCube[StoreT]):
     """Query a cube into one DataFrame, which has no rows if nothing matches.
 
     Parameters
@@ -429,17 +150,12 @@ class QueryTable(Generic[StoreT]):
     dtype('int64')
     """
 
-    cube: Cube = attrs.field(converter=cube_or_name)
-    store: StoreT
-    conditions: ConditionsInput = None
-    datasets: DatasetsInput = None
-    dimension_columns: str | Iterable[str] | None = None
-    payload_columns: str | Iterable[str] | None = None
+    partition_by: str | Iterable[str] | None = attrs.field(default=None, init=False)
     columns: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     limit: int | None = attrs.field(default=None, kw_only=True)
+    # declared again to follow these
     as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
     changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
-    dtype_backend: DtypeBackend | None = attrs.field(default=None, init=False)
 
 
 @attrs.frozen
@@ -447,3 +163,229 @@ class QueryFrame(QueryTable[StoreT]):
     """A query whose result is one DataFrame."""
 
     dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
+
+
+class Role(StrEnum):
+    """Role of a dataset in a query, in the order of the joins."""
+
+    SEED = "seed"
+    #: inner join
+    RESTRICTED = "restricted"
+    #: left join
+    LEFT = "left"
+
+
+@attrs.frozen
+class LogicalPlan:
+    """Checked query ("intention" in the specification)."""
+
+    #: dimensions of the result, in sort order
+    dimension_columns: tuple[str, ...]
+    #: columns by whose values the result is split into groups, in sort order
+    partition_by: tuple[str, ...]
+    #: columns of the result, sorted
+    output_columns: tuple[str, ...]
+    #: active conditions by dataset id: those on columns of the dataset, which null does not match
+    conditions: Mapping[str, tuple[Condition | Disjunction, ...]]
+    #: the same as literals in the types of the columns
+    predicates: Mapping[str, tuple[expressions.LiteralType, ...]]
+    #: the other active conditions, evaluated on the joined rows
+    join_conditions: tuple[Condition | Disjunction, ...]
+    #: the same in the types of the columns
+    join_filters: tuple[expressions.Node, ...]
+    #: what the join filters imply about the rows of each dataset
+    implied: Mapping[str, tuple[expressions.Node, ...]]
+    #: for each ``partition_by`` column the id of the dataset whose values make the groups
+    owners: Mapping[str, str]
+    #: roles of the datasets to join by dataset id, in the order of the joins
+    roles: Mapping[str, Role]
+    #: ids of the other datasets, sorted
+    unused: tuple[str, ...]
+
+    def condition_on(self, name: str) -> expressions.AllOf | None:
+        """What the rows of a dataset have to meet; None for nothing."""
+        return expressions.all_of([*self.predicates[name], *self.implied[name]])
+
+
+def build_logical_plan(
+    cube: Cube,
+    snapshot: CubeSnapshot,
+    conditions: ConditionsInput = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+) -> LogicalPlan:
+    """Check the arguments of a query against the stored columns, types and indices."""
+    datasets = snapshot.datasets
+    columns, types = snapshot.derive("columns", lambda: _columns_of(datasets))
+    active = Conjunction([c for c in to_conjunction(conditions, types).conditions if c.active])
+    restricted = active.columns
+    _check_columns("condition", restricted, types)
+    trees = [_bind_condition(condition, types, columns) for condition in active.conditions]
+    dimensions = cube.dimension_columns
+    if dimension_columns is not None:
+        dimensions = converter_str_tupleset(dimension_columns)
+        where = "Following dimension columns were requested but are missing from the cube: "
+        check_names(where, "dimension column", dimensions, cube.dimension_columns)
+        if not dimensions:
+            raise ValueError("Dimension columns cannot be empty: a query needs at least one")
+    groups = converter_str_tupleset(partition_by)
+    owners = _group_column_owners(cube, datasets, columns, groups)
+    output = _resolve_output(cube, columns, dimensions, groups, payload_columns)
+    keys = {*cube.dimension_columns, *cube.partition_columns}
+    payload = {name: (output | restricted) & columns[name] - keys for name in datasets}
+    joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
+    _check_projection(cube, columns, {name: payload[name] for name in sorted(joined)}, dimensions)
+    on_datasets: list[tuple[Condition | Disjunction, expressions.Node]] = []
+    on_joined: list[tuple[Condition | Disjunction, expressions.Node]] = []
+    for condition, tree in zip(active.conditions, trees, strict=True):
+        # nulls of a left join, of cells that a dataset does not have, meet a test for null
+        is_null_test = any(map(expressions.is_null_test, expressions.literals_of(tree)))
+        is_of_seed = expressions.columns_of(tree) <= columns[cube.seed_dataset]
+        on_rows = isinstance(condition, Disjunction) or (is_null_test and not is_of_seed)
+        (on_joined if on_rows else on_datasets).append((condition, tree))
+        dropped = expressions.columns_of(tree) & {*cube.dimension_columns} - {*dimensions}
+        if on_rows and dropped:
+            raise ValueError(
+                f"Condition `{abbreviate_text(str(condition))}` is evaluated on the cells of the result, "
+                f"which have no {', '.join(sorted(dropped))}: add it to dimension_columns"
+            )
+    by_dataset = {
+        name: [(c, tree) for c, tree in on_datasets if expressions.columns_of(tree) <= columns[name]]
+        for name in joined
+    }
+    join_filters = tuple([tree for _, tree in on_joined])
+    group_owners = {owner for column, owner in owners.items() if column not in keys}
+    roles = {}
+    for name in joined:
+        is_restricted = (
+            name in group_owners
+            or any(expressions.columns_of(tree) <= payload[name] for _, tree in on_datasets)
+            or any(expressions.rejects_nulls(tree, payload[name]) for tree in join_filters)
+        )
+        roles[name] = Role.RESTRICTED if is_restricted else Role.LEFT
+    roles[cube.seed_dataset] = Role.SEED
+    # a row of a left join that does not meet its part of a filter must not become a cell without a match
+    filtered = {
+        name: columns[name] if roles[name] is not Role.LEFT else columns[name] & keys for name in joined
+    }
+    implied = {name: [expressions.imply(t, filtered[name]) for t in join_filters] for name in joined}
+    order = list(Role)
+    return LogicalPlan(
+        dimension_columns=dimensions,
+        partition_by=groups,
+        output_columns=tuple(sorted(output)),
+        conditions={name: tuple([c for c, _ in pairs]) for name, pairs in by_dataset.items()},
+        predicates={
+            name: tuple([literal for _, tree in pairs for literal in expressions.literals_of(tree)])
+            for name, pairs in by_dataset.items()
+        },
+        join_conditions=tuple([condition for condition, _ in on_joined]),
+        join_filters=join_filters,
+        implied={name: tuple([n for n in nodes if n is not None]) for name, nodes in implied.items()},
+        owners=owners,
+        roles=dict(sorted(roles.items(), key=lambda item: (order.index(item[1]), item[0]))),
+        unused=tuple(sorted(set(datasets) - joined)),
+    )
+
+
+def _columns_of(datasets: Mapping[str, DatasetMetadata]) -> tuple[_Columns, Mapping[str, pa.DataType]]:
+    """Columns of the datasets, and the types of all columns; another one takes precedence over null."""
+    columns = {name: frozenset(get_dataset_columns(ds)) for name, ds in datasets.items()}
+    types: dict[str, pa.DataType] = {}
+    for name in sorted(datasets):
+        for field in arrow_schema(datasets[name]):
+            if field.name in columns[name] and pa.types.is_null(types.get(field.name, pa.null())):
+                types[field.name] = field.type
+    return columns, types
+
+
+def _check_columns(role: str, columns: Iterable[str], available: Collection[str]) -> None:
+    where = f"Following {role} columns are required but are missing from the cube: "
+    check_names(where, "column", columns, available)
+
+
+def _bind_condition(
+    condition: Condition | Disjunction, types: Mapping[str, pa.DataType], columns: _Columns
+) -> expressions.Node:
+    """The condition in the types of the columns; raises for values that cannot be compared with them."""
+    try:
+        tree = condition.to_tree(types)
+        if isinstance(tree, tuple) and type(tree[2]) in (bool, int, float, str):  # its form needs no check
+            expressions.bind_literal(types[tree[0]], tree[1], tree[2], tree[0])
+        else:
+            literals = expressions.literals_of(tree)
+            expressions.bind([literals], pa.schema({c: types[c] for c, _, _ in literals}.items()))
+    except TypeError as exc:
+        names = Conjunction(condition).columns
+        on = "column" if isinstance(condition, Condition) else "columns"
+        described = ", ".join(f"{column} ({types[column]})" for column in sorted(names))
+        owners = sorted(name for name in columns if names & columns[name])
+        raise TypeError(
+            f"Condition `{abbreviate_text(str(condition))}` does not fit {on} {described} of "
+            f"dataset{'s' if len(owners) > 1 else ''} {', '.join(owners)}: {exc}"
+        ) from exc
+    return tree
+
+
+def _resolve_output(
+    cube: Cube,
+    columns: _Columns,
+    dimensions: tuple[str, ...],
+    groups: tuple[str, ...],
+    payload_columns: str | Iterable[str] | None,
+) -> set[str]:
+    """Columns of the result."""
+    available = set[str]().union(*columns.values())
+    payload = available if payload_columns is None else set(converter_str_set(payload_columns))
+    _check_columns("payload", payload, available)
+    dropped = set(cube.dimension_columns) - set(dimensions)
+    if payload_columns is not None and dropped & payload - set(groups):
+        raise ValueError(
+            f"Cannot project to [{', '.join(dimensions)}] and return the dimension column(s) "
+            f"{', '.join(sorted(dropped & payload))} as payload: a row stands for many of their values"
+        )
+    return {*dimensions, *cube.partition_columns, *groups, *(payload - dropped)}
+
+
+def _group_column_owners(
+    cube: Cube,
+    datasets: Mapping[str, DatasetMetadata],
+    columns: _Columns,
+    groups: tuple[str, ...],
+) -> dict[str, str]:
+    """For each column the dataset whose values make the groups: the first with an index, the seed first."""
+    _check_columns("partition-by", groups, set().union(*columns.values()))
+    names = cube.join_order(datasets)
+    owners = {}
+    for column in groups:
+        for name in names:
+            ds = datasets[name]
+            explicit = isinstance(ds.indices.get(column), ExplicitSecondaryIndex)
+            if column in columns[name] and (explicit or column in (ds.partition_keys or ())):
+                # only the seed has all cells, and with them all values of a dimension
+                owners[column] = cube.seed_dataset if column in cube.dimension_columns else name
+                break
+    unindexed = set(groups) - set(owners)
+    if unindexed:
+        indexed = set().union(*(set(ds.indices) | set(ds.partition_keys or ()) for ds in datasets.values()))
+        raise ValueError(
+            "Following partition-by columns are not indexed and cannot be used: "
+            f"{', '.join(sorted(unindexed))} "
+            f"(indexed are: {', '.join(sorted(indexed))}); group the resulting DataFrame instead"
+        )
+    return owners
+
+
+def _check_projection(
+    cube: Cube, columns: _Columns, payload: Mapping[str, Collection[str]], dimensions: tuple[str, ...]
+) -> None:
+    """Check that datasets with payload keep all their dimensions: without one, cells are not unique."""
+    for name, added in payload.items():
+        own_dimensions = set(cube.dimension_columns) & columns[name]
+        if added and not own_dimensions <= set(dimensions):
+            raise ValueError(
+                f"Cannot project dataset {name!r} with dimensionality [{', '.join(sorted(own_dimensions))}] "
+                f"to [{', '.join(sorted(dimensions))}] while keeping the following payload intact: "
+                f"{', '.join(sorted(added))}"
+            )

@@ -6,17 +6,15 @@ import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core import hooks, tuning
 from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset
 from kartothek_cube.core.arrow import Ints, Mask
-from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
@@ -30,28 +28,16 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import DtypeBackend, check_dtype_backend
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import select_partitions
-from kartothek_cube.core.schema.evolution import WIDTHS_KEY, ColumnMapping, Widths, column_widths, narrow_type
+from kartothek_cube.core.schema.evolution import WIDTHS_KEY, ColumnMapping, column_widths, narrow_type
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.facade import StoreT
-from kartothek_cube.io_components.kernels import (
-    expand_ranges,
-    group_codes,
-    is_dense,
-    join_codes,
-    make_dense,
-    to_single_array,
-)
-from kartothek_cube.io_components.maintenance.changed_partitions import (
-    compare_used,
-    load_earlier,
-    select_files,
-)
+from kartothek_cube.io_components.maintenance import changed_partitions
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.logical_plan import (
     LogicalPlan,
     QueryCube,
-    QueryFrames,
     QueryTable,
     Role,
     build_logical_plan,
@@ -62,6 +48,10 @@ from kartothek_cube.io_components.scan import file_widths, read_files
 #: conjunction of (column, operator, value)
 Predicates: TypeAlias = tuple[tuple[str, str, Any], ...]
 Group: TypeAlias = tuple[Any, ...]
+#: partition labels, storage keys if they do not follow from the labels, and physical partitions
+_Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...] | None, tuple[int, ...]]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -98,6 +88,22 @@ class DatasetScan:
         """Whether it has conditions of its own: those on dimensions hold for the other datasets, too."""
         return bool(self.implied) or len(self.predicates) > len(self.dimension_predicates)
 
+    def column_fraction(self) -> float:
+        """Share of the columns in its files that a query reads."""
+        stored = set(self.schema.names) - set(self.partition_keys)
+        return len(stored & set(self.columns)) / max(len(stored), 1)
+
+    def derive_keys(self, labels: Iterable[str]) -> tuple[str, ...]:
+        """Storage keys that follow from the labels of partitions."""
+        # not by `get_partition_file_prefix`: names need no check for each file, and stores check keys
+        return tuple([f"{self.uuid}/{self.table}/{label}{PARQUET_FILE_SUFFIX}" for label in labels])
+
+    def project(self, names: set[str]) -> DatasetScan:
+        """The scan without payload of other names."""
+        payload = tuple([c for c in self.payload if c in names])
+        read = {*self.dimensions, *payload, *(column for column, _, _ in self.predicates)}
+        return attrs.evolve(self, payload=payload, columns=tuple([c for c in self.columns if c in read]))
+
 
 @attrs.frozen
 class ScanContext:
@@ -120,13 +126,9 @@ class ScanContext:
         """The store; opened again in other processes."""
         return open_blobs(self.store) if self.cached_blobs is None else self.cached_blobs
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[type[ScanContext], tuple[Any, ...]]:
         # an open store cannot be pickled
-        return {**attrs.asdict(self, recurse=False), "cached_blobs": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            object.__setattr__(self, name, value)
+        return ScanContext, tuple([getattr(self, field.name) for field in attrs.fields(ScanContext)[:-1]])
 
 
 @attrs.frozen(eq=False)
@@ -155,9 +157,9 @@ class ScanFiles:
 
     def between(self, start: int, stop: int) -> ScanFiles:
         """The files of consecutive physical partitions."""
-        if start == 0 and stop > self.partition_ids[-1:].max(initial=-1):
+        low, high = self.partition_ids.searchsorted([start, stop]).tolist()
+        if (low, high) == (0, len(self)):
             return self
-        low, high = np.searchsorted(self.partition_ids, [start, stop]).tolist()
         return ScanFiles(
             self.scan,
             self.labels[low:high],
@@ -172,19 +174,14 @@ class ScanFiles:
         mask = partitions[self.partition_ids]
         if mask.all():
             return self
-        numbers = np.flatnonzero(mask).tolist()
         return ScanFiles(
             self.scan,
-            tuple([self.labels[number] for number in numbers]),
-            tuple([self.keys[number] for number in numbers]),
+            tuple(itertools.compress(self.labels, mask)),
+            tuple(itertools.compress(self.keys, mask)),
             {c: array.filter(pa.array(mask)) for c, array in self.partition_keys.items()},
             self.partition_ids[mask],
             self.aligned,
         )
-
-
-#: partition labels, and storage keys if they do not follow from the labels
-_Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...] | None]
 
 
 @attrs.frozen
@@ -208,39 +205,14 @@ class ScanTask:
         """Files of each scan, the seed first, without those that match no partition of the seed."""
         if self.cached_files is not None:
             return self.cached_files
-        (seed_scan, seed_names), *others = zip(context.scans, self.names, strict=True)
-        seed = _restore_files(seed_scan, seed_names, None)
-        return seed, *(_restore_files(scan, names, seed) for scan, names in others)
-
-
-def _restore_files(scan: DatasetScan, names: _Names, seed: ScanFiles | None) -> ScanFiles:
-    labels, keys = names
-    partitions = PartitionTable.from_labels(scan.uuid, scan.table, pa.array(labels, pa.string()))
-    partition_keys = partitions.keys(list(scan.partition_keys), scan.schema)
-    aligned = seed is None or scan.alignment == seed.scan.alignment
-    if seed is None or not aligned:
-        ids = group_codes([partition_keys[column] for column in scan.alignment], len(labels))
-    else:
-        left, right = match_partitions(seed.partition_keys, partition_keys, scan, len(seed), len(labels))
-        seed_ids = np.full(max(left.max(initial=-1), right.max(initial=-1)) + 1, -1, np.int64)
-        seed_ids[left] = seed.partition_ids
-        ids = seed_ids[right]
-    order = ids.argsort(kind="stable")
-    order = order[ids[order].searchsorted(0) :]
-    keys = _derive_keys(scan, labels) if keys is None else keys
-    return ScanFiles(
-        scan,
-        tuple([labels[i] for i in order.tolist()]),
-        tuple([keys[i] for i in order.tolist()]),
-        {column: array.take(pa.array(order)) for column, array in partition_keys.items()},
-        ids[order],
-        aligned,
-    )
-
-
-def _derive_keys(scan: DatasetScan, labels: Iterable[str]) -> tuple[str, ...]:
-    # not by `get_partition_file_prefix`: names need no check for each file, and stores check keys
-    return tuple([f"{scan.uuid}/{scan.table}/{label}{PARQUET_FILE_SUFFIX}" for label in labels])
+        files = []
+        for scan, (labels, keys, ids) in zip(context.scans, self.names, strict=True):
+            partitions = PartitionTable.from_labels(scan.uuid, scan.table, pa.array(labels, pa.string()))
+            partition_keys = partitions.keys(list(scan.partition_keys), scan.schema)
+            keys = scan.derive_keys(labels) if keys is None else keys
+            aligned = scan.alignment == context.scans[0].alignment
+            files.append(ScanFiles(scan, labels, keys, partition_keys, np.array(ids, np.int64), aligned))
+        return tuple(files)
 
 
 @attrs.frozen(eq=False)
@@ -249,24 +221,16 @@ class DatasetFiles:
 
     scan: DatasetScan
     dataset: DatasetMetadata
-    #: positions in the partition table of the dataset
+    #: positions in the partition table of the dataset, by physical partition
     positions: Ints
     #: partition keys of all files of the dataset
     all_keys: Mapping[str, pa.Array]
-    #: physical partition of each file, numbered as in the dataset
+    #: physical partition of each file, numbered as in the dataset, ascending
     partition_ids: Ints
     #: for each physical partition of the seed the one of this dataset, -1 without one
     matches: Ints
     #: whether at most one physical partition of the seed matches each of this dataset
     aligned: bool
-    #: files by physical partition, and the partitions in that order
-    _order: Ints = attrs.field(init=False)
-    _sorted_ids: Ints = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        order = self.partition_ids.argsort(kind="stable")
-        object.__setattr__(self, "_order", order)
-        object.__setattr__(self, "_sorted_ids", self.partition_ids[order])
 
     def of_partitions(self, partitions: Ints) -> ScanFiles:
         """The files that match physical partitions of the seed."""
@@ -276,13 +240,14 @@ class DatasetFiles:
         if not self.aligned:
             ids = np.unique(ids)
             numbers = np.arange(len(ids))
-        start, stop = self._sorted_ids.searchsorted(ids, "left"), self._sorted_ids.searchsorted(ids, "right")
-        entries, range_numbers = expand_ranges(start, stop)
-        positions = pa.array(self.positions[self._order[entries]])
+        start, stop = (
+            self.partition_ids.searchsorted(ids, "left"),
+            self.partition_ids.searchsorted(ids, "right"),
+        )
+        entries, range_numbers = kernels.expand_ranges(start, stop)
+        positions = pa.array(self.positions[entries])
         labels = tuple(self.dataset.partition_table.labels.take(positions).to_pylist())
-        partition_keys = {}
-        for column, array in self.all_keys.items():
-            partition_keys[column] = array.take(positions)
+        partition_keys = {column: array.take(positions) for column, array in self.all_keys.items()}
         keys = self._keys(positions, labels)
         return ScanFiles(self.scan, labels, keys, partition_keys, numbers[range_numbers], self.aligned)
 
@@ -295,15 +260,15 @@ class DatasetFiles:
         partitions = self.dataset.partition_table
         if not self.has_derived_keys:
             return tuple(partitions.files[self.scan.table].take(positions).to_pylist())
-        return _derive_keys(self.scan, labels or partitions.labels.take(positions).to_pylist())
+        return self.scan.derive_keys(labels or partitions.labels.take(positions).to_pylist())
 
-    def storage_keys(self, positions: Ints | None = None) -> tuple[str, ...]:
-        """Storage keys of all files to read, or of those at positions in the partition table."""
-        return self._keys(pa.array(self.positions if positions is None else positions))
+    def storage_keys(self) -> tuple[str, ...]:
+        """Storage keys of all files to read."""
+        return self._keys(pa.array(self.positions))
 
     def sample_keys(self, size: int) -> tuple[str, ...]:
         """Storage keys of at least ``size`` files, evenly spread."""
-        return self.storage_keys(self.positions[:: max(1, len(self.positions) // size)])
+        return self._keys(pa.array(self.positions[:: max(1, len(self.positions) // size)]))
 
     def count_files(self) -> Ints:
         """Number of files for each physical partition of the seed."""
@@ -338,7 +303,7 @@ class PhysicalPlan:
         files = ", ".join(f"{n:,} of {total:,} of {scan.name} ({scan.role})" for scan, n, total in sizes)
         parts.append(f"files: {files}")
         plan = self.logical_plan
-        conditions = [*(c for group in plan.conditions.values() for c in group), *plan.join_conditions]
+        conditions = [*itertools.chain(*plan.conditions.values()), *plan.join_conditions]
         if conditions:
             text = " & ".join(dict.fromkeys(map(str, conditions)))
             parts.append(f"conditions: {abbreviate_text(text)}")
@@ -356,30 +321,29 @@ class PhysicalPlan:
         """Number of files that are read."""
         return sum(len(files.positions) for files in self.files)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is read."""
+        return not self.n_partitions or (self.groups is not None and not self.groups)
+
     def single_task(self) -> ScanTask | None:
         """The query as one task that reads each file once; None if there is nothing to read."""
         if self.is_empty:
             return None
         return self._task(np.arange(self.n_partitions), None if self.groups is None else tuple(self.groups))
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is read."""
-        return not self.n_partitions or (self.groups is not None and not self.groups)
-
     def tasks(self) -> list[ScanTask]:
         """One task per group, or a single one without ``partition_by``."""
-        if self.groups is None:
-            task = self.single_task()
-            return [] if task is None else [task]
-        return self.slice_tasks(np.arange(len(self.groups) + 1))
+        if self.groups is not None:
+            return self.slice_tasks(np.arange(len(self.groups) + 1))
+        task = self.single_task()
+        return [] if task is None else [task]
 
     def slice_tasks(self, bounds: Ints) -> list[ScanTask]:
         """Tasks over consecutive groups, or without groups physical partitions, between the bounds."""
         slices = [slice(*pair) for pair in itertools.pairwise(bounds.tolist())]
         if self.groups is None:
-            partitions = np.arange(self.n_partitions)
-            return [self._task(partitions[part], None) for part in slices]
+            return self.partition_tasks([np.arange(part.start, part.stop) for part in slices])
         groups, members = tuple(self.groups), list(self.groups.values())
         return [self._task(np.unique(np.concatenate(members[part])), groups[part]) for part in slices]
 
@@ -387,32 +351,20 @@ class PhysicalPlan:
         """One task per list of physical partitions of the seed; without groups."""
         return [self._task(partitions, None) for partitions in members]
 
-    def group_bytes(self, partition_bytes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Bytes of each group, if all groups in a physical partition have equal shares in it."""
-        members = list((self.groups or {}).values())
-        ids = np.concatenate(members)
-        shares = (partition_bytes / np.maximum(np.bincount(ids, minlength=self.n_partitions), 1))[ids]
-        return np.add.reduceat(shares, np.cumsum([0, *map(len, members[:-1])]))
-
     def _task(self, partitions: Ints, groups: tuple[Group, ...] | None) -> ScanTask:
         files = tuple([files.of_partitions(partitions) for files in self.files])
-        names = tuple(
-            [
-                (f.labels, None if d.has_derived_keys else f.keys)
-                for f, d in zip(files, self.files, strict=True)
-            ]
-        )
+        names = [
+            (f.labels, None if d.has_derived_keys else f.keys, tuple(f.partition_ids.tolist()))
+            for f, d in zip(files, self.files, strict=True)
+        ]
+        predicates = []
         # nothing for all groups, where it would drop no row
-        if not groups or (len(groups) > 1 and len(groups) == len(self.groups or ())):
-            return ScanTask(tuple(names), groups, (), tuple(files))
-        columns = zip(self.context.partition_by, zip(*groups, strict=True), strict=True)
-        predicates = tuple(_one_of(column, values) for column, values in columns)
-        return ScanTask(tuple(names), groups, predicates, tuple(files))
-
-
-def _one_of(column: str, values: tuple[Any, ...]) -> tuple[str, str, Any]:
-    distinct = tuple(dict.fromkeys(values))
-    return (column, "==", distinct[0]) if len(distinct) == 1 else (column, "in", distinct)
+        if groups and (len(groups) == 1 or len(groups) < len(self.groups or ())):
+            for column, values in zip(self.context.partition_by, zip(*groups, strict=True), strict=True):
+                distinct = tuple(dict.fromkeys(values))
+                is_one = len(distinct) == 1
+                predicates.append((column, "==", distinct[0]) if is_one else (column, "in", distinct))
+        return ScanTask(tuple(names), groups, tuple(predicates), files)
 
 
 def split_into_tasks(
@@ -423,9 +375,9 @@ def split_into_tasks(
         return []
     blobs = plan.context.open_store()
     aligned = unaligned = np.zeros(plan.n_partitions)
-    for files, scan in zip(plan.files, plan.context.scans, strict=True):
-        file_bytes = mean_size(blobs, files.sample_keys(tuning.SAMPLE)) * column_fraction(scan)
-        if scan.alignment:
+    for files in plan.files:
+        file_bytes = mean_size(blobs, files.sample_keys(tuning.SAMPLE)) * files.scan.column_fraction()
+        if files.scan.alignment:
             aligned = aligned + file_bytes * files.count_files()
         else:
             unaligned = unaligned + file_bytes * files.count_files()
@@ -433,10 +385,14 @@ def split_into_tasks(
     size = max(size, int((aligned + unaligned).max() - aligned.max()))
     if plan.groups is None:
         return plan.slice_tasks(split_by_weight(aligned, workers * tasks_per_worker, size))
+    # all groups in a physical partition have equal shares in it
+    members = list(plan.groups.values())
+    ids = np.concatenate(members)
+    shares = (aligned / np.maximum(np.bincount(ids, minlength=plan.n_partitions), 1))[ids]
+    group_bytes = np.add.reduceat(shares, np.cumsum([0, *map(len, members[:-1])]))
     # partitions that several groups share are read once per task: the fewer tasks, the better
-    shared = sum(map(len, plan.groups.values())) > plan.n_partitions
-    n_tasks = workers * (1 if shared else tasks_per_worker)
-    return plan.slice_tasks(split_by_weight(plan.group_bytes(aligned), n_tasks, size))
+    n_tasks = workers * (1 if len(ids) > plan.n_partitions else tasks_per_worker)
+    return plan.slice_tasks(split_by_weight(group_bytes, n_tasks, size))
 
 
 def match_partitions(
@@ -444,90 +400,100 @@ def match_partitions(
 ) -> tuple[Ints, Ints]:
     """Common ids of the physical partitions for the files of the seed and of a dataset, by their keys."""
     shared = [column for column in scan.alignment if column in seed]
-    return join_codes([seed[c] for c in shared], [other[c] for c in shared], n_seed, n_other)
-
-
-def column_fraction(scan: DatasetScan) -> float:
-    """Share of the columns in its files that a query reads of a dataset."""
-    stored = set(scan.schema.names) - set(scan.partition_keys)
-    return len(stored & set(scan.columns)) / max(len(stored), 1)
+    return kernels.join_codes([seed[c] for c in shared], [other[c] for c in shared], n_seed, n_other)
 
 
 def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tuple[ScanContext, ScanTask]:
     """Restrict a task to columns of the result, in this order, then ``partition_by``; rows stay the same."""
     names = list(dict.fromkeys([*columns, *context.partition_by]))
     needed = set(names).union(*map(columns_of, context.join_filters))
-    scans = [_project_scan(scan, needed) for scan in context.scans]
+    scans = [scan.project(needed) for scan in context.scans]
     # a left join that adds no column changes nothing; an inner join still drops rows
     used = [number for number, scan in enumerate(scans) if scan.role is not Role.LEFT or scan.payload]
-    projected = attrs.evolve(
-        context,
-        scans=tuple(scans[number] for number in used),
-        output=pa.schema([context.output.field(name) for name in names]),
-    )
+    output = pa.schema([context.output.field(name) for name in names])
+    projected = attrs.evolve(context, scans=tuple([scans[number] for number in used]), output=output)
     files = task.cached_files and tuple(
-        attrs.evolve(task.cached_files[number], scan=scans[number]) for number in used
+        [attrs.evolve(task.cached_files[number], scan=scans[number]) for number in used]
     )
-    return projected, attrs.evolve(
-        task, names=tuple(task.names[number] for number in used), cached_files=files
-    )
-
-
-def _project_scan(scan: DatasetScan, names: set[str]) -> DatasetScan:
-    payload = tuple(c for c in scan.payload if c in names)
-    read = {*scan.dimensions, *payload, *(column for column, _, _ in scan.predicates)}
-    return attrs.evolve(scan, payload=payload, columns=tuple(c for c in scan.columns if c in read))
-
-
-_LOGGER = logging.getLogger(__name__)
+    return projected, attrs.evolve(task, names=tuple([task.names[n] for n in used]), cached_files=files)
 
 
 def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     """Plan a query."""
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
-    cube, factory = query.cube, store_factory(query.store)
+    cube, factory, backend = query.cube, store_factory(query.store), check_dtype_backend(query.dtype_backend)
     info = describe_operation("query") if hooks.QUERY_HOOKS else None
     blobs = open_blobs(factory)
     snapshot = _load_snapshot(cube, blobs, query.datasets, query.as_of)
     logical_plan = build_logical_plan(
         cube, snapshot, query.conditions, query.dimension_columns, query.partition_by, query.payload_columns
     )
-    scans, output = _make_scans(cube, snapshot, logical_plan)
+    scans = [_make_scan(name, snapshot.datasets[name], cube, logical_plan) for name in logical_plan.roles]
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
     if query.changed_since is not None:
-        seed, used = selected[0], {scan.name: snapshot.datasets[scan.name] for scan in scans}
-        earlier = load_earlier(cube, blobs, query.changed_since)
-        mask = select_files(cube, seed.dataset, compare_used(cube, earlier, used, snapshot.datasets))
-        selected[0] = _Selected(seed.dataset, seed.positions[mask[seed.positions]])
+        (seed, positions), used = selected[0], {scan.name: snapshot.datasets[scan.name] for scan in scans}
+        earlier = changed_partitions.load_earlier(cube, blobs, query.changed_since)
+        changes = changed_partitions.compare_used(cube, earlier, used, snapshot.datasets)
+        selected[0] = seed, positions[changed_partitions.select_files(cube, seed, changes)[positions]]
+    files = _align_partitions(scans, selected, snapshot)
     context = ScanContext(
         store=factory,
-        scans=scans,
+        scans=tuple(scans),
         sort_columns=logical_plan.dimension_columns + cube.partition_columns,
         partition_by=logical_plan.partition_by,
-        output=output,
+        output=_output_schema(logical_plan.output_columns, files, blobs),
         join_filters=logical_plan.join_filters,
+        dtype_backend=backend,
         cached_blobs=blobs,
     )
-    plan = _align_partitions(context, selected, logical_plan, snapshot, blobs)
-    plan = _with_widths_of_files(plan, blobs)
-    _log_plan(cube, plan)
-    return plan if info is None else attrs.evolve(plan, info=info)
+    groups = _enumerate_groups(files, logical_plan, blobs) if context.partition_by else None
+    if _LOGGER.isEnabledFor(logging.DEBUG):
+        _log_plan(cube, files, logical_plan)
+    return PhysicalPlan(context, logical_plan, files, groups, info)
 
 
-def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
+def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
+    """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
+    if query.columns is not None and query.payload_columns is not None:
+        raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
+    limit: object = query.limit
+    is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and limit >= 0):  # type: ignore[operator]
+        raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
+    names = query.columns if query.payload_columns is None else query.payload_columns
+    requested = None if names is None else converter_str_tupleset(names)
+    plan = plan_query(attrs.evolve(query, payload_columns=requested, columns=None))
+    output = plan.context.output
+    # the rows are sorted by dimensions, then partition columns
+    ordered = order_columns(plan.context.sort_columns, requested, output.names)
+    schema = pa.schema([output.field(name) for name in ordered])
+    return attrs.evolve(plan, context=attrs.evolve(plan.context, output=schema))
+
+
+def order_columns(
+    keys: Iterable[str], requested: str | Iterable[str] | None, available: Sequence[str]
+) -> list[str]:
+    """Order the columns of a result as they are asked for, the keys first unless they are named as well.
+
+    >>> order_columns(["CITY", "DAY"], ["TEMP", "DAY"], ["CITY", "DAY", "RAIN", "TEMP"])
+    ['CITY', 'TEMP', 'DAY']
+    """
+    names = available if requested is None else converter_str_tupleset(requested)
+    unnamed = [name for name in keys if requested is None or name not in names]
+    return [name for name in dict.fromkeys([*unnamed, *names]) if name in available]
+
+
+def _log_plan(cube: Cube, files: Iterable[DatasetFiles], logical_plan: LogicalPlan) -> None:
     """Log which files and columns a query reads, by dataset."""
-    if not _LOGGER.isEnabledFor(logging.DEBUG):
-        return
-    for files in plan.files:
-        scan = files.scan
-        predicates = Conjunction(plan.logical_plan.conditions[scan.name]).predicate or ()
+    for each in files:
+        predicates = Conjunction(logical_plan.conditions[each.scan.name]).predicate or ()
         _LOGGER.debug(
             "Query of cube %s reads %d of %d files of dataset %s: columns %s; conditions %s",
             cube.uuid_prefix,
-            len(files.positions),
-            len(files.dataset.partition_table),
-            scan.name,
-            ", ".join(scan.columns) or "none",
+            len(each.positions),
+            len(each.dataset.partition_table),
+            each.scan.name,
+            ", ".join(each.scan.columns) or "none",
             " & ".join(f"{column} {op} {value!r}" for column, op, value in predicates) or "none",
         )
 
@@ -536,12 +502,12 @@ def _load_snapshot(
     cube: Cube, blobs: BlobStore, datasets: DatasetsInput, as_of: CubeAsOf | None
 ) -> CubeSnapshot:
     """Datasets of a query; those that are read as they are now are shared with other queries."""
-    if as_of is None and not isinstance(datasets, Mapping):
-        requested = converter_str_set_optional(datasets)
-        if blobs.is_local:
-            return load_snapshot(cube, blobs, requested)
-        return load_snapshot(cube, blobs, requested, partial(ordered_map, threads=tuning.REMOTE_REQUESTS))
-    return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
+    if as_of is not None or isinstance(datasets, Mapping):
+        return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
+    requested = converter_str_set_optional(datasets)
+    if blobs.is_local:
+        return load_snapshot(cube, blobs, requested)
+    return load_snapshot(cube, blobs, requested, partial(ordered_map, threads=tuning.REMOTE_REQUESTS))
 
 
 def load_datasets(
@@ -556,20 +522,6 @@ def load_datasets(
         check_cube(datasets, cube)
         return dict(datasets)
     return discover_datasets(cube, store, converter_str_set_optional(datasets))
-
-
-class _Scans(NamedTuple):
-    """Scans of a query, the seed first, and the columns of its result with their types."""
-
-    scans: tuple[DatasetScan, ...]
-    output: pa.Schema
-
-
-def _make_scans(cube: Cube, snapshot: CubeSnapshot, logical_plan: LogicalPlan) -> _Scans:
-    datasets = snapshot.datasets
-    scans = tuple([_make_scan(name, datasets[name], cube, logical_plan) for name in logical_plan.roles])
-    widths = [datasets[scan.name].widths or {} for scan in scans]
-    return _Scans(scans, _output_schema(logical_plan, scans, widths))
 
 
 def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:
@@ -606,43 +558,32 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
     )
 
 
-def _output_schema(
-    logical_plan: LogicalPlan, scans: Sequence[DatasetScan], widths: Sequence[Widths]
-) -> pa.Schema:
-    types: dict[str, pa.DataType] = {}
-    for scan, scan_widths in zip(scans, widths, strict=True):
-        for field in scan.schema:
+def _output_schema(names: Sequence[str], files: Iterable[DatasetFiles], blobs: BlobStore) -> pa.Schema:
+    """Types of columns of the result; without a record of widths, those of the widest files that are read."""
+    types, widths, owners = dict[str, pa.DataType](), dict[str, int](), dict[str, str]()
+    for each in files:
+        recorded = each.dataset.widths or {}
+        for field in each.scan.schema:
             if pa.types.is_null(types.get(field.name, pa.null())):
-                types[field.name] = narrow_type(field, scan_widths)
-    return pa.schema([(c, types[c]) for c in logical_plan.output_columns])
-
-
-def _with_widths_of_files(plan: PhysicalPlan, blobs: BlobStore) -> PhysicalPlan:
-    """The plan with the types of datasets without a record of widths: those of the widest files it reads."""
-    output, widths = plan.context.output, dict[str, int]()
-    seen: set[str] = set()
-    for files in plan.files:
-        scan = files.scan
-        columns = {*scan.dimensions, *scan.payload}.intersection(output.names).difference(seen)
-        seen |= columns
-        if WIDTHS_KEY not in files.dataset.extra:
-            schema = pa.schema([output.field(c) for c in sorted(columns.difference(scan.partition_keys))])
-            # where no file is read, all values are null
-            first = np.arange(len(files.dataset.partition_table))[:1]
+                types[field.name] = narrow_type(field, recorded)
+    for each in files:
+        scan, dataset = each.scan, each.dataset
+        columns = [c for c in {*scan.dimensions, *scan.payload}.intersection(names) if c not in owners]
+        owners |= dict.fromkeys(columns, scan.name)
+        if WIDTHS_KEY not in dataset.extra:
+            stored = sorted({*columns}.difference(scan.partition_keys))
+            schema = pa.schema([(c, types[c]) for c in stored])
             if column_widths(schema):
-                keys = files.storage_keys() or files.storage_keys(first)
+                # where no file is read, all values are null
+                keys = each.storage_keys() or each._keys(
+                    pa.array(np.arange(len(dataset.partition_table))[:1])
+                )
                 widths |= file_widths(blobs, keys, schema, scan.mapping)
-    if not widths:
-        return plan
-    output = pa.schema([(field.name, narrow_type(field, widths)) for field in output])
-    return replace_fields(plan, context=replace_fields(plan.context, output=output))
+    return pa.schema([(c, narrow_type(pa.field(c, types[c]), widths)) for c in names])
 
 
-class _Selected(NamedTuple):
-    """A dataset with the indices that a query needs, and the positions of its files that pruning left."""
-
-    dataset: DatasetMetadata
-    positions: Ints
+#: a dataset with the indices that a query needs, and the positions of its files that pruning left
+_Selected: TypeAlias = tuple[DatasetMetadata, Ints]
 
 
 def _partition_keys(scan: DatasetScan, snapshot: CubeSnapshot) -> Mapping[str, pa.Array]:
@@ -658,101 +599,70 @@ def _prune_partitions(
     scan: DatasetScan, snapshot: CubeSnapshot, logical_plan: LogicalPlan, blobs: BlobStore
 ) -> _Selected:
     """Data files that the conditions on one dataset leave ("Per-Dataset Partitions" in the specification)."""
-    dataset = snapshot.datasets[scan.name]
-    nodes = [*logical_plan.predicates[scan.name], *logical_plan.implied[scan.name]]
+    dataset, node = snapshot.datasets[scan.name], logical_plan.condition_on(scan.name)
     columns = {column for column, owner in logical_plan.owners.items() if owner == scan.name}
-    if not nodes and not columns:
-        return _Selected(dataset, np.arange(len(dataset.partition_table)))
-    restricted = set().union(*map(columns_of, nodes))
+    restricted = columns_of(node)
     # the index of 20 M values in one file takes 2.2 s to load, and the scan of that file 0.26
     pruning = restricted if len(dataset.partition_table) > 1 else set()
-    dataset = dataset.load_indices(columns | pruning, blobs)
-    positions = select_partitions(dataset, all_of(nodes))
+    if columns or pruning:
+        dataset = dataset.load_indices(columns | pruning, blobs)
+    positions = select_partitions(dataset, node)
     # all versions of a cell agree on these columns
     stable_columns = {*scan.dimensions, *(p[0] for p in scan.dimension_predicates), *scan.alignment}
-    if not restricted <= stable_columns:
-        stable = all_of(imply(node, stable_columns) for node in nodes)
-        candidates = select_partitions(dataset, stable)
+    if node is None or restricted <= stable_columns:
+        return dataset, positions
+    candidates = select_partitions(dataset, imply(node, stable_columns))
+    if len(positions) < len(candidates) and len(positions):
+        # A pruned file may hold a newer version of a cell, one that does not meet the condition: without it
+        # the query would return the older version.
         keys = _partition_keys(scan, snapshot)
-        positions = _complete_partitions(positions, candidates, scan, keys)
-    return _Selected(dataset, positions)
-
-
-def _complete_partitions(
-    positions: Ints, candidates: Ints, scan: DatasetScan, keys: Mapping[str, pa.Array]
-) -> Ints:
-    """Add the candidates in the same physical partitions, which an index on payload has pruned."""
-    # A pruned file may hold a newer version of a cell, one that does not meet the condition: without it the
-    # query would return the older version.
-    if len(positions) == len(candidates) or not len(positions):
-        return positions
-    ids = group_codes([keys[c].take(pa.array(candidates)) for c in scan.alignment], len(candidates))
-    return candidates[np.isin(ids, np.unique(ids[np.isin(candidates, positions)]))]
-
-
-class _PartitionCodes(NamedTuple):
-    """Physical partitions of all files of the datasets, as codes in the order of the keys."""
-
-    seed: Ints
-    #: for each other dataset the codes of the seed's files and of its own, equal where the keys are
-    others: list[tuple[Ints, Ints]]
-
-
-def _encode_partitions(
-    scans: Sequence[DatasetScan], keys: Sequence[Mapping[str, pa.Array]], lengths: Sequence[int]
-) -> _PartitionCodes:
-    seed_codes = group_codes([keys[0][c] for c in scans[0].alignment], lengths[0])
-    pairs = [
-        match_partitions(keys[0], other, scan, lengths[0], length)
-        for scan, other, length in zip(scans[1:], keys[1:], lengths[1:], strict=True)
-    ]
-    return _PartitionCodes(seed_codes, pairs)
+        alignment = [keys[c].take(pa.array(candidates)) for c in scan.alignment]
+        ids = kernels.group_codes(alignment, len(candidates))
+        positions = candidates[np.isin(ids, np.unique(ids[np.isin(candidates, positions)]))]
+    return dataset, positions
 
 
 def _align_partitions(
-    context: ScanContext,
-    selected: Sequence[_Selected],
-    logical_plan: LogicalPlan,
-    snapshot: CubeSnapshot,
-    blobs: BlobStore,
-) -> PhysicalPlan:
+    scans: Sequence[DatasetScan], selected: Sequence[_Selected], snapshot: CubeSnapshot
+) -> tuple[DatasetFiles, ...]:
     """Match the physical partitions of all datasets with those of the seed ("Alignment")."""
-    scans, seed_scan = context.scans, context.scans[0]
+    seed_scan, (seed, at) = scans[0], selected[0]
     keys = [_partition_keys(scan, snapshot) for scan in scans]
-    codes = snapshot.derive(
-        ("partition codes", seed_scan.alignment, tuple([scan.name for scan in scans])),
-        lambda: _encode_partitions(scans, keys, [len(dataset.partition_table) for dataset, _ in selected]),
-    )
-    seed = selected[0]
-    at = seed.positions
-    for scan, other, (left, right) in zip(scans[1:], selected[1:], codes.others, strict=True):
+
+    def encode() -> tuple[Ints, list[tuple[Ints, Ints]]]:
+        """Codes of the physical partitions of the seed, and pairs of its own and those of another dataset."""
+        lengths = [len(dataset.partition_table) for dataset, _ in selected]
+        others = zip(scans[1:], keys[1:], lengths[1:], strict=True)
+        pairs = [match_partitions(keys[0], other, scan, lengths[0], length) for scan, other, length in others]
+        return kernels.group_codes([keys[0][c] for c in seed_scan.alignment], lengths[0]), pairs
+
+    names = tuple([scan.name for scan in scans])
+    seed_codes, pairs = snapshot.derive(("partition codes", seed_scan.alignment, names), encode)
+    for scan, (_, positions), (left, right) in zip(scans[1:], selected[1:], pairs, strict=True):
         if scan.role is Role.RESTRICTED:
-            at = at[_is_in(left[at], right[other.positions])]
-    seed_ids = make_dense(codes.seed[at], len(codes.seed))
-    n_partitions = int(seed_ids.max()) + 1 if len(seed_ids) else 0
-    first_files = np.full(n_partitions, -1, dtype=np.int64)
-    first_files[seed_ids[::-1]] = np.arange(len(seed_ids) - 1, -1, -1)
-    files = [DatasetFiles(seed_scan, seed.dataset, at, keys[0], seed_ids, np.arange(n_partitions), True)]
-    for number, (all_left, all_right) in enumerate(codes.others, 1):
-        scan, (dataset, positions) = scans[number], selected[number]
-        left, right = all_left[at][first_files], all_right[positions]
-        has_match = _is_in(right, left)
+            at = at[_is_in(left[at], right[positions])]
+    seed_ids = kernels.make_dense(seed_codes[at], len(seed_codes))
+    order = seed_ids.argsort(kind="stable")
+    at, seed_ids = at[order], seed_ids[order]
+    first_files = at[np.flatnonzero(np.diff(seed_ids, prepend=-1))]
+    files = [DatasetFiles(seed_scan, seed, at, keys[0], seed_ids, np.arange(len(first_files)), True)]
+    others = zip(scans[1:], selected[1:], pairs, keys[1:], strict=True)
+    for scan, (dataset, positions), (all_left, all_right), own_keys in others:
+        left, right = all_left[first_files], all_right[positions]
         matches = np.where(_is_in(left, right), left, -1)
-        positions, ids, aligned = (
-            positions[has_match],
-            right[has_match],
-            scan.alignment == seed_scan.alignment,
-        )
-        files.append(DatasetFiles(scan, dataset, positions, keys[number], ids, matches, aligned))
-    groups = _enumerate_groups(files, logical_plan, blobs) if context.partition_by else None
-    return PhysicalPlan(context, logical_plan, tuple(files), groups)
+        has_match = _is_in(right, left)
+        positions, ids = positions[has_match], right[has_match]
+        order = ids.argsort(kind="stable")
+        aligned = scan.alignment == seed_scan.alignment
+        files.append(DatasetFiles(scan, dataset, positions[order], own_keys, ids[order], matches, aligned))
+    return tuple(files)
 
 
 def _is_in(codes: Ints, others: Ints) -> Mask:
     """Mask of the codes that occur among others, all of them dense codes."""
     # many times as fast as np.isin
     bound = 1 + max(int(codes.max(initial=-1)), int(others.max(initial=-1)))
-    if not is_dense(bound, len(codes) + len(others)):
+    if not kernels.is_dense(bound, len(codes) + len(others)):
         return np.isin(codes, others)
     present = np.zeros(bound, dtype=bool)
     present[others] = True
@@ -770,123 +680,48 @@ def _enumerate_groups(
     values: list[pa.Array] = []
     for column in logical_plan.partition_by:
         files = next(f for f in datasets if f.scan.name == logical_plan.owners[column])
-        group_values = _group_values(files, column, logical_plan, blobs)
-        ids, matches = group_values.partition_ids, files.matches[rows]
+        ids, group_codes, group_values = _group_values(files, column, logical_plan, blobs)
+        matches = files.matches[rows]
         start = np.searchsorted(ids, matches, "left")
         stop = np.where(matches >= 0, np.searchsorted(ids, matches, "right"), start)
-        entries, repeated = expand_ranges(start, stop)
+        entries, repeated = kernels.expand_ranges(start, stop)
         rows = rows[repeated]
-        codes = [*(c[repeated] for c in codes), group_values.codes[entries]]
-        values.append(group_values.values)
+        codes = [*(c[repeated] for c in codes), group_codes[entries]]
+        values.append(group_values)
     order = np.lexsort([rows, *codes[::-1]])
     rows, codes = rows[order], [c[order] for c in codes]
-    change = np.any([np.diff(c, prepend=-1) != 0 for c in codes], axis=0)
-    starts = np.flatnonzero(change)
+    starts = np.flatnonzero(np.any([np.diff(c, prepend=-1) != 0 for c in codes], axis=0))
     columns = [v.take(pa.array(c[starts])).to_pylist() for v, c in zip(values, codes, strict=True)]
     return dict(zip(zip(*columns, strict=True), np.split(rows, starts)[1:], strict=True))
 
 
-@attrs.frozen
-class _GroupValues:
-    """Values of a ``partition_by`` column, and which physical partition can hold which of them."""
-
-    #: physical partitions, ascending; several entries for one with several values
-    partition_ids: Ints
-    #: position in ``values`` for each entry
-    codes: Ints
-    values: pa.Array
-
-
 def _group_values(
     files: DatasetFiles, column: str, logical_plan: LogicalPlan, blobs: BlobStore
-) -> _GroupValues:
-    """Values of a column in each physical partition that meet the conditions, by its index."""
-    dataset = files.dataset
+) -> tuple[Ints, Ints, pa.Array]:
+    """Values of a column that meet the conditions: physical partitions, ascending, and codes of values."""
+    dataset, scan = files.dataset, files.scan
+    labels = dataset.partition_table.labels
     index = dataset.indices[column].columns_data if column in dataset.indices else None
-    if index is None and column in files.scan.partition_keys:
-        labels = dataset.partition_table.labels
+    if index is None and column in scan.partition_keys:
         index = IndexColumns.from_pairs(dataset.key_columns()[column], labels, np.arange(len(labels)))
     elif index is None:
-        index = _scan_values(files, column, blobs)
-    predicates = logical_plan.predicates[files.scan.name]
-    on_column = all_of(predicate for predicate in predicates if predicate[0] == column)
+        # it has no index: the values in the files
+        dtype = scan.schema.field(column).type
+        tables = read_files(blobs, files.storage_keys(), [column], mapping=scan.mapping)
+        found = [kernels.to_single_array(table.column(column).unique()).cast(dtype) for table in tables]
+        index = IndexColumns.from_pairs(
+            pa.concat_arrays([pa.array([], dtype), *found]),
+            labels,
+            np.repeat(files.positions, [len(array) for array in found]),
+        )
+    on_column = all_of(
+        predicate for predicate in logical_plan.predicates[scan.name] if predicate[0] == column
+    )
     keep = tree_mask(pa.table({column: index.values}), on_column).to_numpy(zero_copy_only=False)
     codes = index.value_ids()
-    file_of_position = np.full(len(dataset.partition_table) + 1, -1, dtype=np.int64)
+    file_of_position = np.full(len(labels) + 1, -1, dtype=np.int64)
     file_of_position[files.positions] = np.arange(len(files.positions))
     file_numbers = file_of_position[index.positions(dataset.partition_table)]
     valid = keep[codes] & (file_numbers >= 0)
     pairs = np.unique(np.stack([files.partition_ids[file_numbers[valid]], codes[valid]], axis=1), axis=0)
-    return _GroupValues(pairs[:, 0], pairs[:, 1], index.values)
-
-
-def _scan_values(files: DatasetFiles, column: str, blobs: BlobStore) -> IndexColumns:
-    """Index of a column that has none, from its values in the files."""
-    dtype = files.scan.schema.field(column).type
-
-    keys, mapping = files.storage_keys(), files.scan.mapping
-    tables = read_files(blobs, keys, [column], mapping=mapping)
-    values = [to_single_array(table.column(column).unique()).cast(dtype) for table in tables]
-    return IndexColumns.from_pairs(
-        pa.concat_arrays([pa.array([], dtype), *values]),
-        files.dataset.partition_table.labels,
-        np.repeat(files.positions, [len(array) for array in values]),
-    )
-
-
-def plan_frames(query: QueryFrames[StoreT]) -> PhysicalPlan:
-    """Plan a query whose results are DataFrames; as :func:`plan_query`, with their types."""
-    backend = check_dtype_backend(query.dtype_backend)
-    plan = plan_query(query)
-    if backend is None:
-        return plan
-    return replace_fields(plan, context=replace_fields(plan.context, dtype_backend=backend))
-
-
-def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
-    """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
-    if query.columns is not None and query.payload_columns is not None:
-        raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
-    _check_limit(query.limit)
-    names = query.columns if query.payload_columns is None else query.payload_columns
-    requested = None if names is None else converter_str_tupleset(names)
-    frames = QueryFrames(
-        query.cube,
-        query.store,
-        query.conditions,
-        query.datasets,
-        query.dimension_columns,
-        payload_columns=requested,
-        as_of=query.as_of,
-        changed_since=query.changed_since,
-        dtype_backend=query.dtype_backend,
-    )
-    plan = plan_frames(frames)
-    output = plan.context.output
-    # the rows are sorted by dimensions, then partition columns
-    ordered = order_columns(plan.context.sort_columns, requested, output.names)
-    schema = pa.schema([output.field(name) for name in ordered])
-    return attrs.evolve(plan, context=attrs.evolve(plan.context, output=schema))
-
-
-def order_columns(
-    keys: Iterable[str], requested: str | Iterable[str] | None, available: Sequence[str]
-) -> list[str]:
-    """Order the columns of a result as they are asked for, the keys first unless they are named as well.
-
-    >>> order_columns(["CITY", "DAY"], ["TEMP", "DAY"], ["CITY", "DAY", "RAIN", "TEMP"])
-    ['CITY', 'TEMP', 'DAY']
-    """
-    names = None if requested is None else converter_str_tupleset(requested)
-    unnamed = [name for name in keys if name not in (names or ())]
-    return [
-        name
-        for name in dict.fromkeys([*unnamed, *(available if names is None else names)])
-        if name in available
-    ]
-
-
-def _check_limit(limit: object) -> None:
-    is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
-    if limit is not None and not (is_number and limit >= 0):  # type: ignore[operator]
-        raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
+    return pairs[:, 0], pairs[:, 1], index.values

@@ -31,7 +31,7 @@ from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.iter_cube import query_cube__iterator
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_frames
+from kartothek_cube.io_components.query.physical_plan import plan_query
 from tests.support.cubes import memory
 
 CUBE = Cube(["x"], ["p", "q"], "cube", index_columns=["i"])
@@ -169,7 +169,7 @@ def check_types(tmp_path_factory, blocks, data, draw):
                 [frame for frame in parts if len(frame)]
             )  # a group without rows is an empty frame there
             lists.append(query_cube_bag(**query, blocksize=2).compute())
-        plan = plan_frames(QueryFrames(**query))
+        plan = plan_query(QueryFrames(**query))
         if plan.groups:
             cut = draw.draw(st.integers(0, len(plan.groups)), label="cut")
             tasks = plan.slice_tasks(np.unique([0, cut, len(plan.groups)]))

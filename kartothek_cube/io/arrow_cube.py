@@ -21,9 +21,8 @@ from kartothek_cube.io_components.arrow_dataset import (
     in_unit,
 )
 from kartothek_cube.io_components.facade import Example, define_facade
-from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.query.executor import announce_query, query_table_job, run_task
+from kartothek_cube.io_components.query.executor import announce_query, query_table, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube, QueryTable
 from kartothek_cube.io_components.query.physical_plan import plan_query, plan_table
 from kartothek_cube.io_components.runtime import store_factory
@@ -243,10 +242,6 @@ def query_cube_arrow(query: QueryCube[StoreInput]) -> list[pa.Table]:
     return tables
 
 
-def _table(query: QueryTable[StoreInput]) -> pa.Table:
-    return execute(query_table_job(plan_table(query), query.limit))
-
-
 @define_facade(
     QueryTable[StoreInput],
     _TYPES,
@@ -258,7 +253,7 @@ def query_cube_table(query: QueryTable[StoreInput]) -> pa.Table:
 
     Types are those of the schema, with and without rows.
     """
-    return _table(query)
+    return query_table(plan_table(query), query.limit)
 
 
 @define_facade(
@@ -274,4 +269,4 @@ def query_cube_polars(query: QueryTable[StoreInput]) -> polars.DataFrame:
     """
     import polars
 
-    return polars.DataFrame(_table(query))
+    return polars.DataFrame(query_table(plan_table(query), query.limit))

@@ -302,9 +302,7 @@ def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
     with progress_bar("query", query.progress):
         plan = plan_table(query)
         if query.limit is not None:
-            return executor.frame_of_result(
-                plan.context, [execute(executor.query_table_job(plan, query.limit))]
-            )
+            return executor.frame_of_result(plan.context, [executor.query_table(plan, query.limit)])
         (frame,) = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
         return frame
 

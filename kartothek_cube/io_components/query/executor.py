@@ -24,29 +24,12 @@ from kartothek_cube.core.arrow import (
     replace_columns,
 )
 from kartothek_cube.core.copying import replace_fields
-from kartothek_cube.core.expressions import AllOf, LiteralType, Node, all_of, columns_of, imply, tree_mask
+from kartothek_cube.core.expressions import AllOf, LiteralType, all_of, columns_of, imply, tree_mask
 from kartothek_cube.core.history import version_number
 from kartothek_cube.core.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.store import BlobStore
+from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels import (
-    JoinCodes,
-    combine_codes,
-    combine_keys,
-    encode_keys,
-    encode_ordered,
-    equal_neighbours,
-    is_dense,
-    last_rows,
-    lookup_codes,
-    lookup_keys,
-    repeat,
-    sort_order,
-    strictly_increasing,
-    take_columns,
-    take_values,
-    to_single_array,
-)
 from kartothek_cube.io_components.query.frame_conversion import FrameBuilder, frame_of_table, frames_of_slices
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
@@ -152,12 +135,6 @@ def _finish_query(plan: PhysicalPlan, results: Iterable[Result]) -> list[Result]
     return parts
 
 
-def _finish_table(plan: PhysicalPlan, tables: Iterable[pa.Table]) -> pa.Table:
-    (table,) = tables
-    announce_query(plan, len(table))
-    return table
-
-
 def announce_query(plan: PhysicalPlan, n_rows: int | None = None) -> None:
     """Call the hooks of queries, if there were any when this one was planned."""
     if plan.info is None:
@@ -201,19 +178,11 @@ def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFram
     return frames[0] if frames else frame_of_result(context, [context.output.empty_table()])
 
 
-def query_table_job(
-    plan: PhysicalPlan, limit: int | None = None
-) -> Job[PhysicalPlan, int | None, pa.Table, pa.Table]:
-    """Read a query without groups into one table, which has no rows if nothing matches."""
-    return Job(
-        name="query_cube",
-        description="query cube",
-        context=plan,
-        tasks=[limit],
-        run=run_table,
-        finish=partial(_finish_table, plan),
-        steps=("prepare", "group", "done"),
-    )
+def query_table(plan: PhysicalPlan, limit: int | None = None) -> pa.Table:
+    """The rows of a query without groups as one table, which has none if nothing matches."""
+    table = run_table(plan, limit)
+    announce_query(plan, len(table))
+    return table
 
 
 def run_table(plan: PhysicalPlan, limit: int | None = None) -> pa.Table:
@@ -228,7 +197,7 @@ def run_table(plan: PhysicalPlan, limit: int | None = None) -> pa.Table:
         n_rows = sum(map(len, tables))
     if len(tables) > 1:
         table = concat_tables(tables, context.output, context.scans[0].uuid)
-        tables = [sort_table(table, context.sort_columns)]
+        tables = [kernels.sort_rows(table, context.sort_columns)]
     table = tables[0] if tables else context.output.empty_table()
     return table if limit is None else table.slice(0, limit)
 
@@ -245,7 +214,10 @@ def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
 def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
     """Sorted tables of a task, with the columns of ``context.output``: one per group that has rows."""
     rows = group_rows(context, task.groups, list(_run_blocks(context, task)))
-    return [] if rows is None else rows.tables()
+    if rows is None:
+        return []
+    table, bounds = rows
+    return [table.slice(start, stop - start) for start, stop in pairwise(bounds.tolist())]
 
 
 class _Block(NamedTuple):
@@ -334,9 +306,12 @@ def _run_block(
     seed, *others = [rows[scan.name] for scan in context.scans]
     for other in others:
         seed = join(seed, other)
-    seed = _filter_joined(seed, context.join_filters).append_partition_keys(
-        context.sort_columns or context.output.names
-    )
+    if context.join_filters:
+        node = AllOf(context.join_filters)
+        seed = seed.append_partition_keys(sorted(columns_of(node)))
+        mask = tree_mask(seed.table, node)
+        seed = seed if mask.true_count == len(seed) else seed.filter(mask.to_numpy(zero_copy_only=False))
+    seed = seed.append_partition_keys(context.sort_columns or context.output.names)
     names = dict.fromkeys([*context.output.names, *context.sort_columns])
     present = set(seed.table.column_names)
     table = seed.table.select([name for name in names if name in present])
@@ -368,16 +343,6 @@ def _cells_of(loaded: Iterable[RowBatch]) -> list[pa.Table]:
     ]
 
 
-def _filter_joined(rows: RowBatch, filters: Sequence[Node]) -> RowBatch:
-    """Only the joined rows that meet all filters."""
-    if not filters:
-        return rows
-    node = AllOf(tuple(filters))
-    rows = rows.append_partition_keys(sorted(columns_of(node)))
-    mask = tree_mask(rows.table, node)
-    return rows if mask.true_count == len(rows) else rows.filter(mask.to_numpy(zero_copy_only=False))
-
-
 class BlockRows(NamedTuple):
     """Joined rows of consecutive physical partitions."""
 
@@ -388,22 +353,10 @@ class BlockRows(NamedTuple):
     done: float
 
 
-class GroupedTable(NamedTuple):
-    """Rows of consecutive groups, and the bounds of each group from 0 on."""
-
-    table: pa.Table
-    bounds: Ints
-
-    def tables(self) -> list[pa.Table]:
-        """One table per group."""
-        bounds = self.bounds.tolist()
-        return [self.table.slice(start, stop - start) for start, stop in pairwise(bounds)]
-
-
 def group_rows(
     context: ScanContext, groups: Sequence[Group] | None, blocks: list[BlockRows]
-) -> GroupedTable | None:
-    """Sorted rows of the groups that have rows, with the columns of the result; ``blocks`` is emptied."""
+) -> tuple[pa.Table, Ints] | None:
+    """Sorted rows of the groups that have rows, and bounds of the groups; ``blocks`` is emptied."""
     if not blocks:
         return None
     starts = blocks[0].starts if len(blocks) == 1 else None
@@ -412,7 +365,7 @@ def group_rows(
     table = make_output(context, [block.table for block in blocks])
     order = None
     if context.sort_columns and not is_sorted:
-        order = sort_order([table.column(column) for column in context.sort_columns], len(table))
+        order = kernels.sort_order([table.column(column) for column in context.sort_columns], len(table))
     blocks.clear()
     bounds = np.array([0, len(table)])
     if groups is not None:
@@ -423,8 +376,8 @@ def group_rows(
     if order is not None:
         schema, columns = table.schema, table.columns
         del table  # so that each column is released when it has been sorted
-        table = pa.Table.from_arrays(take_columns(columns, order), schema=schema)
-    return GroupedTable(table, bounds)
+        table = pa.Table.from_arrays(kernels.take_columns(columns, order), schema=schema)
+    return table, bounds
 
 
 def make_output(context: ScanContext, tables: Sequence[pa.Table]) -> pa.Table:
@@ -449,7 +402,7 @@ def are_sorted(ends: Sequence[pa.Table | None]) -> bool:
     if len(tables) < len(ends):
         return False
     rows = concat_promoted(tables)
-    return strictly_increasing(rows.columns, len(rows))
+    return kernels.strictly_increasing(rows.columns, len(rows))
 
 
 def _order_by_group(
@@ -459,7 +412,7 @@ def _order_by_group(
     fields = [context.output.field(name) for name in context.partition_by]
     values = [pa.array(c, f.type) for c, f in zip(zip(*groups, strict=True), fields, strict=True)]
     keys = [table.column(name) for name in context.partition_by]
-    numbers = lookup_keys(keys, values, len(table), len(groups))
+    numbers = kernels.lookup_keys(keys, values, len(table), len(groups))
     if order is not None:
         numbers = numbers[order]
     if len(numbers) > 1 and not bool((numbers[1:] >= numbers[:-1]).all()):
@@ -474,18 +427,6 @@ def _order_by_group(
         numbers = numbers[start:]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     return order, np.append(starts, len(numbers))
-
-
-def sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
-    """Rows of a table, sorted; as they are without columns to sort by."""
-    if not sort_columns:
-        return table
-    order = sort_order([table.column(c) for c in sort_columns], len(table))
-    if order is None:
-        return table
-    schema, columns = table.schema, table.columns
-    del table  # so that each column is released when it has been sorted
-    return pa.Table.from_arrays(take_columns(columns, order), schema=schema)
 
 
 @attrs.frozen
@@ -550,7 +491,7 @@ class RowBatch:
     def combine_chunks(self, columns: Iterable[str]) -> RowBatch:
         """The rows with one chunk per column: each comparison would copy them otherwise."""
         positions = [self.table.column_names.index(column) for column in columns]
-        single = {position: to_single_array(self.table.column(position)) for position in positions}
+        single = {position: kernels.to_single_array(self.table.column(position)) for position in positions}
         return replace_fields(self, table=replace_columns(self.table, single))
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
@@ -563,7 +504,7 @@ class RowBatch:
         values = self.keys[column]
         # several times as fast as take: a tenth of the time of a query of 2 million rows with two keys
         if pa.types.is_integer(values.type) and not values.null_count:
-            return repeat(values, self.counts)
+            return kernels.repeat(values, self.counts)
         return values.take(pa.array(self.file_numbers()))
 
     def filter(self, mask: Mask) -> RowBatch:
@@ -575,7 +516,7 @@ class RowBatch:
         """Rows at positions that sort them by physical partition and dimensions."""
         # rows of the files of a partition mix: all of them count as rows of its first file, which has the
         # same alignment; other keys are columns of the table by now
-        arrays = take_columns(self.table.columns, positions)
+        arrays = kernels.take_columns(self.table.columns, positions)
         partitions = self.partition_ids.searchsorted(self.row_partition_ids()[positions])
         counts = np.bincount(partitions, minlength=len(self.counts)).astype(np.int64)
         return attrs.evolve(
@@ -657,13 +598,16 @@ def _with_implied(
 def _deduplicate_cells(rows: RowBatch) -> RowBatch:
     """Only the last version of each cell within a physical partition, sorted by the dimensions."""
     dimensions = rows.columns(rows.scan.dimensions)
-    equal = equal_neighbours(dimensions, len(rows), rows.partition_starts())
+    equal = kernels.equal_neighbours(dimensions, len(rows), rows.partition_starts())
     if equal is not None:
         # versions of a cell are next to each other: rows of a projection, for example
         rows = rows.filter(np.append(~equal, [True] * bool(len(rows)))) if equal.any() else rows
         return replace_fields(rows, is_sorted=True)
-    keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
-    return rows.take_sorted(last_rows(*combine_keys(keys, len(rows))))
+    keys = [
+        kernels.encode_ordered(pa.array(rows.row_partition_ids())),
+        *map(kernels.encode_ordered, dimensions),
+    ]
+    return rows.take_sorted(kernels.last_rows(*kernels.combine_keys(keys, len(rows))))
 
 
 def join(left: RowBatch, right: RowBatch) -> RowBatch:
@@ -678,7 +622,7 @@ def join(left: RowBatch, right: RowBatch) -> RowBatch:
     if missing and right.scan.role is Role.RESTRICTED:
         left, matches, missing = left.filter(matches >= 0), matches[matches >= 0], False
     return left.append_columns(
-        (column, take_values(right.table.column(column), matches, missing=missing))
+        (column, kernels.take_values(right.table.column(column), matches, missing=missing))
         for column in right.scan.payload
     )
 
@@ -706,15 +650,17 @@ def _match_rows(left: RowBatch, right: RowBatch) -> Ints:
     dimensions = right.scan.dimensions
     left_keys, right_keys = left.columns(dimensions), right.columns(dimensions)
     left_ids, right_ids = _partition_ids(left, right)
-    codes = encode_keys(left_keys, right_keys, len(left), len(right))
+    codes = kernels.encode_keys(left_keys, right_keys, len(left), len(right))
     # Cells mostly tell their partition. Then the codes of both would only take a larger table.
-    matches = lookup_codes(*codes)
+    matches = kernels.lookup_codes(*codes)
     in_partition = _stay_in_partition(matches, left.counts, left_ids, right.counts, right_ids)
     if in_partition and _is_unique(codes.right, codes.bound):
         return matches
-    ids = encode_keys([pa.array(left_ids)], [pa.array(right_ids)], len(left_ids), len(right_ids))
-    of_rows = JoinCodes(np.repeat(ids.left, left.counts), np.repeat(ids.right, right.counts), ids.bound)
-    return lookup_codes(*combine_codes(of_rows, codes))
+    ids = kernels.encode_keys([pa.array(left_ids)], [pa.array(right_ids)], len(left_ids), len(right_ids))
+    of_rows = kernels.JoinCodes(
+        np.repeat(ids.left, left.counts), np.repeat(ids.right, right.counts), ids.bound
+    )
+    return kernels.lookup_codes(*kernels.combine_codes(of_rows, codes))
 
 
 def _stay_in_partition(
@@ -741,7 +687,7 @@ def _is_unique(codes: Ints, bound: int) -> bool:
     # of sorted files, without another sort: half of the time of a join of 100,000 rows
     if bool((present[1:] > present[:-1]).all()):
         return True
-    if not is_dense(bound, len(codes)):
+    if not kernels.is_dense(bound, len(codes)):
         return len(np.unique(present)) == len(present)
     seen = np.zeros(bound, dtype=bool)
     seen[present] = True

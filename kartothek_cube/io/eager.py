@@ -90,8 +90,7 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
 @define_facade(ReadDataset)
 def read_dataset_as_dataframes(read: ReadDataset) -> list[pd.DataFrame]:
     plan = read.plan()
-    options = read.options(plan)
-    frames = [frame_of_table(options, table) for table in run_each(plan)]
+    frames = [frame_of_table(plan.context, table) for table in run_each(plan)]
     align_date_units(frames)
     return frames
 
@@ -99,7 +98,7 @@ def read_dataset_as_dataframes(read: ReadDataset) -> list[pd.DataFrame]:
 @define_facade(ReadTable)
 def read_table(read: ReadTable) -> pd.DataFrame:
     plan = read.plan()
-    return read_frame(read.options(plan), plan.single_task())
+    return read_frame(plan.context, plan.single_task())
 
 
 @attrs.frozen

@@ -37,9 +37,8 @@ def read_dataset_as_dataframes__iterator(read: ReadDataset) -> Iterator[pd.DataF
     The read is planned when the first frame is taken; each frame is read when it is taken.
     """
     plan = read.plan()
-    options = read.options(plan)
     for table in run_each(plan, threads=1):
-        yield frame_of_table(options, table)
+        yield frame_of_table(plan.context, table)
 
 
 # the same name as those of the other functions

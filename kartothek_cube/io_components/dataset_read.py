@@ -76,6 +76,10 @@ class ReadContext:
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
     #: whether numbers are as wide as in `schema`; else as in the files that a task reads
     has_widths: bool = False
+    #: of frames
+    dates_as_object: bool = True
+    #: of frames; with a backend, types are those of the schema
+    dtype_backend: DtypeBackend | None = None
 
 
 @attrs.frozen
@@ -145,6 +149,8 @@ class DatasetRead:
     dispatch_by: str | Sequence[str] | None = attrs.field(default=None, kw_only=True)
     table_name: str | None = attrs.field(default=None, kw_only=True)
     as_of: DatasetAsOf | None = attrs.field(default=None, kw_only=True)
+    dates_as_object: bool = attrs.field(default=True, init=False)
+    dtype_backend: DtypeBackend | None = attrs.field(default=None, init=False)
 
     def plan(self, *, same_categories: bool = False) -> ReadPlan:
         """Plan the read; ``same_categories``: indexed categoricals have the same categories in all tasks."""
@@ -159,6 +165,7 @@ class DatasetRead:
             fields = [field.with_type(narrow_type(field, widths)) for field in schema]
             schema = pa.schema(fields, schema.metadata)
         dispatch_by = normalize_arg("dispatch_by", self.dispatch_by)
+        check_dispatch(dataset.dataset_metadata, dispatch_by or ())
         context = ReadContext(
             store=dataset.store_factory,
             uuid=dataset.dataset_uuid,
@@ -172,8 +179,21 @@ class DatasetRead:
             row_index=self.row_index and dispatch_by is None and not dataset.partition_keys,
             mapping=dataset.dataset_metadata.column_mapping,
             has_widths=widths is not None,
+            dates_as_object=self.dates_as_object,
+            dtype_backend=check_dtype_backend(self.dtype_backend),
         )
-        return _plan_partitions(context, dataset, table, dispatch_by, encoded if same_categories else ())
+        shared = encoded if same_categories else ()
+        loaded: DatasetMetadata = dataset.load_indices(
+            {*columns_of(where), *context.dispatch_by, *shared}, dataset.store_factory
+        ).dataset_metadata
+        context = attrs.evolve(context, categories=_indexed_categories(loaded, shared))
+        files = loaded.partition_table
+        partitions = PartitionTable(files.labels, {table: files.files.get(table, [])})
+        if dispatch_by is not None:
+            return ReadPlan(context, partitions, tuple(dispatch_groups(loaded, dispatch_by, where)))
+        if where is None:
+            return ReadPlan(context, partitions)
+        return ReadPlan(context, partitions.take(select_partitions(loaded, where)))
 
 
 def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[str, pa.Schema]:
@@ -184,26 +204,6 @@ def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[
     if not dataset.tables:
         return table, pa.schema([])
     return table, read_schema_metadata(dataset.uuid, open_blobs(factory.store_factory), table).internal()
-
-
-def _plan_partitions(
-    context: ReadContext,
-    factory: DatasetFactory,
-    table: str,
-    dispatch_by: Sequence[str] | None,
-    same_categories: Sequence[str],
-) -> ReadPlan:
-    needed = columns_of(context.where) | set(dispatch_by or ()) | set(same_categories)
-    check_dispatch(factory.dataset_metadata, dispatch_by or ())
-    dataset: DatasetMetadata = factory.load_indices(needed, factory.store_factory).dataset_metadata
-    context = attrs.evolve(context, categories=_indexed_categories(dataset, same_categories))
-    labels, files = dataset.partition_table.labels, dataset.partition_table.files
-    partitions = PartitionTable(labels, {table: files.get(table, [])})
-    if dispatch_by is not None:
-        return ReadPlan(context, partitions, tuple(dispatch_groups(dataset, dispatch_by, context.where)))
-    if context.where is None:
-        return ReadPlan(context, partitions)
-    return ReadPlan(context, partitions.take(select_partitions(dataset, context.where)))
 
 
 def _indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:
@@ -219,16 +219,24 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     keys = task.keys or derived_keys(f"{context.uuid}/{context.table}/", pa.array(task.labels, pa.string()))
     files = PartitionTable(task.labels, {context.table: keys})
     values = _key_values(context, files) if values is None else values
-    group = _group_literals(context, task)
+    # partition keys have the right value already
+    pairs = zip(context.dispatch_by, task.group, strict=False)
+    group = [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
     # a predicate cannot hold bytes with a NUL, the values of a group can: these are applied after reading
-    deferred = [literal for literal in group if isinstance(literal[2], bytes)]
     pushed = [literal for literal in group if not isinstance(literal[2], bytes)]
-    filters = _remaining_filters(context, values, len(files), pushed)
-    rows = _read_rows(open_blobs(context.store), context, files, filters)
-    table = _add_partition_keys(context, rows, values)
-    for column, op, value in deferred:
-        table = table.filter(literal_mask(table.column(column), op, value, column))
-    table = table.select(_output_columns(context, table))
+    rows = _read_rows(context, files, _remaining_filters(context, values, len(files), pushed))
+    table = rows.table
+    for column in reversed(context.partition_keys):
+        if column in values and (context.columns is None or column in context.columns):
+            table = table.drop_columns([column]) if column in table.column_names else table
+            table = table.add_column(0, column, repeat(values[column], rows.lengths))
+    for column, op, value in group:
+        if isinstance(value, bytes):
+            table = table.filter(literal_mask(table.column(column), op, value, column))
+    # files may have columns that are null throughout and absent in others, and so not in the schema
+    in_schema, stored = set(context.schema.names), table.column_names
+    names = [name for name in stored if name in in_schema] if context.columns is None else context.columns
+    table = table.select([*names, *(n for n in stored if context.row_index and n not in in_schema)])
     if context.has_widths:
         table = cast_to_schema(table, context.schema)
     return categorize(table, context.categoricals, rows.lengths.tolist(), context.categories)
@@ -242,12 +250,6 @@ def _key_values(context: ReadContext, files: PartitionTable) -> Values:
     ):
         return {}
     return files.keys(context.partition_keys, context.schema)
-
-
-def _group_literals(context: ReadContext, task: ReadTask) -> list[LiteralType]:
-    """What rows have to meet to be in the group of the task; partition keys have the right value already."""
-    pairs = zip(context.dispatch_by, task.group, strict=False)
-    return [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
 
 
 def _remaining_filters(
@@ -267,67 +269,29 @@ def _remaining_filters(
     return [by_key[code] for code in codes]
 
 
-def _read_rows(
-    blobs: BlobStore, context: ReadContext, files: PartitionTable, filters: Sequence[Tree | bool]
-) -> FileRows:
+def _read_rows(context: ReadContext, files: PartitionTable, filters: Sequence[Tree | bool]) -> FileRows:
     """Rows of all files in which a row can match, with pandas types of the first one."""
+    blobs, schema, mapping = open_blobs(context.store), context.schema, context.mapping
     matching = [i for i, where in enumerate(filters) if where is not False]
     keys: list[str] = files.files[context.table].take(pa.array(matching, pa.int64())).to_pylist()
     on_files = [None if isinstance(where, bool) else where for where in filters if where is not False]
-    columns, schema, mapping = _stored_columns(context), context.schema, context.mapping
+    columns = None
+    if context.columns is not None:
+        needed = dict.fromkeys([*context.columns, *context.dispatch_by])
+        columns = [c for c in needed if c not in context.partition_keys]
     lengths = np.zeros(len(files), np.int64)
     if not keys:
-        names = schema.names if columns is None else columns
-        return FileRows(schema.empty_table().select(names), lengths)
+        return FileRows(schema.empty_table().select(schema.names if columns is None else columns), lengths)
     if context.row_index and keys[0].endswith(PARQUET_FILE_SUFFIX):
         # a task with an index reads one file
         (key,), (where,) = keys, on_files
-        table = _read_with_index(blobs, key, columns, where, schema=schema, mapping=mapping)
+        table = read_file(blobs, key, columns, where, schema=schema, mapping=mapping)
+        table = with_row_index(table, blobs.local_path(key) or blobs.get(key), where, schema)
         lengths[matching] = len(table)
         return FileRows(table, lengths)
     (rows,) = run_scans(blobs, [Scan(keys, columns, schema, on_files, mapping)])
     lengths[matching] = rows.lengths
     return FileRows(rows.table, lengths)
-
-
-def _read_with_index(
-    blobs: BlobStore,
-    key: str,
-    columns: Sequence[str] | None,
-    where: Tree | None,
-    *,
-    schema: pa.Schema,
-    mapping: ColumnMapping | None,
-) -> pa.Table:
-    """Rows of a file with the index of the stored frame."""
-    table = read_file(blobs, key, columns, where, schema=schema, mapping=mapping)
-    return with_row_index(table, blobs.local_path(key) or blobs.get(key), where, schema)
-
-
-def _stored_columns(context: ReadContext) -> list[str] | None:
-    """Columns to read from the files."""
-    if context.columns is None:
-        return None
-    extra = [c for c in context.dispatch_by if c not in context.columns]
-    return [c for c in (*context.columns, *extra) if c not in context.partition_keys]
-
-
-def _add_partition_keys(context: ReadContext, rows: FileRows, values: Values) -> pa.Table:
-    table = rows.table
-    for column in reversed(context.partition_keys):
-        if column not in values or not (context.columns is None or column in context.columns):
-            continue
-        if column in table.column_names:
-            table = table.drop_columns([column])
-        table = table.add_column(0, column, repeat(values[column], rows.lengths))
-    return table
-
-
-def _output_columns(context: ReadContext, table: pa.Table) -> list[str]:
-    # files may have columns that are null throughout and absent in others, and so not in the schema
-    in_schema, stored = set(context.schema.names), table.column_names
-    columns = [name for name in stored if name in in_schema] if context.columns is None else context.columns
-    return [*columns, *(name for name in stored if context.row_index and name not in in_schema)]
 
 
 def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:
@@ -354,42 +318,31 @@ def empty_table(context: ReadContext) -> pa.Table:
     return categorize(table, context.categoricals, [], context.categories)
 
 
-@attrs.frozen
-class FrameOptions:
-    """What tasks that read frames share."""
-
-    read: ReadContext
-    dates_as_object: bool = True
-    #: with a backend, types are those of the schema
-    dtype_backend: DtypeBackend | None = attrs.field(default=None, converter=check_dtype_backend)
-
-
-def read_frame(options: FrameOptions, task: ReadTask | None) -> pd.DataFrame:
+def read_frame(context: ReadContext, task: ReadTask | None) -> pd.DataFrame:
     """Frame of a task; without task, one without rows."""
-    table = empty_table(options.read) if task is None else run_read(options.read, task)
-    return frame_of_table(options, table)
+    return frame_of_table(context, empty_table(context) if task is None else run_read(context, task))
 
 
-def frame_of_table(options: FrameOptions, table: pa.Table) -> pd.DataFrame:
+def frame_of_table(context: ReadContext, table: pa.Table) -> pd.DataFrame:
     """DataFrame of a table that was read."""
-    if options.dtype_backend is not None:
-        table = cast_to_schema(table, options.read.schema)
-    return to_frame(table, options.dates_as_object, options.read.categoricals, options.dtype_backend)
+    if context.dtype_backend is not None:
+        table = cast_to_schema(table, context.schema)
+    return to_frame(table, context.dates_as_object, context.categoricals, context.dtype_backend)
 
 
-def read_frames(options: FrameOptions, tasks: Iterable[ReadTask]) -> list[pd.DataFrame]:
+def read_frames(context: ReadContext, tasks: Iterable[ReadTask]) -> list[pd.DataFrame]:
     """Frames of several tasks."""
-    return [read_frame(options, task) for task in tasks]
+    return [read_frame(context, task) for task in tasks]
 
 
 def read_dataset_job(
-    options: FrameOptions, tasks: Iterable[Task], run: Callable[[FrameOptions, Task], Result], step: str
-) -> Job[FrameOptions, Task, Result, list[Result]]:
+    context: ReadContext, tasks: Iterable[Task], run: Callable[[ReadContext, Task], Result], step: str
+) -> Job[ReadContext, Task, Result, list[Result]]:
     """Read partitions or groups, or blocks of these; the answer is the list of their results."""
     return Job(
         name="read_dataset",
-        description=f"read dataset {options.read.uuid}",
-        context=options,
+        description=f"read dataset {context.uuid}",
+        context=context,
         tasks=tasks,
         run=run,
         finish=list,
@@ -515,10 +468,6 @@ class ReadTable(DatasetRead):
     factory: DatasetFactory | None = None
     dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
     dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
-
-    def options(self, plan: ReadPlan) -> FrameOptions:
-        """What tasks that read frames share."""
-        return FrameOptions(plan.context, self.dates_as_object, self.dtype_backend)
 
 
 @attrs.frozen

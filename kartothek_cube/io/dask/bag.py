@@ -57,7 +57,7 @@ def read_dataset_as_dataframe_bag(read: _ReadDataset) -> Bag:
     plan = with_stores(read, executor.picklable_store).plan(same_categories=True)
     tasks = plan.tasks()
     blocks = batched(tasks, _partition_size(read.partition_size, len(tasks)))
-    job = read_dataset_job(read.options(plan), blocks, read_frames, "partitions")
+    job = read_dataset_job(plan.context, blocks, read_frames, "partitions")
     return executor.results_as_bag(job, flatten=True)
 
 

@@ -97,7 +97,7 @@ TABLE = attrs.Factory(lambda arguments: check_table(arguments.table), takes_self
 
 def _read(read: ReadDataset) -> list[Delayed]:
     plan = with_stores(read, picklable_store).plan(same_categories=True)
-    return results_as_delayed(read_dataset_job(read.options(plan), plan.tasks(), read_frame, "partition"))
+    return results_as_delayed(read_dataset_job(plan.context, plan.tasks(), read_frame, "partition"))
 
 
 @define_facade(ReadDataset, example=SYNC_ALL)

@@ -37,7 +37,7 @@ from kartothek_cube.io.spark._conversion import (
     to_storage_types,
 )
 from kartothek_cube.io.spark._datasource_options import HIDE_TRACEBACK
-from kartothek_cube.io_components.dataset_read import FrameOptions, ReadPlan, ReadTask, run_read
+from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, run_read
 from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task, delete_on_failure
 from kartothek_cube.io_components.kernels import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
@@ -310,9 +310,9 @@ def split_into_blocks(plan: ReadPlan, workers: int) -> list[tuple[ReadTask, ...]
     return [tuple(groups[start:stop]) for start, stop in pairwise(cuts.tolist())]
 
 
-def read_block(options: FrameOptions, tasks: Iterable[ReadTask]) -> Iterator[pa.Table]:
+def read_block(context: ReadContext, tasks: Iterable[ReadTask]) -> Iterator[pa.Table]:
     """Rows of each of several tasks."""
-    return (run_read(options.read, task) for task in tasks)
+    return (run_read(context, task) for task in tasks)
 
 
 def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = None) -> Written:

@@ -18,7 +18,7 @@ from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import spark_schema
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.dataset_read import FrameOptions, ReadGroups, read_dataset_job
+from kartothek_cube.io_components.dataset_read import ReadGroups, read_dataset_job
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
@@ -170,7 +170,7 @@ def read_dataset_as_spark(read: _ReadDataset) -> DataFrame:
     if not schema.names:
         raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
     blocks = executor.split_into_blocks(plan, workers(session))
-    job = read_dataset_job(FrameOptions(context), blocks, executor.read_block, "block")
+    job = read_dataset_job(context, blocks, executor.read_block, "block")
     job = attrs.evolve(job, name=f"read_{context.uuid}")
     return executor.results_as_spark_dataframe(session, job, schema)
 

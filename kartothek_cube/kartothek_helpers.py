@@ -22,10 +22,9 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import is_header_key, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import Partition
-from kartothek_cube.core.store import BlobStore, check_key, open_blobs
+from kartothek_cube.core.store import BlobStore, StoreInput, check_key, open_blobs
 from kartothek_cube.core.store.blob_store import check_keys
 from kartothek_cube.core.store.resolve import lazy_store
-from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 # -- datasets of cubes --------------------------------------------------------------------------------------

@@ -44,20 +44,21 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
             "core.dataset": "DatasetMetadata DatasetMetadataBase",
             "core.factory": "DatasetFactory",
             "core.index": "ExplicitSecondaryIndex IndexBase PartitionIndex",
-            "core.schema.wrapper": "SchemaWrapper empty_dataframe_from_schema make_meta "
+            "core.schema": "SchemaWrapper empty_dataframe_from_schema make_meta "
             "normalize_column_order normalize_type validate_compatible",
             "core.store.resolve": "ensure_store lazy_store",
-            "core.typing": "StoreFactory StoreInput",
+            "core.store": "StoreFactory StoreInput",
         },
     ),
     "core.common_metadata": (
         "Schemas of tables: creation, normalisation, comparison.",
         {
-            "core.schema.wrapper": "SchemaWrapper empty_dataframe_from_schema make_meta "
-            "normalize_column_order normalize_type validate_compatible validate_shared_columns",
-            "core.schema.file": "read_schema_metadata store_schema_metadata",
+            "core.schema": "SchemaWrapper empty_dataframe_from_schema make_meta normalize_column_order "
+            "normalize_type read_schema_metadata store_schema_metadata validate_compatible "
+            "validate_shared_columns",
         },
     ),
+    "core.typing": ("Types of stores.", {"core.store": "StoreFactory StoreFactoryInput StoreInput"}),
     "core.urlencode": (
         "Percent-encoding of partition columns and values, decoding of storage keys.",
         {"core.naming": "decode_key quote quote_indices unquote unquote_indices"},

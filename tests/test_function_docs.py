@@ -38,7 +38,7 @@ FUNCTIONS = {
     if inspect.isfunction(value)
 }
 #: functions that raise nothing, whatever their arguments
-WITHOUT_ERRORS = {"core.schema.wrapper.normalize_column_order", "core.schema.wrapper.normalize_type"}
+WITHOUT_ERRORS = {"core.schema.normalize_column_order", "core.schema.normalize_type"}
 
 
 def sections(function) -> dict[str, str]:

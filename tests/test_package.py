@@ -10,7 +10,7 @@ import pytest
 from simplekv import KeyValueStore
 
 import kartothek_cube
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.store import StoreFactory, StoreInput
 
 
 def test_version():

@@ -48,7 +48,7 @@ OPTIONAL = {
     "click": ("cli",),
     "IPython": ("cli",),
     "jinja2": ("cli",),
-    "obstore": ("core.store.object_client",),
+    "obstore": ("core.store.object_store",),
     "prompt_toolkit": ("cli",),
     "tqdm": ("cli", "io_components"),
     "pytest": ("testing",),

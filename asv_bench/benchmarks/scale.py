@@ -16,8 +16,7 @@ from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import STATISTICS, collect_statistics, store_statistics
-from kartothek_cube.core.schema.file import store_schema_metadata
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema import make_meta, store_schema_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, query_cube
 from kartothek_cube.io_components.query.logical_plan import QueryCube

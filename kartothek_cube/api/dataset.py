@@ -15,7 +15,7 @@ from kartothek_cube.api import lazy_names
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, PartitionIndex
-from kartothek_cube.core.schema.wrapper import (
+from kartothek_cube.core.schema import (
     SchemaWrapper,
     empty_dataframe_from_schema,
     make_meta,
@@ -23,8 +23,8 @@ from kartothek_cube.core.schema.wrapper import (
     normalize_type,
     validate_compatible,
 )
+from kartothek_cube.core.store import StoreFactory, StoreInput
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store
-from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io import arrow, eager
 from kartothek_cube.io import iter as iter_facade
 from kartothek_cube.io.arrow import *

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.conditions import Conjunction
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
-    from kartothek_cube.core.store import Blob
-    from kartothek_cube.core.typing import StoreFactory, StoreInput
+    from kartothek_cube.core.store import Blob, StoreFactory, StoreInput
     from kartothek_cube.io_components.maintenance.history import CubeAsOf
     from kartothek_cube.io_components.write.write_commit import StagedWrite
 

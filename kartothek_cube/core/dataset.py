@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import clock, dataset_files
-from kartothek_cube.core.copying import CopyMixin
+from kartothek_cube.core.arguments import CopyMixin
 from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema, embedded_schemas
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
+from kartothek_cube.core.evolution import WIDTHS_KEY, ColumnMapping, Widths, column_mapping, parse_widths
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.header import (
     HEADER_KEYS,
@@ -56,17 +57,8 @@ from kartothek_cube.core.pruning import (
     statistics_columns,
     statistics_file,
 )
-from kartothek_cube.core.schema.evolution import (
-    WIDTHS_KEY,
-    ColumnMapping,
-    Widths,
-    column_mapping,
-    parse_widths,
-)
-from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.schema import SchemaWrapper, schema_file_from_bytes, schema_version_of
+from kartothek_cube.core.store import BlobStore, StoreInput, check_owned, open_blobs
 from kartothek_cube.display import card, facts, table
 
 __all__ = ("DatasetMetadata", "DatasetMetadataBase")

@@ -27,8 +27,7 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import statistics_file
-from kartothek_cube.core.schema.file import read_schema_metadata
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema import SchemaWrapper, read_schema_metadata
 from kartothek_cube.core.store import BlobStore, check_owned
 
 if TYPE_CHECKING:

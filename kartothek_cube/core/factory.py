@@ -9,13 +9,12 @@ from typing import Any, Self, TypeAlias
 
 from simplekv import KeyValueStore
 
+from kartothek_cube.core.arguments import CopyMixin
 from kartothek_cube.core.commit.operation import committed_state
-from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.history import AsOf, check_as_of, state_as_of
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
-from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("DatasetFactory",)
 

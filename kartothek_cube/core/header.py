@@ -21,7 +21,7 @@ import zstandard
 from kartothek_cube.core.arrow import abbreviate
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version, validate_uuid
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema import SchemaWrapper
 
 #: Key of the commit record in the header: a field beside those of the specification. Other readers ignore it,
 #: and other writers of the format (kartothek 5.3, plateau) drop it, so that a record always belongs to the

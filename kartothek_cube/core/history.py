@@ -19,8 +19,7 @@ from kartothek_cube.core.dataset_files import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.header import packb, parse_header, parse_record, unpackb
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid, library_version
-from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema import SchemaWrapper, schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import BlobStore
 
 # The current state is the header and nothing else, as the format demands. Commits number the states in their

@@ -34,6 +34,8 @@ TABLE_FORMATS = ("delta", ICEBERG)
 PUBLISH = "kartothek_cube_publish"
 #: metadata key of the rules that rows of the dataset have to meet
 CONTRACT = "kartothek_cube_contract"
+#: metadata key of how columns in data files differ from the schema
+EVOLUTION = "kartothek_cube_columns"
 TABLE_METADATA_FILE = "_common_metadata"
 SINGLE_TABLE = "table"
 #: bytes of a component of a path, in all usual file systems

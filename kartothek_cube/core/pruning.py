@@ -31,8 +31,7 @@ from kartothek_cube.core.expressions import (
     to_tree,
     tree_mask,
 )
-from kartothek_cube.core.index import PartitionIndex
-from kartothek_cube.core.index_columns import PARTITION, IndexColumns, rank
+from kartothek_cube.core.index import PARTITION, IndexColumns, PartitionIndex, rank
 from kartothek_cube.core.naming import statistics_key
 from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.store import BlobStore

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow import cast_column
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit, in_unit
 from kartothek_cube.io_components.dataset_read import (

@@ -11,7 +11,7 @@ from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.arrow_dataset import (
     CubeSource,
     DatasetOfCubeSource,

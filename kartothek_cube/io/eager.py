@@ -17,8 +17,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import DatasetState, list_states
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.pandas_conversion import align_date_units
-from kartothek_cube.core.store import Blob, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.dataset_read import (
     ReadDataset,

@@ -18,8 +18,7 @@ from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.hooks import CommitEvent, Hook, QueryEvent, check_rows, on_commit, on_query
-from kartothek_cube.core.store import Blob, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Operation, define_facade, facade, plan_job

@@ -12,7 +12,7 @@ from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.dataset_read import ReadDataset, frame_of_table, run_each
 from kartothek_cube.io_components.facade import define_facade

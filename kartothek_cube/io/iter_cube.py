@@ -10,7 +10,7 @@ from typing import ParamSpec
 import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job

@@ -21,7 +21,7 @@ from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.pandas_conversion import DtypeBackend
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.display import card, facts, table
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
 from kartothek_cube.io_components.maintenance.history import CubeAsOf

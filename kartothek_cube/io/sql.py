@@ -10,7 +10,7 @@ import pyarrow.dataset as pads
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.arrow_cube import cube_dataset
 from kartothek_cube.io_components.arrow_dataset import TimestampUnit
 from kartothek_cube.io_components.maintenance.history import CubeAsOf

@@ -16,7 +16,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory, _ensure_factory
 from kartothek_cube.core.naming import check_table_name
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.serialization import DataFrameSerializer, default_serializer
 

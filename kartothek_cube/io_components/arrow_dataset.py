@@ -40,8 +40,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import Tree
 from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
 from kartothek_cube.io_components.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.executor import (

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow import Ints, Mask, concat_promoted
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.evolution import ColumnMapping, narrow_type
 from kartothek_cube.core.expressions import (
     LiteralType,
     Node,
@@ -33,10 +34,8 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.pruning import index_rows, select_partitions
-from kartothek_cube.core.schema.evolution import ColumnMapping, narrow_type
-from kartothek_cube.core.schema.file import read_schema_metadata
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.schema import read_schema_metadata
+from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory, normalize_arg
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels import categorize, group_codes, repeat

@@ -23,7 +23,7 @@ from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.errors import CubeNotFoundError
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.job import Answer, Job
 
 P = ParamSpec("P")

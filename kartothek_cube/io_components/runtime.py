@@ -19,9 +19,8 @@ import numpy.typing as npt
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.errors import MissingFileError
-from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store
-from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 
 T = TypeVar("T")

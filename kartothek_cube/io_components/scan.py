@@ -22,6 +22,7 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow import Ints, concat_promoted, widen, zero_column_table
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.expressions import (
     AllOf,
     LiteralType,
@@ -34,7 +35,6 @@ from kartothek_cube.core.expressions import (
 )
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import from_file, from_pandas
-from kartothek_cube.core.schema.evolution import ColumnMapping, column_widths, widest
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.runtime import (
     available_cores,

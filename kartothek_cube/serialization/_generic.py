@@ -31,8 +31,7 @@ from kartothek_cube.core.expressions import (  # noqa: F401 (kartothek has them 
     to_tree,
 )
 from kartothek_cube.core.pandas_conversion import to_pandas
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 
 
 def check_filters(filter_query: str | None, predicates: PredicatesType) -> None:

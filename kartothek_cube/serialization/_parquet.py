@@ -19,8 +19,7 @@ from kartothek_cube.core import clock
 from kartothek_cube.core.arrow import Ints, is_nested, storage_type
 from kartothek_cube.core.expressions import PredicatesType, check_columns
 from kartothek_cube.core.pandas_conversion import as_table, to_pandas
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.serialization import _generic
 from kartothek_cube.serialization.parquet_reader import Source, read_parquet
 

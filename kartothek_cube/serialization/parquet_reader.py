@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from kartothek_cube.core import arrow, expressions
 from kartothek_cube.core.arrow import Ints, copy_to_arrow_memory
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import Tree, tree_mask
 from kartothek_cube.core.pandas_conversion import (
     DtypeBackend,
@@ -27,7 +28,6 @@ from kartothek_cube.core.pandas_conversion import (
     pandas_types,
     to_pandas,
 )
-from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore
 
 Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.caching import CACHE, ParseCache, clear
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema.file import read_schema_metadata, store_schema_metadata
+from kartothek_cube.core.schema import read_schema_metadata, store_schema_metadata
 from kartothek_cube.core.store import open_blobs
 
 

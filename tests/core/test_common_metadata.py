@@ -15,7 +15,7 @@ import pytest
 from kartothek_cube.core import common_metadata
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
-from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
+from kartothek_cube.core.schema import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 
 FRAME = pd.DataFrame(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kartothek_cube.core.copying import CopyMixin
+from kartothek_cube.core.arguments import CopyMixin
 
 
 class Plain(CopyMixin):

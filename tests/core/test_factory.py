@@ -14,8 +14,7 @@ from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import select_partitions
-from kartothek_cube.core.schema.file import store_schema_metadata
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema import make_meta, store_schema_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.utils import ensure_store
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core import index_columns as index_file
+from kartothek_cube.core import index as index_file
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index import (
     ExplicitSecondaryIndex,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.arrow import copy_to_arrow_memory
-from kartothek_cube.core.index_columns import IndexColumns, parse_index, render_index
+from kartothek_cube.core.index import IndexColumns, parse_index, render_index
 from kartothek_cube.serialization.parquet_reader import read_parquet, with_row_index
 
 INDEX = render_index("CITY", IndexColumns.from_pairs(pa.array(["Rom", "Bonn"]), ["a1", "a2"]))

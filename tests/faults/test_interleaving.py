@@ -12,10 +12,10 @@ from functools import partial
 
 import pytest
 
+from kartothek_cube.core import schema as schema_file
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.errors import DatasetExistsError
-from kartothek_cube.core.schema import file as schema_file
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
 from tests.support.concurrent_schemas import SchemaChanges
 from tests.support.interleave import Crash, LostAnswer, ModelStore, StrangeError, World, explore

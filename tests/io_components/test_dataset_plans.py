@@ -14,8 +14,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import schema_to_bytes
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema import make_meta, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
 from kartothek_cube.io_components.dataset_read import DatasetRead, run_read

@@ -22,8 +22,7 @@ from kartothek_cube.core.dataset import DatasetMetadataBuilder
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import schema_to_bytes
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema import make_meta, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube
 from kartothek_cube.io_components.query.logical_plan import QueryCube

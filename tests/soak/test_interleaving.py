@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 
-from kartothek_cube.core.schema import file as schema_file
+from kartothek_cube.core import schema as schema_file
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies
 from tests.support.concurrent_schemas import SchemaChanges
 from tests.support.interleave import KINDS, Crash, LostAnswer, StrangeError, explore

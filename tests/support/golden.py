@@ -237,7 +237,7 @@ def _dataset_metadata(store: str, case: Mapping[str, Any], args: dict[str, Any])
 
 
 def _schema(ds: Any, table: str, store: str) -> list[list[str]]:
-    from kartothek_cube.core.schema.file import read_schema_metadata
+    from kartothek_cube.core.schema import read_schema_metadata
 
     schema = ds.schema if len(ds.tables) == 1 else read_schema_metadata(ds.uuid, store, table)
     return [[name, type_name(schema.field(name).type)] for name in schema.names]

@@ -24,13 +24,13 @@ from kartothek_cube.core.errors import (
     DatasetNotFoundError,
     UnknownOutcomeError,
 )
+from kartothek_cube.core.evolution import Widths, evolution_metadata, with_widths
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.evolution import Widths, evolution_metadata, with_widths
-from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token
 from kartothek_cube.core.uuid import gen_uuid
 

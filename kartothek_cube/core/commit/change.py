@@ -24,10 +24,19 @@ from kartothek_cube.core.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
 )
+from kartothek_cube.core.evolution import (
+    SchemaUpdate,
+    Widths,
+    column_widths,
+    merge_evolution,
+    unite_schemas,
+    widest,
+    with_widths,
+)
 from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.history import KEEP_HISTORY, OperationInfo, snapshot_retention
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import CONTRACT, PUBLISH, SINGLE_TABLE, TABLE_FORMATS
+from kartothek_cube.core.naming import CONTRACT, EVOLUTION, PUBLISH, SINGLE_TABLE, TABLE_FORMATS
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.pruning import (
     STATISTICS,
@@ -37,17 +46,7 @@ from kartothek_cube.core.pruning import (
     select_statistics,
     statistics_columns,
 )
-from kartothek_cube.core.schema.evolution import (
-    EVOLUTION,
-    SchemaUpdate,
-    Widths,
-    column_widths,
-    merge_evolution,
-    unite_schemas,
-    widest,
-    with_widths,
-)
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema import SchemaWrapper
 
 MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 

@@ -50,7 +50,7 @@ from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid, statistics_key
 from kartothek_cube.core.pruning import STATISTICS, store_statistics
-from kartothek_cube.core.schema.file import (
+from kartothek_cube.core.schema import (
     next_version,
     schema_file_from_bytes,
     schema_to_bytes,
@@ -495,7 +495,7 @@ def _put_state(
     put: bytes | None = None
     try:
         # schema first: a header must never be there without it. The state before finds its own schema in the
-        # new file, see kartothek_cube.core.schema.file
+        # new file, see kartothek_cube.core.schema
         put = put_schema(blobs, base, new, mode, schema)
         others = 0 if base.state is None else len(base.state.partition_table)
         # a dataset that was deleted, or had another table, may have left a schema that is collected now

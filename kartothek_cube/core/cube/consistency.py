@@ -24,7 +24,7 @@ from kartothek_cube.core.cube.constants import (
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.schema.wrapper import validate_shared_columns
+from kartothek_cube.core.schema import validate_shared_columns
 from kartothek_cube.core.transforms import METADATA_KEY
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import Any, Self, cast
 import attrs
 
 from kartothek_cube.core.arguments import (
+    CopyMixin,
     converter_str,
     converter_str_set,
     converter_str_tupleset,
     converter_tuple,
 )
-from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.transforms import PartitionTransform

@@ -38,9 +38,8 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record, participation_of
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, is_header_key, validate_uuid
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.transforms import read_transforms
-from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
     "discover_cube",

@@ -3,10 +3,10 @@
 Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any of them into a `BlobStore`:
 
 ``blob_store``        the protocol, its value types and its errors; rules for keys
-``resolve``           URL, factory or store -> store, factory or driver (`lazy_store`, `open_blobs`)
+``resolve``           URL, factory or store -> store, factory or driver (`lazy_store`, `open_blobs`); driver
+                      for all other kinds of stores, by simplekv's documented methods only
 ``local``             driver for directories: atomic, durable, compare-and-swap under a file lock
-``simplekv_driver``   driver for all other stores, by simplekv's documented methods only
-``object_store``      driver and simplekv store for S3, Google Cloud Storage and Azure, by ``object_client``
+``object_store``      driver and simplekv store for S3, Google Cloud Storage and Azure
 
 A new kind of store is a subclass of `BlobStore`, whose factory users pass as a store. `register_scheme` gives
 it URLs, `register_driver` existing simplekv stores.
@@ -20,6 +20,9 @@ from kartothek_cube.core.store.blob_store import (
     FlushError,
     NoCompareAndSwapWarning,
     PreconditionFailed,
+    StoreFactory,
+    StoreFactoryInput,
+    StoreInput,
     Token,
     check_key,
     check_keys,
@@ -36,6 +39,9 @@ __all__ = (
     "NoCompareAndSwapWarning",
     "PreconditionFailed",
     "FlushError",
+    "StoreFactory",
+    "StoreFactoryInput",
+    "StoreInput",
     "Token",
     "check_key",
     "check_keys",

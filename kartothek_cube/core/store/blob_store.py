@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
@@ -23,6 +24,16 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 Token: TypeAlias = Any
 """Version of a blob (e.g. an ETag): opaque; only comparable by ``==`` within one process and driver."""
+
+
+StoreFactory: TypeAlias = Callable[[], KeyValueStore]
+"""Makes a store; the picklable form of stores."""
+
+StoreInput: TypeAlias = str | os.PathLike[str] | KeyValueStore | StoreFactory
+"""What users may pass as ``store``: a URL, a directory, a store, or a factory."""
+
+StoreFactoryInput: TypeAlias = str | os.PathLike[str] | StoreFactory
+"""What graphs of dask accept as ``store``, as their tasks open it: a URL, a directory, or a factory."""
 
 
 class Blob(NamedTuple):

@@ -16,8 +16,8 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key as DaskKey
 
+from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput
 from kartothek_cube.core.store.resolve import lazy_store
-from kartothek_cube.core.typing import StoreFactory, StoreFactoryInput, StoreInput
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, Context, Job, Result
 from kartothek_cube.io_components.maintenance.copy import CopyCube

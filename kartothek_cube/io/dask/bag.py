@@ -11,7 +11,7 @@ from dask.bag import Bag, Item
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_job, read_frames

@@ -9,7 +9,7 @@ import attrs
 from dask.bag import Bag
 
 from kartothek_cube.core.cube.discover import DatasetsInput
-from kartothek_cube.core.typing import StoreFactoryInput
+from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows

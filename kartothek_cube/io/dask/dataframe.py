@@ -22,7 +22,7 @@ from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.pandas_conversion import dates_as_stamps
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed

@@ -13,7 +13,7 @@ from dask.task_spec import List, TaskRef
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
-from kartothek_cube.core.typing import StoreFactoryInput
+from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.dataframe import from_map

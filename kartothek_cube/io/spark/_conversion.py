@@ -36,7 +36,7 @@ from pyspark.sql import types as st
 from kartothek_cube.core.arrow import replace_columns
 from kartothek_cube.core.cube.conditions import C, Condition
 from kartothek_cube.core.expressions import bind
-from kartothek_cube.core.schema.wrapper import find_remedy
+from kartothek_cube.core.schema import find_remedy
 
 #: digits that a decimal of Spark can have
 _MAX_PRECISION = 38

@@ -19,8 +19,8 @@ from simplekv import KeyValueStore
 
 from kartothek_cube.core.arrow import Frame
 from kartothek_cube.core.pandas_conversion import as_table
+from kartothek_cube.core.store import StoreFactory, StoreInput
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store, to_url
-from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema, to_spark
 
 #: number of parallel tasks, if it cannot be determined

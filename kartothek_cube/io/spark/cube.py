@@ -23,7 +23,7 @@ from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import quote
 from kartothek_cube.core.pandas_conversion import as_table
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema
 from kartothek_cube.io.spark._session import (

@@ -13,7 +13,7 @@ from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import spark_schema
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers

@@ -23,7 +23,7 @@ from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.cube.implied_conditions import decode_java
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark._conversion import spark_schema, to_conditions
 from kartothek_cube.io.spark._datasource_options import concise_errors
 from kartothek_cube.io.spark._session import (

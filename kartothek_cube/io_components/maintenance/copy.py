@@ -23,11 +23,15 @@ from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset_files import file_keys, read_header, referenced_keys
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema import file as schema_file
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
+from kartothek_cube.core.schema import (
+    SchemaWrapper,
+    VersionedSchema,
+    schema_file_from_bytes,
+    schema_to_bytes,
+    schema_version_of,
+)
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
-from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, discard_results
@@ -103,13 +107,13 @@ def plan_copy_dataset(
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    version, schema = schema_file.schema_version_of(dataset.metadata), dataset.schema
+    version, schema = schema_version_of(dataset.metadata), dataset.schema
     if content is not None and (
-        schema is None or schema_file.schema_file_from_bytes(content, dataset.uuid).of(version).equals(schema)
+        schema is None or schema_file_from_bytes(content, dataset.uuid).of(version).equals(schema)
     ):
         return content
     schema = schema or SchemaWrapper(pa.schema([]), dataset.uuid)
-    return schema_file.schema_to_bytes(schema_file.VersionedSchema(schema, version))
+    return schema_to_bytes(VersionedSchema(schema, version))
 
 
 def _copy_files(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:

@@ -26,8 +26,14 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import read_header, referenced_keys, schema_keys, table_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import CommitRecord
-from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.store import (
+    Blob,
+    BlobStore,
+    PreconditionFailed,
+    StoreFactory,
+    StoreInput,
+    open_blobs,
+)
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import StoreT, cube_or_name

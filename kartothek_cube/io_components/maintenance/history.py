@@ -30,9 +30,8 @@ from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import schema_version_of
-from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.schema import schema_version_of
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.display import card, plain_text_table, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations, store_time

@@ -17,8 +17,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.naming import PUBLISH
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.facade import cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, execute, single_step_job

@@ -19,11 +19,10 @@ from kartothek_cube.core.cube.consistency import check_cube, is_internal
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
-from kartothek_cube.core.schema.evolution import ColumnTypes, SchemaUpdate
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.scan import read_files

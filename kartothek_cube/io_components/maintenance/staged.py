@@ -9,8 +9,7 @@ from kartothek_cube.core.commit.optimistic import is_committed
 from kartothek_cube.core.cube.discover import load_states
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
-from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.write_commit import (

@@ -12,8 +12,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
-from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job
 from kartothek_cube.io_components.kernels import group_codes

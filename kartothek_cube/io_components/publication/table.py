@@ -31,8 +31,10 @@ from kartothek_cube.core.cube.consistency import read_specification
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, PublicationWarning, format_count
+from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.naming import (
+    EVOLUTION,
     ICEBERG,
     PARQUET_FILE_SUFFIX,
     PUBLISH,
@@ -40,7 +42,6 @@ from kartothek_cube.core.naming import (
     check_column_names,
 )
 from kartothek_cube.core.partition import group_positions
-from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
 from kartothek_cube.io_components.kernels import (

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import hooks, tuning
+from kartothek_cube.core.arguments import replace_fields
 from kartothek_cube.core.arrow import (
     Ints,
     Mask,
@@ -23,7 +24,6 @@ from kartothek_cube.core.arrow import (
     has_far_times,
     replace_columns,
 )
-from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of, columns_of, imply, tree_mask
 from kartothek_cube.core.history import version_number
 from kartothek_cube.core.pandas_conversion import align_date_units, cast_to_schema

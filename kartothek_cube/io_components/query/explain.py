@@ -13,8 +13,7 @@ from kartothek_cube.core.errors import abbreviate_text, format_count
 from kartothek_cube.core.expressions import Node, columns_of, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pruning import imply_partition_keys, select_partitions
-from kartothek_cube.core.store import BlobStore
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import BlobStore, StoreInput
 from kartothek_cube.display import card, facts, plain_text_table, table
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.kernels import group_codes

@@ -21,6 +21,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import abbreviate_text, format_count
+from kartothek_cube.core.evolution import WIDTHS_KEY, ColumnMapping, column_widths, narrow_type
 from kartothek_cube.core.expressions import Node, all_of, columns_of, imply, tree_mask
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import IndexColumns
@@ -28,9 +29,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import DtypeBackend, check_dtype_backend
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import select_partitions
-from kartothek_cube.core.schema.evolution import WIDTHS_KEY, ColumnMapping, column_widths, narrow_type
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.facade import StoreT
 from kartothek_cube.io_components.maintenance import changed_partitions

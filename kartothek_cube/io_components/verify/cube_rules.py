@@ -20,9 +20,8 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.pruning import statistics_columns
-from kartothek_cube.core.schema.file import VersionedSchema, schema_to_bytes, schema_version_of
-from kartothek_cube.core.store import PreconditionFailed, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.schema import VersionedSchema, schema_to_bytes, schema_version_of
+from kartothek_cube.core.store import PreconditionFailed, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, execute

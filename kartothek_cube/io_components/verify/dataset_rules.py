@@ -20,6 +20,7 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys, file_keys
+from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
@@ -31,12 +32,9 @@ from kartothek_cube.core.pruning import (
     statistics_columns,
     statistics_file,
 )
-from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.schema.file import schema_file_from_bytes
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.schema import SchemaWrapper, make_meta, schema_file_from_bytes, validate_compatible
+from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, read_transforms
-from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys

@@ -17,11 +17,10 @@ from kartothek_cube.core import tuning
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.evolution import column_widths
 from kartothek_cube.core.pandas_conversion import index_columns
-from kartothek_cube.core.schema.evolution import column_widths
-from kartothek_cube.core.schema.wrapper import make_meta
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.schema import make_meta
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.facade import cube_or_name
 from kartothek_cube.io_components.job import Job

@@ -18,17 +18,15 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, check_names
+from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import is_comparable
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
-from kartothek_cube.core.index_columns import PARTITION
+from kartothek_cube.core.index import PARTITION
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import STATISTICS, statistics_columns
-from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.schema.file import long_types, read_schema_metadata
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.schema import SchemaWrapper, long_types, read_schema_metadata
+from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import dataset_factory, normalize_arg
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job

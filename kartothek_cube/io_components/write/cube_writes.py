@@ -32,9 +32,8 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, check_names, format_count
 from kartothek_cube.core.expressions import AllOf, Node
 from kartothek_cube.core.pruning import STATISTICS, select_partitions, statistics_columns
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.transforms import read_transforms
-from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_serializer
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job

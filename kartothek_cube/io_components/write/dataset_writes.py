@@ -29,9 +29,8 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.pruning import select_partitions, statistics_columns
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
-from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.schema import SchemaWrapper, make_meta
+from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components import arguments
 from kartothek_cube.io_components.arguments import MetadataInput, extract_duplicates, normalize_arg
@@ -519,7 +518,7 @@ class CreateHeader(StoreDataset):
     ----------
     schema
         Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
-        :class:`~kartothek_cube.core.schema.wrapper.SchemaWrapper`.
+        :class:`~kartothek_cube.core.schema.SchemaWrapper`.
     partition_on
         Partition keys of the dataset.
 

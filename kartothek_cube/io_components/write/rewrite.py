@@ -21,6 +21,7 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import as_table, index_columns
@@ -32,9 +33,7 @@ from kartothek_cube.core.partition import (
     partition_folders,
 )
 from kartothek_cube.core.pruning import select_partitions
-from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, delete_on_failure
 from kartothek_cube.io_components.kernels import group_codes, lookup_keys, rechunk_by_partition, take_values

@@ -31,14 +31,13 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
+from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.pandas_conversion import extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
-from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components.kernels import group_codes, last_rows_mask, lookup_keys, sort_rows
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import batched, store_factory

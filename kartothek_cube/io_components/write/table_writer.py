@@ -20,14 +20,13 @@ from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count, unknown_names
+from kartothek_cube.core.evolution import Widths, column_widths
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.pruning import collect_statistics
-from kartothek_cube.core.schema.evolution import Widths, column_widths
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.schema import SchemaWrapper, make_meta
+from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.kernels import combine_keys, encode_ordered, strictly_increasing

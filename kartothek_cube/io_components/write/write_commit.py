@@ -38,9 +38,8 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.schema import SchemaWrapper, make_meta
+from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
 from kartothek_cube.io_components.arguments import extract_duplicates
 from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.job import Job, delete_on_failure

@@ -17,15 +17,15 @@ from kartothek_cube.core.contract import Contract, RowCheck
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import MultiTableCommitAborted, SchemaConflictError, check_names, format_count
+from kartothek_cube.core.evolution import Widths, evolution_metadata, unite_schemas, widest
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import SINGLE_TABLE, check_table_name
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import concat_statistics, statistics_columns
-from kartothek_cube.core.schema.evolution import Widths, evolution_metadata, unite_schemas, widest
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta, validate_compatible
+from kartothek_cube.core.schema import SchemaWrapper, make_meta, validate_compatible
+from kartothek_cube.core.store import StoreFactory
 from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.transforms import PartitionTransform
-from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 

@@ -29,7 +29,7 @@ from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.naming import check_column_names
 from kartothek_cube.core.pandas_conversion import as_table, to_pandas
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, make_meta
+from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
 from kartothek_cube.io_components import kernels

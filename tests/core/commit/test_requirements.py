@@ -9,7 +9,7 @@ from kartothek_cube.core.commit.change import ChangeSet, NoUnseenPartitions, Wri
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema import SchemaWrapper
 
 LABELS = pa.array(["p=1/a", "p=1/b", "p=2/c"])
 STATE = DatasetMetadata(

@@ -24,8 +24,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.header import unpackb
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.schema.file import store_schema_metadata
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema import make_meta, store_schema_metadata
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.testing import TIME_TO_FREEZE, TIME_TO_FREEZE_ISO, cm_frozen_time
 from tests.support.paths import DATA

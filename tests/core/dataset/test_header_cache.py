@@ -8,8 +8,7 @@ import pytest
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import schema_to_bytes
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema import make_meta, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 
 KEY = "u.by-dataset-metadata.json"

@@ -9,16 +9,16 @@ import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.schema.file import (
+from kartothek_cube.core.schema import (
     VERSIONS_KEY,
     VersionedSchema,
     decode_version,
+    make_meta,
     next_version,
     schema_file_from_bytes,
     schema_from_bytes,
     schema_to_bytes,
 )
-from kartothek_cube.core.schema.wrapper import make_meta
 from kartothek_cube.io.eager import (
     copy_dataset,
     read_table,

@@ -13,8 +13,13 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.store import PreconditionFailed, open_blobs, register_driver, resolve
 from kartothek_cube.core.store.local import LocalBlobStore
-from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store, register_scheme
-from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
+from kartothek_cube.core.store.resolve import (
+    GenericBlobStore,
+    UrlStoreFactory,
+    ensure_store,
+    lazy_store,
+    register_scheme,
+)
 from tests.support.stores import MinimalIterStore, MinimalStore, WrapperStore
 
 

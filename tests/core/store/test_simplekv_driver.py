@@ -14,7 +14,7 @@ from simplekv.memory import DictStore
 from storefact import get_store_from_url
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
-from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
+from kartothek_cube.core.store.resolve import GenericBlobStore
 from kartothek_cube.testing import CompareAndSwapContract, StoreContract, increment_counter
 from tests.support.stores import (
     CountingStore,

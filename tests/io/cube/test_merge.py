@@ -12,7 +12,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DuplicateCellsError
 from kartothek_cube.core.naming import is_header_key
 from kartothek_cube.core.store import PreconditionFailed
-from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
+from kartothek_cube.core.store.resolve import GenericBlobStore
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io.eager_cube import (
     append_to_cube,

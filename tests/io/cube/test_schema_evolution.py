@@ -20,7 +20,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, SchemaConflictError
-from kartothek_cube.core.schema.evolution import EVOLUTION
+from kartothek_cube.core.naming import EVOLUTION
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import arrow_cube, eager, eager_cube
 from kartothek_cube.io_components.write.cube_writes import AppendToCube

@@ -14,7 +14,7 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
+from kartothek_cube.core.store.resolve import GenericBlobStore
 from tests.support.cubes import CUBE, HEADER, frame, memory
 from tests.support.stores import FaultyStore, Same
 

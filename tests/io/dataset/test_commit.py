@@ -11,7 +11,7 @@ import pytest
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema import make_meta
 from kartothek_cube.io.eager import (
     build_dataset_indices,
     commit_dataset,

@@ -19,7 +19,7 @@ from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema.wrapper import make_meta
+from kartothek_cube.core.schema import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.dask.bag_cube import verify_cube_bag
 from kartothek_cube.io.dask.delayed_cube import verify_cube_delayed

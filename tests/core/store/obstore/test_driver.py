@@ -8,8 +8,7 @@ import pytest
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.blob_store import _WARNED
-from kartothek_cube.core.store.object_client import ObjectStoreError
-from kartothek_cube.core.store.object_store import ObjectBlobStore
+from kartothek_cube.core.store.object_store import ObjectBlobStore, ObjectStoreError
 from kartothek_cube.core.store.resolve import ensure_store
 from kartothek_cube.testing import CompareAndSwapContract
 from tests.support.object_server import ObjectServer, Stored, running

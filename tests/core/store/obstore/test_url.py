@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kartothek_cube.core.store.object_client import (
+from kartothek_cube.core.store.object_store import (
     _OPTIONS,
     ObjectStoreError,
     _parse_duration,

@@ -21,7 +21,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow import number_bits, widen, with_number_bits, zero_column_table
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
-from kartothek_cube.core.naming import check_column_names
+from kartothek_cube.core.naming import EVOLUTION, check_column_names
 from kartothek_cube.core.pandas_conversion import (
     extension_dtypes,
     index_columns,
@@ -29,16 +29,13 @@ from kartothek_cube.core.pandas_conversion import (
     with_pandas_metadata,
 )
 from kartothek_cube.core.pruning import STATISTICS, statistics_columns
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, order_columns, validate_compatible
+from kartothek_cube.core.schema import SchemaWrapper, order_columns, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 
 ColumnTypes: TypeAlias = Mapping[
     str, pa.DataType | str | type | np.dtype[Any] | pd.api.extensions.ExtensionDtype
 ]
 """Column to type: a type of Arrow, pandas, NumPy or Python, or its name (``"float64"``)."""
-
-#: metadata key of the evolution of a dataset
-EVOLUTION = "kartothek_cube_columns"
 
 
 def evolution_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""Table schemas: wrapper, comparison, schema files and their versions."""

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 #: any value: each page that is read is compared with its checksum, which takes pyarrow, and its time
 CHECK_PAGES = "KARTOTHEK_CUBE_CHECK_PAGES"
-#: name of the column of file paths; no column of a dataset contains a NUL
-_PATH = "\0path"
+#: name of the column of file numbers; no column of a dataset contains a NUL
+_FILE = "\0file"
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 #: files that Polars reads at once; it looks them up in each scan
 _CONCURRENT_FILES = ("POLARS_MAX_CONCURRENT_SCANS", "POLARS_NUM_READERS_PRE_INIT")
@@ -277,7 +277,7 @@ def _collect_all(scans: Sequence[_PolarsScan | None]) -> list[FileRows]:
 
 
 def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
-    """One frame with the paths of the files, or one for each content."""
+    """One frame with the numbers of the files, or one for each content."""
     polars = _import_polars()
     read = partial(
         polars.scan_parquet,
@@ -303,9 +303,15 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
         return [read(content).filter(*conditions).select(scan.columns) for content in scan.sources]
     if len(scan.sources) == 1:
         return [read(scan.sources, storage_options=scan.options).filter(*conditions).select(scan.columns)]
-    # 16 bytes per row of the files
-    rows = read(scan.sources, storage_options=scan.options, include_file_paths=_PATH)
-    return [rows.filter(*conditions).select([*scan.columns, _PATH])]
+    # of URLs with quoted characters Polars gives the path
+    paths = [
+        unquote(urlsplit(source).path) if source.startswith("file:") and "%" in source else source
+        for source in map(str, scan.sources)
+    ]
+    # paths take 16 bytes per row, numbers of files one or two
+    number = polars.col(_FILE).cast(polars.Enum(paths)).to_physical()
+    rows = read(scan.sources, storage_options=scan.options, include_file_paths=_FILE)
+    return [rows.filter(*conditions).select(*scan.columns, number)]
 
 
 def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
@@ -314,7 +320,10 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
         rows, lengths = polars.concat(frames), np.array([len(frame) for frame in frames])
     else:
         rows = frames[0]
-        lengths = _rows_per_file(rows.drop_in_place(_PATH), scan.sources)
+        numbers = rows.drop_in_place(_FILE).to_numpy()
+        # ascending, as the rows are in the order of the files
+        ends = np.searchsorted(numbers, np.arange(len(scan.sources), dtype=numbers.dtype), side="right")
+        lengths = np.diff(ends, prepend=0)
     # texts of a file share their memory: few rows would keep all of it
     if scan.where is not None or scan.cells:
         rows = rows.rechunk()
@@ -397,24 +406,6 @@ def _get_file(blobs: BlobStore, key: str) -> bytes:
         return blobs.get(key)
     except KeyError as error:
         raise MissingFileError(key) from error
-
-
-def _rows_per_file(column: polars.Series, paths: Sequence[str | bytes]) -> Ints:
-    """Rows of each file in a column of paths, where those of a file are next to each other."""
-    numbers = {path: number for number, path in enumerate(paths)}
-    # of URLs with quoted characters Polars gives the path
-    files = [(path, n) for path, n in numbers.items() if isinstance(path, str) and path.startswith("file:")]
-    numbers |= {unquote(urlsplit(path).path): number for path, number in files}
-    lengths = np.zeros(len(paths), np.int64)
-    for chunk in column.get_chunks():
-        # fast path: rows of two files are rarely in one chunk
-        if len(chunk) and chunk[0] == chunk[-1]:
-            lengths[numbers[chunk[0]]] += len(chunk)
-        elif len(chunk):
-            runs = chunk.rle().struct
-            for path, length in zip(runs.field("value"), runs.field("len"), strict=True):
-                lengths[numbers[path]] += length
-    return lengths
 
 
 # Cached: 10 % of the time of a query of two small files.

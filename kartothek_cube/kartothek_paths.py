@@ -75,6 +75,10 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
         "Checks of cubes that dask writes.",
         {"core.cube.consistency": "ensure_valid_cube_indices"},
     ),
+    "io.dask.compression": (
+        "Packed rows of shuffles.",
+        {"io.dask.dataframe": "pack_payload pack_payload_pandas unpack_payload unpack_payload_pandas"},
+    ),
     "io_components.cube": ("Operations on cubes.", {}),
     "io_components.cube.write": ("Errors of writes of cubes.", {"core.errors": "MultiTableCommitAborted"}),
     "io_components.metapartition": ("Tables of datasets.", {"core.naming": "SINGLE_TABLE"}),

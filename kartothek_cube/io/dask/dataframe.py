@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from dask.dataframe.utils import clear_known_categories
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arrow import append_columns, concat_promoted
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.errors import DatasetNotFoundError, check_names
 from kartothek_cube.core.expressions import PredicatesType
@@ -24,11 +26,11 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
-from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory, normalize_arg
 from kartothek_cube.io_components.dataset_read import (
     DatasetRead,
+    FrameOptions,
     ReadContext,
     ReadPlan,
     ReadTable,
@@ -38,7 +40,7 @@ from kartothek_cube.io_components.dataset_read import (
     read_frame,
     row_groups,
 )
-from kartothek_cube.io_components.facade import Example, define_facade, facade, with_stores
+from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
@@ -114,23 +116,10 @@ def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
 # -- reads ---------------------------------------------------------------------------------------------------
 
 
-def _check_index(dask_index_on: str | None, dispatch_by: Sequence[str] | None) -> str | None:
-    if dask_index_on is not None and not isinstance(dask_index_on, str):
-        raise TypeError(f"dask_index_on must be the name of a column but is a {type(dask_index_on).__name__}")
-    if dask_index_on is not None and dispatch_by:
-        raise ValueError(
-            "dask_index_on and dispatch_by cannot be used together: a partition has one value of the index"
-        )
-    return dask_index_on
-
-
-def _with_index(columns: list[str] | None, index: str) -> list[str] | None:
-    return [*columns, index] if isinstance(columns, list) and index not in columns else columns
-
-
-def _meta(context: ReadContext, index: str | None) -> pd.DataFrame:
+def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
+    context = options.read
     unknown = [column for column in context.categoricals if column not in context.categories]
-    meta: pd.DataFrame = clear_known_categories(read_frame(context, None), cols=unknown)
+    meta: pd.DataFrame = clear_known_categories(read_frame(options, None), cols=unknown)
     return meta if index is None else meta.set_index(index)
 
 
@@ -146,22 +135,19 @@ def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Hashable,
 
 def _read(
     task: ReadTask | None,
-    context: ReadContext,
+    options: FrameOptions,
     index: str | None,
     alone: bool,
     columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
+    context = options.read
     if columns is not None:
-        context = _project(context, [*columns, *([] if index is None else [index])])
-    frame = read_frame(context, task)
-    frame = frame if alone or context.dtype_backend else dates_as_stamps(frame)
+        names = tuple(dict.fromkeys([*columns, *([] if index is None else [index])]))
+        categoricals = tuple(c for c in context.categoricals if c in names)
+        context = attrs.evolve(context, columns=names, categoricals=categoricals)
+    frame = read_frame(attrs.evolve(options, read=context), task)
+    frame = frame if alone or options.dtype_backend else dates_as_stamps(frame)
     return frame if index is None else frame.set_index(index)
-
-
-def _project(context: ReadContext, columns: list[str]) -> ReadContext:
-    names = tuple(dict.fromkeys(columns))
-    categoricals = tuple(c for c in context.categoricals if c in names)
-    return attrs.evolve(context, columns=names, categoricals=categoricals)
 
 
 def collect_dataset_metadata(
@@ -303,21 +289,16 @@ def _hashes(plan: ReadPlan, counted: list[str]) -> dd.Series:
 def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
     if task is None:
         return pd.Series(dtype="uint64")
-    hashed = hash_rows(read_frame(context, task[1]), counted)
+    hashed = hash_rows(read_frame(FrameOptions(context), task[1]), counted)
     return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
 
 
-@attrs.frozen
-class _HashContext:
-    """What tasks that hash groups share: columns to hash, columns of the group keys."""
-
-    read: ReadContext
-    counted: tuple[str, ...]
-    keys: tuple[str, ...]
+#: what tasks that hash groups share: the read, columns to hash, columns of the group keys
+_HashContext: TypeAlias = tuple[ReadContext, list[str], list[str]]
 
 
 def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.Series:
-    context = _HashContext(plan.context, tuple(counted), tuple(keys))
+    context = plan.context, counted, keys
     job = Job(
         name="hash_dataset",
         description=f"hash dataset {plan.context.uuid}",
@@ -328,14 +309,148 @@ def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.
         merge=merge_hashes,
         steps=("prepare", "groups", "sum"),
     )
-    meta = _hash_groups(context, None)
     with dask.config.set({"dataframe.convert-string": False}):
+        meta = _hash_groups(context, None)
         result: dd.Series = dd.from_delayed([answer_as_delayed(job)], meta=meta, verify_meta=False)
     return result
 
 
 def _hash_groups(context: _HashContext, task: ReadTask | None) -> pd.Series[int]:
-    return hash_groups(read_frame(context.read, task), context.counted, context.keys)
+    read, counted, keys = context
+    return hash_groups(read_frame(FrameOptions(read), task), counted, keys)
+
+
+# -- shuffles by partition columns and hash buckets: all rows of a key are packed into one compressed value --
+
+#: column of the packed rows
+PAYLOAD = "__KTK_PAYLOAD"
+
+# an Arrow type, since dask takes object columns for text
+_BINARY = pd.ArrowDtype(pa.large_binary())
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def _names(group_key: str | Iterable[str]) -> list[str]:
+    return [group_key] if isinstance(group_key, str) else list(group_key)
+
+
+def pack_payload(df: dd.DataFrame, group_key: str | Iterable[str]) -> dd.DataFrame:
+    """Pack all but the key columns of a dask DataFrame into one column of bytes; nothing is computed."""
+    keys = _names(group_key)
+    packed: dd.DataFrame = df.map_partitions(
+        pack_payload_pandas, keys, meta=pack_payload_pandas(df._meta, keys)
+    )
+    return packed
+
+
+def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str]) -> pd.DataFrame:
+    """Pack all but the key columns: one row per key, in the order of their first rows."""
+    keys = _names(group_key)
+    groups = (
+        partition.groupby(keys, sort=False, dropna=False, observed=True).indices if len(partition) else {}
+    )
+    first = np.array(sorted(rows[0] for rows in groups.values()), dtype=np.int64)
+    by_first = {rows[0]: rows for rows in groups.values()}
+    nested = _nested_columns(partition)
+    table = _wide_codes(pa.Table.from_pandas(partition.drop(columns=nested), preserve_index=True))
+    table = append_columns(table, ((name, pa.array(partition[name])) for name in nested))
+    packed = partition[keys].iloc[first].reset_index(drop=True)
+    payload = [_compress(table.take(pa.array(by_first[row]))) for row in first]
+    return packed.assign(**{PAYLOAD: pd.Series(payload, index=packed.index, dtype=_BINARY)})
+
+
+def _wide_codes(table: pa.Table) -> pa.Table:
+    """Categories with 32-bit codes, so that those of other partitions fit as well."""
+    fields = [
+        field.with_type(pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered))
+        if pa.types.is_dictionary(field.type)
+        else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields, metadata=table.schema.metadata))
+
+
+def _compress(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def unpack_payload(df: dd.DataFrame, unpack_meta: pd.DataFrame) -> dd.DataFrame:
+    """Undo :func:`pack_payload`, given a frame without rows; nothing is computed."""
+    unpacked: dd.DataFrame = df.map_partitions(unpack_payload_pandas, unpack_meta, meta=unpack_meta)
+    return unpacked
+
+
+def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) -> pd.DataFrame:
+    """Undo :func:`pack_payload_pandas`: rows key by key, with their original row labels."""
+    tables = [pa.ipc.open_stream(payload).read_all() for payload in partition[PAYLOAD]]
+    if not tables:
+        return unpack_meta
+    # a column may have had no values in some tables, or other categories
+    table = concat_promoted(tables).unify_dictionaries()
+    nested = _nested_columns(unpack_meta)
+    frame: pd.DataFrame = table.drop_columns(nested).to_pandas()
+    arrays = {name: pd.arrays.ArrowExtensionArray(table[name]) for name in nested}
+    return frame.assign(**arrays)[list(unpack_meta.columns)]
+
+
+def _nested_columns(frame: pd.DataFrame) -> list[str]:
+    """Columns of nested Arrow types, which pandas cannot read from the metadata of a table."""
+    return [
+        str(name)
+        for name, dtype in frame.dtypes.items()
+        if isinstance(dtype, pd.ArrowDtype) and pa.types.is_nested(dtype.pyarrow_dtype)
+    ]
+
+
+#: temporary column with the number of the bucket
+_KTK_HASH_BUCKET = "__KTK_HASH_BUCKET"
+
+
+def shuffle_by_key(
+    ddf: dd.DataFrame, keys: Sequence[str], bucket_by: str | Iterable[str] | None, num_buckets: int | None
+) -> dd.DataFrame:
+    """Collect the rows of each key and bucket in one partition; nothing is computed."""
+    if not isinstance(num_buckets, int) or isinstance(num_buckets, bool) or num_buckets < 1:
+        raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
+    columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
+    check_names("Cannot bucket by ", "column", columns, ddf.columns)
+    arguments = (columns, num_buckets)
+    numbered = ddf.map_partitions(_hash_bucket, *arguments, meta=_hash_bucket(ddf._meta, *arguments))
+    by = [*keys, _KTK_HASH_BUCKET]
+    method = dask.config.get("dataframe.shuffle.method", None) or "tasks"
+    packed = pack_payload(numbered, by).shuffle(on=by, ignore_index=True, shuffle_method=method)
+    return unpack_payload(packed, numbered._meta)
+
+
+def _hash_bucket(df: pd.DataFrame, subset: Sequence[str] | None, num_buckets: int) -> pd.DataFrame:
+    """The frame with the number of the bucket of each row."""
+    rows = df[list(subset)] if subset else df
+    try:
+        hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+    except TypeError:
+        texts = rows.assign(**{str(name): _nested_as_text(column) for name, column in rows.items()})
+        hashes = pd.util.hash_pandas_object(texts, index=False).to_numpy()
+    return df.assign(**{_KTK_HASH_BUCKET: (hashes % num_buckets).astype(np.min_scalar_type(num_buckets - 1))})
+
+
+def _nested_as_text(column: pd.Series) -> pd.Series:
+    """Replace lists and dicts, which pandas cannot hash; missing values have one hash in all partitions."""
+    try:
+        pd.util.hash_pandas_object(column, index=False)
+    except TypeError:
+        return column.map(repr, na_action="ignore")
+    return column
+
+
+def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each bucket of a partition of :func:`shuffle_by_key`, without the bucket column."""
+    if _KTK_HASH_BUCKET not in frame:
+        return [frame]
+    parts = [rows.drop(columns=_KTK_HASH_BUCKET) for _, rows in frame.groupby(_KTK_HASH_BUCKET, sort=True)]
+    return parts or [frame.drop(columns=_KTK_HASH_BUCKET)]
 
 
 # -- DataFrames of tasks -------------------------------------------------------------------------------------
@@ -445,16 +560,19 @@ class _UpdateDataset(UpdateDataset):
     table_name: str = attrs.field(default=TABLE, init=False)
 
 
-_NOTE = (
-    "One task writes each partition of ``ddf``, the last one commits the dataset; arguments are checked "
-    "when the graph is built."
-)
 _EXAMPLE = Example(
     ("import dask.dataframe as dd", "data = dd.from_pandas(pd.concat(data), npartitions=1)"), SYNC
 )
-store_dataset_from_ddf = facade(
-    __name__, "store_dataset_from_ddf", _StoreDataset, _write, _NOTE, example=_EXAMPLE
-)
+
+
+@define_facade(_StoreDataset, example=_EXAMPLE)
+def store_dataset_from_ddf(store: _StoreDataset) -> Delayed:
+    """Store a new dataset.
+
+    One task writes each partition of ``ddf``, the last one commits the dataset; arguments are checked when
+    the graph is built.
+    """
+    return _write(store)
 
 
 @define_facade(_UpdateDataset, example=_EXAMPLE)
@@ -514,15 +632,23 @@ def read_dataset_as_ddf(read: _ReadTable) -> dd.DataFrame:
     have narrower types if the header does not tell; dates outside of ``datetime64[ns]`` are objects if there
     are several partitions.
     """
-    index = _check_index(read.dask_index_on, normalize_arg("dispatch_by", read.dispatch_by))
-    read = with_stores(read, picklable_store)
+    index, columns, read = read.dask_index_on, read.columns, with_stores(read, picklable_store)
     if index is not None:
-        read = attrs.evolve(read, columns=_with_index(read.columns, index), dispatch_by=[index])
+        if not isinstance(index, str):
+            raise TypeError(f"dask_index_on must be the name of a column but is a {type(index).__name__}")
+        if normalize_arg("dispatch_by", read.dispatch_by):
+            raise ValueError(
+                "dask_index_on and dispatch_by cannot be used together: a partition has one value of the "
+                "index"
+            )
+        if isinstance(columns, list) and index not in columns:
+            columns = [*columns, index]
+        read = attrs.evolve(read, columns=columns, dispatch_by=[index])
     plan = read.plan(same_categories=True)
-    context, tasks = plan.context, plan.tasks()
-    meta = _meta(context, index)
+    options, tasks = read.options(plan), plan.tasks()
+    meta = _meta(options, index)
     divisions = None if index is None else _divisions(tasks, meta)
     result: dd.DataFrame = from_map(
-        _read, tasks, "read_dataset", meta, context, index, len(tasks) < 2, divisions=divisions
+        _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
     )
     return result

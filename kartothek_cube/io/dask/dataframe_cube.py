@@ -15,8 +15,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
-from kartothek_cube.io.dask.compression import buckets, shuffle_by_key
-from kartothek_cube.io.dask.dataframe import from_map
+from kartothek_cube.io.dask.dataframe import buckets, from_map, shuffle_by_key
 from kartothek_cube.io_components.facade import Example, define_facade, facade
 from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames

@@ -26,7 +26,7 @@ from kartothek_cube.io.dask._dask_executor import (
 )
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_job, read_frame
-from kartothek_cube.io_components.facade import Example, define_facade, facade, with_stores
+from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset, with_scope
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
@@ -232,14 +232,24 @@ def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     return write_as_delayed(write, plan_write(write), inputs, tasks, write_part)
 
 
-_NOTE = (
-    "One task writes each input, the last one commits the dataset; arguments are checked when the graph is "
-    "built."
-)
 _EXAMPLE = Example(("import dask", "data = [dask.delayed(df) for df in data]"), SYNC)
-store_delayed_as_dataset = facade(
-    __name__, "store_delayed_as_dataset", _StoreDataset, _write, _NOTE, example=_EXAMPLE
-)
-update_dataset_from_delayed = facade(
-    __name__, "update_dataset_from_delayed", _UpdateDataset, _write, _NOTE, example=_EXAMPLE
-)
+
+
+@define_facade(_StoreDataset, example=_EXAMPLE)
+def store_delayed_as_dataset(store: _StoreDataset) -> Delayed:
+    """Store a new dataset.
+
+    One task writes each input, the last one commits the dataset; arguments are checked when the graph is
+    built.
+    """
+    return _write(store)
+
+
+@define_facade(_UpdateDataset, example=_EXAMPLE)
+def update_dataset_from_delayed(update: _UpdateDataset) -> Delayed:
+    """Remove partitions and add others, in one step. A dataset that does not exist is created.
+
+    One task writes each input, the last one commits the dataset; arguments are checked when the graph is
+    built.
+    """
+    return _write(update)

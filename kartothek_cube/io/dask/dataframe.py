@@ -30,7 +30,6 @@ from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, 
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory, normalize_arg
 from kartothek_cube.io_components.dataset_read import (
     DatasetRead,
-    FrameOptions,
     ReadContext,
     ReadPlan,
     ReadTable,
@@ -116,10 +115,9 @@ def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
 # -- reads ---------------------------------------------------------------------------------------------------
 
 
-def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
-    context = options.read
+def _meta(context: ReadContext, index: str | None) -> pd.DataFrame:
     unknown = [column for column in context.categoricals if column not in context.categories]
-    meta: pd.DataFrame = clear_known_categories(read_frame(options, None), cols=unknown)
+    meta: pd.DataFrame = clear_known_categories(read_frame(context, None), cols=unknown)
     return meta if index is None else meta.set_index(index)
 
 
@@ -135,18 +133,17 @@ def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Hashable,
 
 def _read(
     task: ReadTask | None,
-    options: FrameOptions,
+    context: ReadContext,
     index: str | None,
     alone: bool,
     columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    context = options.read
     if columns is not None:
         names = tuple(dict.fromkeys([*columns, *([] if index is None else [index])]))
         categoricals = tuple(c for c in context.categoricals if c in names)
         context = attrs.evolve(context, columns=names, categoricals=categoricals)
-    frame = read_frame(attrs.evolve(options, read=context), task)
-    frame = frame if alone or options.dtype_backend else dates_as_stamps(frame)
+    frame = read_frame(context, task)
+    frame = frame if alone or context.dtype_backend else dates_as_stamps(frame)
     return frame if index is None else frame.set_index(index)
 
 
@@ -289,7 +286,7 @@ def _hashes(plan: ReadPlan, counted: list[str]) -> dd.Series:
 def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
     if task is None:
         return pd.Series(dtype="uint64")
-    hashed = hash_rows(read_frame(FrameOptions(context), task[1]), counted)
+    hashed = hash_rows(read_frame(context, task[1]), counted)
     return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
 
 
@@ -317,7 +314,7 @@ def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.
 
 def _hash_groups(context: _HashContext, task: ReadTask | None) -> pd.Series[int]:
     read, counted, keys = context
-    return hash_groups(read_frame(FrameOptions(read), task), counted, keys)
+    return hash_groups(read_frame(read, task), counted, keys)
 
 
 # -- shuffles by partition columns and hash buckets: all rows of a key are packed into one compressed value --
@@ -645,10 +642,10 @@ def read_dataset_as_ddf(read: _ReadTable) -> dd.DataFrame:
             columns = [*columns, index]
         read = attrs.evolve(read, columns=columns, dispatch_by=[index])
     plan = read.plan(same_categories=True)
-    options, tasks = read.options(plan), plan.tasks()
-    meta = _meta(options, index)
+    context, tasks = plan.context, plan.tasks()
+    meta = _meta(context, index)
     divisions = None if index is None else _divisions(tasks, meta)
     result: dd.DataFrame = from_map(
-        _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
+        _read, tasks, "read_dataset", meta, context, index, len(tasks) < 2, divisions=divisions
     )
     return result

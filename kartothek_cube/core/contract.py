@@ -16,13 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pandas.api.types import is_bool_dtype
 
-from kartothek_cube.core.arguments import converter_str
+from kartothek_cube.core import arguments, errors, naming, pandas_conversion
 from kartothek_cube.core.arrow import Mask, is_text, to_numpy, widen
-from kartothek_cube.core.cube.condition_codec import check_values, to_python_scalar, to_value_tuple
-from kartothek_cube.core.errors import ContractViolationError, CorruptDatasetError, check_names, format_count
+from kartothek_cube.core.cube import condition_codec
 from kartothek_cube.core.expressions import AllOf, exact_literal, tree_mask
-from kartothek_cube.core.naming import CONTRACT
-from kartothek_cube.core.pandas_conversion import to_pandas
 
 __all__ = (
     "CellsInSeed",
@@ -43,7 +40,7 @@ _EXAMPLES = 3
 
 def _plain(value: Any) -> Any:
     """A value that JSON can express: times as text in ISO 8601, decimals as text."""
-    value = to_python_scalar(value)
+    value = condition_codec.to_python_scalar(value)
     if isinstance(value, np.datetime64):
         value = value.item()
     if isinstance(value, np.integer):
@@ -54,12 +51,12 @@ def _plain(value: Any) -> Any:
 
 
 def _to_values(values: object) -> tuple[Any, ...]:
-    return tuple(map(_plain, to_value_tuple(values)))
+    return tuple(map(_plain, condition_codec.to_value_tuple(values)))
 
 
 def _check_plain(rule: Any, attribute: Any, value: Any) -> None:
     values = value if isinstance(value, tuple) else (value,)
-    check_values(rule, attribute, values)
+    condition_codec.check_values(rule, attribute, values)
     for single in values:
         if not isinstance(single, str | bool | int | float):
             raise TypeError(
@@ -126,7 +123,7 @@ class ContractRule:
 
 @attrs.frozen
 class _ColumnRule(ContractRule):
-    column: str = attrs.field(converter=converter_str)
+    column: str = attrs.field(converter=arguments.converter_str)
 
 
 @attrs.frozen
@@ -390,7 +387,7 @@ class RowCheck(ContractRule):
         if not len(table):
             return None
         try:
-            result = self.function(to_pandas(table))
+            result = self.function(pandas_conversion.to_pandas(table))
             mask = np.zeros(len(table), bool)
             if isinstance(result, bool | np.bool_):
                 mask[:] = not result
@@ -398,7 +395,7 @@ class RowCheck(ContractRule):
                 mask = ~pd.Series(result).fillna(True).to_numpy(bool)
                 if len(mask) != len(table):
                     raise ValueError(
-                        f"it returned {len(mask):,} values for {format_count(len(table), 'row')}"
+                        f"it returned {len(mask):,} values for {errors.format_count(len(table), 'row')}"
                     )
         except Exception as error:
             # whatever a check raises, the rows are refused
@@ -426,9 +423,9 @@ class Violations(NamedTuple):
     #: what a check has raised
     cause: Exception | None = None
 
-    def error(self, dataset: str) -> ContractViolationError:
+    def error(self, dataset: str) -> errors.ContractViolationError:
         """The error that refuses them."""
-        return ContractViolationError(
+        return errors.ContractViolationError(
             dataset, str(self.rule), self.n_violations, self.n_rows, self.examples, self.detail
         )
 
@@ -456,14 +453,15 @@ class Contract:
     @classmethod
     def of(cls, uuid: str, metadata: Mapping[str, Any]) -> Self:
         """The contract in the metadata of a dataset; raises CorruptDatasetError."""
-        stored = metadata.get(CONTRACT)
+        stored = metadata.get(naming.CONTRACT)
         if stored is None:
             return cls()
         try:
             return cls(tuple(map(_from_json, stored)), stored)
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise CorruptDatasetError(
-                uuid, f"{CONTRACT!r} in its metadata is no contract ({error}); set_contract replaces it"
+            raise errors.CorruptDatasetError(
+                uuid,
+                f"{naming.CONTRACT!r} in its metadata is no contract ({error}); set_contract replaces it",
             ) from error
 
     @classmethod
@@ -502,7 +500,7 @@ def _from_json(element: Any) -> ContractRule:
     """A rule of its form in JSON; raises AttributeError, TypeError or ValueError."""
     fields = dict(element)
     name = fields.pop("rule", None)
-    check_names("", "rule", [name], _RULES)
+    errors.check_names("", "rule", [name], _RULES)
     if any(isinstance(value, float) and not math.isfinite(value) for value in fields.values()):
         raise ValueError(f"{name} has a value that is no number")
     return _RULES[name](**fields)

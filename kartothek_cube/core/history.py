@@ -13,12 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import attrs
 
-from kartothek_cube.core import clock, hooks
+from kartothek_cube.core import clock, errors, hooks, naming
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import HeaderBlob, read_header
-from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.header import packb, parse_header, parse_record, unpackb
-from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid, library_version
 from kartothek_cube.core.schema import SchemaWrapper, schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import BlobStore
 
@@ -113,7 +111,7 @@ def describe_operation(name: str) -> OperationInfo:
     """An operation by its name, with the annotations of the user."""
     annotations = _ANNOTATIONS.get() or OperationInfo()
     started = _now() if hooks.COMMIT_HOOKS or hooks.QUERY_HOOKS else None
-    return OperationInfo(name, annotations.message, annotations.job, library_version(), started)
+    return OperationInfo(name, annotations.message, annotations.job, naming.library_version(), started)
 
 
 def operation_info(state: DatasetMetadata) -> OperationInfo:
@@ -186,7 +184,7 @@ def fingerprint(state: DatasetMetadata) -> str:
     prefix = f"{state.uuid}/"  # removed: copies of the dataset have another one
     keys = {c: (i.index_storage_key or "").removeprefix(prefix) for c, i in state.secondary_indices.items()}
     # tombstones change without a change of the state
-    metadata = {key: value for key, value in state.metadata.items() if key != TOMBSTONES_KEY}
+    metadata = {key: value for key, value in state.metadata.items() if key != naming.TOMBSTONES_KEY}
     text = json.dumps([metadata, keys, list(state.partition_keys)], sort_keys=True, default=str)
     labels = "\n".join(state.partition_table.labels.to_pylist())
     return hashlib.sha256(f"{text}\n{labels}".encode()).hexdigest()[:16]
@@ -262,8 +260,8 @@ class DatasetState(NamedTuple):
 
 def history_folder(uuid: str) -> str:
     """Prefix of the keys of a dataset's snapshots."""
-    check_uuid(uuid)
-    return f"{uuid}/{HISTORY_DIRECTORY}/"
+    naming.check_uuid(uuid)
+    return f"{uuid}/{naming.HISTORY_DIRECTORY}/"
 
 
 def is_snapshot_key(key: str) -> bool:
@@ -401,17 +399,17 @@ def load_snapshot(uuid: str, blobs: BlobStore, key: str) -> DatasetMetadata:
     try:
         fields = unpackb(content)
     except ValueError as error:
-        raise CorruptDatasetError(key, str(error)) from error
+        raise errors.CorruptDatasetError(key, str(error)) from error
     types = {"format": str, "header": bytes, "schema": bytes, "table": str}
     if type(fields) is not dict or any(type(fields.get(name)) is not kind for name, kind in types.items()):
-        raise CorruptDatasetError(key, "it is no copy of a state")
+        raise errors.CorruptDatasetError(key, "it is no copy of a state")
     if fields["format"] not in ("json", "msgpack"):
-        raise CorruptDatasetError(key, f"the header has the unknown format {fields['format']!r}")
+        raise errors.CorruptDatasetError(key, f"the header has the unknown format {fields['format']!r}")
     header = parse_header(fields["header"], fields["format"], key)
     schema = schema_from_bytes(fields["schema"], key)
     state = DatasetMetadata.load_from_dict(header, blobs, schema=schema, table_name=fields["table"])
     if state.uuid != uuid:
-        raise CorruptDatasetError(key, f"it is a state of dataset {state.uuid!r}")
+        raise errors.CorruptDatasetError(key, f"it is a state of dataset {state.uuid!r}")
     return state
 
 
@@ -466,7 +464,7 @@ def select_state(uuid: str, states: Sequence[DatasetState], as_of: AsOf) -> Data
             return None
     if matches:
         return matches[-1]
-    raise StateNotFoundError(uuid, str(as_of), name_states(states))
+    raise errors.StateNotFoundError(uuid, str(as_of), name_states(states))
 
 
 def name_states(states: Sequence[_HasVersion]) -> str:
@@ -484,7 +482,7 @@ def state_as_of(uuid: str, blobs: BlobStore, as_of: AsOf) -> DatasetMetadata:
     states = list_states(uuid, blobs)
     state = select_state(uuid, states, as_of)
     if state is None:
-        raise StateNotFoundError(uuid, str(as_of), name_states(states))
+        raise errors.StateNotFoundError(uuid, str(as_of), name_states(states))
     return load_state(uuid, blobs, state)
 
 
@@ -497,9 +495,9 @@ def load_state(uuid: str, blobs: BlobStore, state: DatasetState) -> DatasetMetad
         # replaced meanwhile by another commit, which has archived it
         snapshots = [snapshot for snapshot in list_states(uuid, blobs) if snapshot.version == state.version]
         if not snapshots:
-            raise StateNotFoundError(uuid, str(state.version))
+            raise errors.StateNotFoundError(uuid, str(state.version))
         state = snapshots[-1]
     try:
         return load_snapshot(uuid, blobs, state.key)
     except KeyError:
-        raise StateNotFoundError(uuid, str(state.version)) from None
+        raise errors.StateNotFoundError(uuid, str(state.version)) from None

@@ -10,42 +10,30 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core import naming
 from kartothek_cube.core.arrow import Ints, to_numpy
+from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, reduce_to_columns, tree_mask
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job
 from kartothek_cube.io_components.kernels import group_codes, join_codes, lookup_keys
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask, plan_query
-from kartothek_cube.io_components.runtime import progress_add_total
 from kartothek_cube.io_components.scan import count_rows
-from kartothek_cube.io_components.write.cube_writes import check_is_full_removal, plan_existing
-from kartothek_cube.io_components.write.rewrite import (
-    PARTITION,
-    PartitionFiles,
-    RewriteContext,
-    Rewritten,
-    collect_parts,
-    cut_tasks,
-    finish_rewrite,
-    read_visible,
-    replace_files,
-)
-from kartothek_cube.io_components.write.table_writer import write_table
+from kartothek_cube.io_components.write import cube_writes, rewrite, table_writer
 from kartothek_cube.serialization import DataFrameSerializer
 
 
 @attrs.frozen(kw_only=True)
-class DeleteContext(RewriteContext):
+class DeleteContext(rewrite.RewriteContext):
     """The same, and how cells are read: those to delete, and all of the seed."""
 
     query: ScanContext
@@ -56,7 +44,7 @@ class DeleteContext(RewriteContext):
 class DeleteTask:
     """Physical partitions of datasets, and what finds the cells whose rows are deleted from them."""
 
-    partitions: tuple[PartitionFiles, ...]
+    partitions: tuple[rewrite.PartitionFiles, ...]
     #: None if all rows are deleted
     scan: ScanTask | None
     #: all cells of the seed, where several may share a row
@@ -123,12 +111,12 @@ class DeleteRows(Generic[StoreT]):
 
     def job(
         self, blocksize: int | None = None
-    ) -> Job[DeleteContext, DeleteTask, list[Rewritten], CountsByDataset]:
+    ) -> Job[DeleteContext, DeleteTask, list[rewrite.Rewritten], CountsByDataset]:
         """Rewrite the partitions that have such cells, then commit all at once."""
         cube, store = self.cube, self.store
         ensure_cube(cube)
-        existing = discover_datasets(cube, store)
-        names = choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
+        existing = discover.discover_datasets(cube, store)
+        names = discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
         datasets = {name: existing[name] for name in cube.commit_order(names)}
         conditions = (
             None if isinstance(self.conditions, str) and self.conditions == "all" else self.conditions
@@ -137,10 +125,10 @@ class DeleteRows(Generic[StoreT]):
         seed = plan_query(QueryCube(cube, store, None, existing, payload_columns=()))
         logical = query.logical_plan
         where = AllOf((*(p for own in logical.predicates.values() for p in own), *logical.join_filters))
-        check_is_full_removal("conditions", self.conditions, is_full=not where.operands)
-        plan = plan_existing("delete_rows", cube, store, datasets, None, self.df_serializer)
+        cube_writes.check_is_full_removal("conditions", self.conditions, is_full=not where.operands)
+        plan = cube_writes.plan_existing("delete_rows", cube, store, datasets, None, self.df_serializer)
         plan = plan.stage(publish=self.publish)
-        stored = RewriteContext.of(plan, datasets).stored
+        stored = rewrite.RewriteContext.of(plan, datasets).stored
         context = DeleteContext(plan=plan, stored=stored, query=query.context, seed=seed.context)
         tasks = _make_tasks(cube, datasets, query, seed, where)
         return Job(
@@ -149,7 +137,9 @@ class DeleteRows(Generic[StoreT]):
             context=attrs.evolve(context, plan=plan.without_commit_state()),
             tasks=tasks,
             run=run_delete,
-            finish=partial(finish_rewrite, context, names=("rows_deleted", "partitions"), unchanged=True),
+            finish=partial(
+                rewrite.finish_rewrite, context, names=("rows_deleted", "partitions"), unchanged=True
+            ),
             steps=("prepare", "partition", "commit"),
             is_parallel=True,
             files=query.n_files,
@@ -173,7 +163,7 @@ def _make_tasks(
         own = [keys[column] for column in columns if column in keys]
         is_shared = len(own) < len(columns) or not {*cube.dimension_columns} <= {*arrow_schema(dataset).names}
         if is_shared or not where.operands:
-            part = PartitionFiles.of(name, table, group_positions(group_codes(own, len(table))))
+            part = rewrite.PartitionFiles.of(name, table, group_positions(group_codes(own, len(table))))
             if not where.operands:
                 tasks.append(DeleteTask((part,), None))
             elif n_partitions:
@@ -188,9 +178,11 @@ def _make_tasks(
     table = pa.table([*values, firsts], names=[*columns, ""])
     is_whole = to_numpy(tree_mask(table, reduce_to_columns(where, columns)))
     for mask in (is_whole, ~is_whole):
-        for numbers in cut_tasks(np.flatnonzero(mask).tolist(), n_partitions):
+        for numbers in rewrite.cut_tasks(np.flatnonzero(mask).tolist(), n_partitions):
             parts = [
-                PartitionFiles.of(name, datasets[name].partition_table, [own[n] for n in numbers if n in own])
+                rewrite.PartitionFiles.of(
+                    name, datasets[name].partition_table, [own[n] for n in numbers if n in own]
+                )
                 for name, own in members.items()
             ]
             (scan,) = [None] if mask is is_whole else query.partition_tasks([np.array(numbers)])
@@ -198,7 +190,7 @@ def _make_tasks(
     return [task for task in tasks if task.partitions]
 
 
-def run_delete(context: DeleteContext, task: DeleteTask) -> list[Rewritten]:
+def run_delete(context: DeleteContext, task: DeleteTask) -> list[rewrite.Rewritten]:
     """Write what is left of the physical partitions that have cells which meet the conditions."""
     if task.scan is None:
         return [_delete_all(context, part) for part in task.partitions]
@@ -218,7 +210,7 @@ def run_delete(context: DeleteContext, task: DeleteTask) -> list[Rewritten]:
         for part in task.partitions
         for block in part.split(context.stored[part.name])
     )
-    return collect_parts(context.plan, blocks)
+    return rewrite.collect_parts(context.plan, blocks)
 
 
 def _find(rows: pa.Table, cells: pa.Table) -> Ints:
@@ -227,26 +219,28 @@ def _find(rows: pa.Table, cells: pa.Table) -> Ints:
     return lookup_keys(columns, cells.columns, len(rows), len(cells))
 
 
-def _delete_all(context: DeleteContext, part: PartitionFiles) -> Rewritten:
+def _delete_all(context: DeleteContext, part: rewrite.PartitionFiles) -> rewrite.Rewritten:
     stored = context.stored[part.name]
     keys = part.files.files[stored.spec.table].to_pylist()
-    if all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
+    if all(key.endswith(naming.PARQUET_FILE_SUFFIX) for key in keys):
         n_rows = count_rows(open_blobs(stored.spec.store), keys)
     else:
         n_rows = len(stored.read(part.files).table)
     labels = part.files.labels
-    return Rewritten(part.name, labels, labels, [], _counts(n_rows, len(part)))
+    return rewrite.Rewritten(part.name, labels, labels, [], _counts(n_rows, len(part)))
 
 
-def _delete_cells(context: DeleteContext, block: PartitionFiles, cells: pa.Table) -> Rewritten:
-    progress_add_total(len(block.files))
-    rows, _ = read_visible(context.stored[block.name], block)
-    numbers, is_deleted = rows.column(PARTITION).to_numpy(), _find(rows, cells) >= 0
+def _delete_cells(
+    context: DeleteContext, block: rewrite.PartitionFiles, cells: pa.Table
+) -> rewrite.Rewritten:
+    runtime.progress_add_total(len(block.files))
+    rows, _ = rewrite.read_visible(context.stored[block.name], block)
+    numbers, is_deleted = rows.column(rewrite.PARTITION).to_numpy(), _find(rows, cells) >= 0
     is_changed = np.bincount(numbers[is_deleted], minlength=len(block)) > 0
-    remaining = rows.filter(pa.array(is_changed[numbers] & ~is_deleted)).drop_columns(PARTITION)
-    write = partial(write_table, context.plan.specs[block.name], threads=1)
+    remaining = rows.filter(pa.array(is_changed[numbers] & ~is_deleted)).drop_columns(rewrite.PARTITION)
+    write = partial(table_writer.write_table, context.plan.specs[block.name], threads=1)
     counts = _counts(is_deleted.sum(), is_changed.sum())
-    return replace_files(block, is_changed, remaining, write, counts)
+    return rewrite.replace_files(block, is_changed, remaining, write, counts)
 
 
 def _counts(rows_deleted: int, partitions: int) -> pa.Table:

@@ -11,13 +11,12 @@ from typing import Any, Protocol, TypeVar
 import attrs
 import numpy as np
 
+from kartothek_cube.core import dataset_files, naming, partition
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import BATCHES, STAGED, ChangeSet, WriteMode, entries_of
 from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt
-from kartothek_cube.core.commit.operation import Decision, OperationAborted, Role, settle_participation
 from kartothek_cube.core.commit.optimistic import Result, announce_commit, commit, commit_state
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import file_keys, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -28,8 +27,6 @@ from kartothek_cube.core.evolution import Widths, evolution_metadata, with_width
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.naming import TOMBSTONES_KEY
-from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token
 from kartothek_cube.core.uuid import gen_uuid
@@ -41,7 +38,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 #: commits one of the datasets in the given role
-Step = Callable[[Role], Result]
+Step = Callable[[operation.Role], Result]
 
 
 class Mapper(Protocol):
@@ -71,7 +68,7 @@ def commit_operation(
     for _ in header_store.attempts():
         try:
             return _commit_once(blobs, coordinator, steps, info, final_lineage, run)
-        except OperationAborted:
+        except operation.OperationAborted:
             # another writer aborted the operation: this one was too slow
             continue
     raise ConcurrentWriteError(coordinator)
@@ -119,7 +116,7 @@ def _commit_once(
                     receipts.append(receipt)
         if errors:
             raise next(errors[uuid] for uuid in participants if uuid in errors)
-        decision = Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
+        decision = operation.Decision(operation_id, lineage, tuple(r.base.uuid for r in receipts), token)
     except UnknownOutcomeError as error:
         undo_all(blobs, receipts)
         if error.__cause__ is not None:
@@ -138,7 +135,7 @@ def _commit_once(
     return {**results, coordinator: result} if coordinator in steps else results
 
 
-def _touch(blobs: BlobStore, coordinator: str, info: OperationInfo | None, role: Role) -> Result:
+def _touch(blobs: BlobStore, coordinator: str, info: OperationInfo | None, role: operation.Role) -> Result:
     """Commit a coordinator that does not change."""
     table = DatasetMetadata.load_from_store(coordinator, blobs, load_schema=False).table_name
     return commit(blobs, ChangeSet(coordinator, table, info=info), role=role)
@@ -148,7 +145,7 @@ def _decide(
     blobs: BlobStore,
     coordinator: str,
     step: Step,
-    decision: Decision,
+    decision: operation.Decision,
     receipts: list[CommitReceipt],
     creates: bool,
     has_final: bool,
@@ -158,7 +155,7 @@ def _decide(
         result, decided = step(decision if decision.participants else None)
         if creates and not _confirm(blobs, coordinator, decision.operation, receipts):
             undo_all(blobs, [decided])
-            raise OperationAborted(decision.operation)
+            raise operation.OperationAborted(decision.operation)
     except UnknownOutcomeError:
         # readers see all of the operation or none, as do later writers
         raise
@@ -230,7 +227,7 @@ def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple
 
     with suppress(DatasetNotFoundError):
         for _ in header_store.attempts():
-            stored = read_header(uuid, blobs, with_token=True)
+            stored = dataset_files.read_header(uuid, blobs, with_token=True)
             record = operation.parse_stored_record(stored, uuid)
             if record is not None:
                 return record.lineage, stored.token, record.reserved
@@ -280,13 +277,13 @@ def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
         return
     if old is not None and state == old:
         return
-    base = attrs.evolve(base, participation=settle_participation(old))
+    base = attrs.evolve(base, participation=operation.settle_participation(old))
     new = invert(state, old, receipt.state, blobs)
     if old is None and not len(new.partition_table):
         # nothing of other writers is in it but tombstones
         blobs.delete_if(base.header_key, base.token)
         return
-    commit_state(blobs, base, new, file_keys(new))
+    commit_state(blobs, base, new, dataset_files.file_keys(new))
 
 
 def finish_operation(blobs: BlobStore, uuid: str) -> bool:
@@ -312,7 +309,7 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
                 blobs.delete_if(base.header_key, base.token)
                 operation.forget_aborted(blobs, base.aborted)
             else:
-                files = file_keys(base.state)
+                files = dataset_files.file_keys(base.state)
                 commit_state(blobs, base, base.state, files, mode=WriteMode.REPLACE, is_repair=True)
             return True
     raise ConcurrentWriteError(uuid)
@@ -336,7 +333,7 @@ def invert(
     state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata, blobs: BlobStore
 ) -> DatasetMetadata:
     """The newest state without one of the commits that led to it; changed indices have no key yet."""
-    before = PartitionTable.empty((new.table_name,)) if old is None else old.partition_table
+    before = partition.PartitionTable.empty((new.table_name,)) if old is None else old.partition_table
     added = _without(new.partition_table, before)
     removed = _without(before, new.partition_table)
     later = _without(_without(state.partition_table, added), before)
@@ -379,7 +376,7 @@ def _widest_of_both(state: DatasetMetadata, old: DatasetMetadata) -> Widths | No
     return {name: max(bits, others[name]) for name, bits in widths.items() if name in others}
 
 
-def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:
+def _without(table: partition.PartitionTable, other: partition.PartitionTable) -> partition.PartitionTable:
     """The partitions of one table whose labels another one does not have."""
     return table.filter(other.positions(table.labels) < 0) if len(table) else table
 
@@ -411,7 +408,7 @@ def _invert_entries(
 ) -> dict[str, Any]:
     """The entries of the newest state; those that still have the value of a commit get their old one."""
     result = dict(state)
-    for key in (set(old) | set(new)) - {TOMBSTONES_KEY}:
+    for key in (set(old) | set(new)) - {naming.TOMBSTONES_KEY}:
         if old.get(key) != new.get(key) and state.get(key) == new.get(key):
             if key in old:
                 result[key] = old[key]
@@ -423,8 +420,8 @@ def _invert_entries(
 def _invert_indices(
     state: DatasetMetadata,
     old: DatasetMetadata | None,
-    added: PartitionTable,
-    removed: PartitionTable,
+    added: partition.PartitionTable,
+    removed: partition.PartitionTable,
     blobs: BlobStore,
 ) -> dict[str, ExplicitSecondaryIndex]:
     indices = {}

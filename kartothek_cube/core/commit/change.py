@@ -14,38 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, dataset_files, errors, evolution, expressions, history, pruning
 from kartothek_cube.core.arrow import Mask, common_type, has_far_times, to_numpy
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import copy_json
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetExistsError,
-    DatasetNotFoundError,
-)
-from kartothek_cube.core.evolution import (
-    SchemaUpdate,
-    Widths,
-    column_widths,
-    merge_evolution,
-    unite_schemas,
-    widest,
-    with_widths,
-)
-from kartothek_cube.core.expressions import Node
-from kartothek_cube.core.history import KEEP_HISTORY, OperationInfo, snapshot_retention
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import CONTRACT, EVOLUTION, PUBLISH, SINGLE_TABLE, TABLE_FORMATS
 from kartothek_cube.core.partition import PartitionTable, partition_folders
-from kartothek_cube.core.pruning import (
-    STATISTICS,
-    is_statistics_setting,
-    merge_statistics,
-    select_partitions,
-    select_statistics,
-    statistics_columns,
-)
 from kartothek_cube.core.schema import SchemaWrapper
 
 MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]
@@ -104,7 +78,7 @@ class ChangeSet:
     #: new partitions; their data files are stored already
     added: PartitionTable = attrs.field(factory=PartitionTable.empty)
     #: partitions to remove, by indexed columns; None for none
-    remove_where: Node | None = None
+    remove_where: expressions.Node | None = None
     #: whether partitions that have the key values of added ones are removed as well
     overwrites_partitions: bool = False
     #: labels of the partitions that the added ones replace (compaction)
@@ -114,14 +88,14 @@ class ChangeSet:
     #: schema of the added partitions
     schema: SchemaWrapper | None = None
     #: bits of the columns of numbers in the added files; None if that is not known
-    widths: Widths | None = None
+    widths: evolution.Widths | None = None
     #: partition keys of a new dataset; an existing one must have the same, unless None
     partition_keys: tuple[str, ...] | None = None
     #: whether the added partitions may have other columns than the state; files then lack some. Also where
     #: they replace others: a column that was added since has its default in them
     merge_schema: bool = False
     #: changes of the schema, and columns that it must not change, with the reason
-    schema_update: SchemaUpdate | None = None
+    schema_update: evolution.SchemaUpdate | None = None
     fixed_columns: Mapping[str, str] = attrs.field(factory=dict)
     #: index entries of the added partitions. A new dataset gets exactly these indices; an update ignores
     #: columns without an index that are not in `new_indices`, unless its header lists no partitions
@@ -147,16 +121,16 @@ class ChangeSet:
     #: the write is committed already and nothing changes. Empty if tasks run only once
     write_id: str = ""
     #: what the history tells of the operation
-    info: OperationInfo | None = None
+    info: history.OperationInfo | None = None
     #: requirements beside those that follow from the fields above; an absent dataset meets them
     requires: tuple[Requirement, ...] = ()
 
     def check_requirements(self, state: DatasetMetadata | None) -> None:
         """Raise unless the change may be applied to the newest state; None is that of an absent dataset."""
         if self.mode is WriteMode.CREATE and state is not None:
-            raise DatasetExistsError(self.uuid)
+            raise errors.DatasetExistsError(self.uuid)
         if self.mode is WriteMode.UPDATE and state is None:
-            raise DatasetNotFoundError(self.uuid)
+            raise errors.DatasetNotFoundError(self.uuid)
         if self.staged is not None and not _is_recent(self.staged[1], clock.datetime_utcnow().date()):
             raise ValueError(
                 f"The write to dataset {self.uuid!r} was staged on {self.staged[1]}: it can be published "
@@ -175,7 +149,7 @@ class ChangeSet:
         if self.replaces is not None and self.mode is not WriteMode.REPLACE:
             absent = state.partition_table.positions(self.replaces) < 0
             if absent.any():
-                raise ConcurrentWriteError(
+                raise errors.ConcurrentWriteError(
                     self.uuid,
                     self.replaces.filter(pa.array(absent)).to_pylist(),
                     "They were replaced or removed since this operation read them. Repeat it.",
@@ -194,7 +168,7 @@ class ChangeSet:
         table, keys = state.partition_table, state.partition_keys or ()
         mask = np.zeros(len(table), dtype=bool)
         if self.remove_where is not None:
-            mask[select_partitions(state, self.remove_where)] = True
+            mask[pruning.select_partitions(state, self.remove_where)] = True
         if self.overwrites_partitions and len(self.added):
             written = partition_folders(self.added, keys, keys, state.schema)
             mask |= to_numpy(pc.is_in(partition_folders(table, keys, keys, state.schema), value_set=written))
@@ -223,7 +197,7 @@ class NoUnseenPartitions:
         seen = state.partition_table.positions(self.labels)
         unseen[seen[seen >= 0]] = False
         if unseen.any():
-            raise ConcurrentWriteError(
+            raise errors.ConcurrentWriteError(
                 change.uuid, state.partition_table.labels.filter(pa.array(unseen)).to_pylist()
             )
 
@@ -240,7 +214,7 @@ class UnchangedMetadata:
     def check(self, state: DatasetMetadata, change: ChangeSet) -> None:
         """Raise ConcurrentWriteError if another writer has set it since."""
         if state.metadata.get(self.key) != self.value:
-            raise ConcurrentWriteError(
+            raise errors.ConcurrentWriteError(
                 change.uuid,
                 detail=f"Another writer has {self.action} since this operation began. Repeat it.",
             )
@@ -269,7 +243,7 @@ class UnchangedPartitions:
         touched = pc.is_in(folders, value_set=self.folders)
         unseen = pc.and_not(touched, pc.is_in(table.labels, value_set=expected))
         if pc.any(unseen).as_py():
-            raise ConcurrentWriteError(change.uuid, table.labels.filter(unseen).to_pylist())
+            raise errors.ConcurrentWriteError(change.uuid, table.labels.filter(unseen).to_pylist())
 
 
 #: metadata key that tells the last committed batch of each stream
@@ -328,7 +302,7 @@ def _check_times(state: DatasetMetadata) -> None:
     if far:
         try:
             state.partition_table.keys(keys, schema)
-        except CorruptDatasetError as error:
+        except errors.CorruptDatasetError as error:
             raise ValueError(
                 f"Dataset {state.uuid!r}: partition column {', '.join(far)} has nanoseconds, and years that "
                 "they do not reach; round the times, as by .dt.floor('us')"
@@ -343,11 +317,11 @@ def last_batch(dataset: DatasetMetadata, stream: str) -> int | None:
 
 def check_settings(metadata: Mapping[str, Any]) -> None:
     """Raise ValueError for a malformed setting."""
-    snapshot_retention(metadata)
-    if not is_statistics_setting(metadata.get(STATISTICS)):
+    history.snapshot_retention(metadata)
+    if not pruning.is_statistics_setting(metadata.get(pruning.STATISTICS)):
         raise ValueError(
-            f"{STATISTICS!r} in the metadata is the list of columns with statistics, or None; "
-            f"it is {metadata[STATISTICS]!r}"
+            f"{pruning.STATISTICS!r} in the metadata is the list of columns with statistics, or None; "
+            f"it is {metadata[pruning.STATISTICS]!r}"
         )
     if metadata.get(PUBLISH) not in (None, *TABLE_FORMATS):
         names = ", ".join(map(repr, TABLE_FORMATS))
@@ -359,7 +333,7 @@ def check_settings(metadata: Mapping[str, Any]) -> None:
 
 def inherited_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata that survive an overwrite or a rollback."""
-    return {key: metadata[key] for key in (KEEP_HISTORY, PUBLISH, CONTRACT) if key in metadata}
+    return {key: metadata[key] for key in (history.KEEP_HISTORY, PUBLISH, CONTRACT) if key in metadata}
 
 
 def cube_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -391,7 +365,7 @@ def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata
         schema=change.schema,
         table_name=change.table,
         # a listing may find other files than this commit added
-        extra=with_widths({}, change.schema, _added_widths(change) if change.explicit else None),
+        extra=evolution.with_widths({}, change.schema, _added_widths(change) if change.explicit else None),
     )
 
 
@@ -407,7 +381,7 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
         metadata[EVOLUTION] = state.metadata[EVOLUTION]
     schema = compute_schema(state, change)
     if change.merge_schema and state.schema is not None and change.schema is not None:
-        metadata = merge_evolution(state.schema, change.schema, metadata, state.uuid)
+        metadata = evolution.merge_evolution(state.schema, change.schema, metadata, state.uuid)
     if change.schema_update is not None and schema is not None:
         schema, metadata = change.schema_update.apply(
             schema, metadata, state.partition_keys or (), _list_fixed_columns(state, change), state.uuid
@@ -419,7 +393,7 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
         indices=_update_indices(state, change, removed_labels, partitions, schema),
         schema=schema,
         explicit_partitions=True,
-        extra=with_widths(state.extra, schema, _widths(state, change, bool(removed.all()))),
+        extra=evolution.with_widths(state.extra, schema, _widths(state, change, bool(removed.all()))),
     )
 
 
@@ -429,17 +403,19 @@ def update_statistics(old: pa.Table | None, new: DatasetMetadata, change: Change
         old = change.schema_update.apply_to_statistics(old)
     if new.schema is None:
         return None
-    columns, schema = statistics_columns(new.metadata), new.schema.internal()
-    tables = [select_statistics(t, columns, schema) for t in (old, change.statistics) if t is not None]
-    merged = merge_statistics(tables, new.partition_table.labels)
+    columns, schema = pruning.statistics_columns(new.metadata), new.schema.internal()
+    tables = [
+        pruning.select_statistics(t, columns, schema) for t in (old, change.statistics) if t is not None
+    ]
+    merged = pruning.merge_statistics(tables, new.partition_table.labels)
     return merged if merged.num_columns > 1 else None
 
 
-def _added_widths(change: ChangeSet) -> Widths | None:
+def _added_widths(change: ChangeSet) -> evolution.Widths | None:
     return change.widths if len(change.added) else {}
 
 
-def _widths(state: DatasetMetadata, change: ChangeSet, is_emptied: bool) -> Widths | None:
+def _widths(state: DatasetMetadata, change: ChangeSet, is_emptied: bool) -> evolution.Widths | None:
     """The bits of the columns of numbers after an update; None if that is not known of all files."""
     widths = {} if is_emptied else state.widths
     added = _added_widths(change)
@@ -447,10 +423,10 @@ def _widths(state: DatasetMetadata, change: ChangeSet, is_emptied: bool) -> Widt
         return None
     if len(change.added) and not is_emptied:
         # columns without an entry are as wide as in the schema
-        widths = {**column_widths(state.schema.internal()), **widths}
+        widths = {**evolution.column_widths(state.schema.internal()), **widths}
     if change.schema_update is not None:
         widths = change.schema_update.apply_to_widths(widths)
-    return widest([widths, added])
+    return evolution.widest([widths, added])
 
 
 def _list_fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:
@@ -463,7 +439,7 @@ def _metadata(stored: Mapping[str, Any], change: ChangeSet) -> dict[str, Any]:
     if change.merge_metadata is None:
         return {**stored, **change.metadata}
     # the user's function may change what it gets, and states are shared
-    return change.merge_metadata([copy_json(dict(stored)), dict(change.metadata)])
+    return change.merge_metadata([dataset_files.copy_json(dict(stored)), dict(change.metadata)])
 
 
 def _without_evolution(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -545,7 +521,9 @@ def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper |
     evolving = state.metadata if change.merge_schema else None
     keys = state.partition_keys or ()
     try:
-        united = unite_schemas(state.schema, change.schema, keys, evolving, change.uuid, change.table)
+        united = evolution.unite_schemas(
+            state.schema, change.schema, keys, evolving, change.uuid, change.table
+        )
     except ValueError as error:
         if change.replaces is None:
             raise
@@ -555,7 +533,7 @@ def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper |
         if change.replaces is None or united is None or len(united) == len(state.schema):
             return united
         problem = f"Gone: {', '.join(sorted(set(united.names) - set(state.schema.names)))}"
-    raise ConcurrentWriteError(
+    raise errors.ConcurrentWriteError(
         change.uuid,
         change.replaces.to_pylist(),
         f"The schema was changed since this operation read the dataset. Repeat it. {problem}",

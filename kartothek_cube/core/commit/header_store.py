@@ -19,16 +19,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, dataset_files, errors
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.dataset_files import HeaderBlob, parse_header_shared, read_header
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetNotFoundError,
-    KartothekCubeError,
-    UnknownOutcomeError,
-)
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_header, parse_record
 from kartothek_cube.core.naming import (
     INDICES_DIRECTORY,
@@ -69,7 +61,7 @@ def retry_request(request: Callable[[], T]) -> T:
             clock.sleep(_PAUSE_S * attempt)
         try:
             return request()
-        except (PreconditionFailed, KartothekCubeError, KeyError):
+        except (PreconditionFailed, errors.KartothekCubeError, KeyError):
             raise
         except Exception as error:
             failure = error
@@ -108,19 +100,19 @@ def compare_and_swap_header(
         return version
     except FlushError as failure:
         # to find our header there proves nothing: it may be gone after a power failure
-        raise UnknownOutcomeError(uuid, str(failure)) from failure
+        raise errors.UnknownOutcomeError(uuid, str(failure)) from failure
     except Exception as failure:
         try:
             stored, version = read_versioned(blobs, key)
         except Exception:
-            raise UnknownOutcomeError(uuid, str(failure)) from failure
+            raise errors.UnknownOutcomeError(uuid, str(failure)) from failure
         if stored == content:
             # only the answer was lost
             return version
         if stored == old:
             raise
         # ours may have been there before the one of another writer
-        raise UnknownOutcomeError(uuid, str(failure)) from failure
+        raise errors.UnknownOutcomeError(uuid, str(failure)) from failure
 
 
 def edit_header(
@@ -129,7 +121,7 @@ def edit_header(
     """Change fields of the newest header by compare-and-swap; None from `change` leaves it as it is."""
     # The new header has an id of its own, as any commit: a writer that has read an older one must notice.
     for _ in attempts():
-        stored = read_header(uuid, blobs, with_token=True)
+        stored = dataset_files.read_header(uuid, blobs, with_token=True)
         state = DatasetMetadata.load_from_header(stored, uuid, blobs)
         new = change(state)
         if new is None:
@@ -145,7 +137,7 @@ def edit_header(
             # another writer was faster: decide again on its state
             continue
         return state
-    raise ConcurrentWriteError(uuid)
+    raise errors.ConcurrentWriteError(uuid)
 
 
 def other_header_key(uuid: str, key: str) -> str:
@@ -158,7 +150,7 @@ def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
     """Raise CorruptDatasetError if a dataset has headers in both formats."""
     other = other_header_key(uuid, key)
     if blobs.exists(other):
-        raise CorruptDatasetError(
+        raise errors.CorruptDatasetError(
             key,
             f"there is another header of this dataset, {other!r}, and it is unknown which one holds its "
             "state. Delete the outdated one, or write the dataset again with overwrite=True",
@@ -181,7 +173,7 @@ def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
                 raise
             # only the answer was lost
         return True
-    raise ConcurrentWriteError(key)
+    raise errors.ConcurrentWriteError(key)
 
 
 def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) -> bool:
@@ -224,7 +216,7 @@ class BaseState:
     header_key: str
     token: Any
     #: the stored header; None if there is none
-    old: HeaderBlob | None
+    old: dataset_files.HeaderBlob | None
     #: the state to build on: that of the stored header, or the one before an aborted operation; None if there
     #: is none, or none that can be read
     state: DatasetMetadata | None
@@ -289,7 +281,7 @@ def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
     """Read a dataset in order to change it; DatasetNotFoundError if it does not exist."""
     base = read_optional_base(blobs, uuid, table, "")
     if base.state is None:
-        raise DatasetNotFoundError(uuid)
+        raise errors.DatasetNotFoundError(uuid)
     return base
 
 
@@ -298,10 +290,10 @@ def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str)
     # the schema before its header: a schema file that is newer than the header still knows its schema
     schema = read_versioned(blobs, schema_key(uuid, table))
     try:
-        old = read_header(uuid, blobs, with_token=True)
-    except DatasetNotFoundError:
+        old = dataset_files.read_header(uuid, blobs, with_token=True)
+    except errors.DatasetNotFoundError:
         return BaseState(uuid, table, header_key, None, None, None, *schema)
-    record = parse_record(parse_header_shared(old, uuid).header)
+    record = parse_record(dataset_files.parse_header_shared(old, uuid).header)
     if record is not None and record.reserved:
         # no dataset, but the first header takes the place of this one
         reserved = DatasetMetadata.load_from_header(old, uuid, blobs)
@@ -316,13 +308,13 @@ def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str)
     """Read a dataset, which may be absent or damaged, in order to put another header at a given key."""
     try:
         base = read_optional_base(blobs, uuid, table, header_key)
-    except (CorruptDatasetError, KeyError, NotImplementedError):
+    except (errors.CorruptDatasetError, KeyError, NotImplementedError):
         # overwriting is how a user repairs a damaged dataset, or one of a version that cannot be read
         schema = read_versioned(blobs, schema_key(uuid, table))
         content, token = read_versioned(blobs, header_key)
         old = None
         if content is not None:
-            old = HeaderBlob(header_key, content, header_format(header_key), token)
+            old = dataset_files.HeaderBlob(header_key, content, header_format(header_key), token)
         return BaseState(uuid, table, header_key, token, old, None, *schema)
     if base.header_key == header_key:
         return base
@@ -484,16 +476,16 @@ def confirm_first_commit(
     try:
         try:
             return retry_request(check)
-        except ConcurrentWriteError:
+        except errors.ConcurrentWriteError:
             if retry_request(lambda: _undo_first_commit(blobs, header_key, commit)):
                 raise
             # another commit is built on this one: it saw that no collection concerns these files, and any
             # that has begun since has seen the header
             return set()
-    except KartothekCubeError:
+    except errors.KartothekCubeError:
         raise
     except Exception as error:
-        raise UnknownOutcomeError(uuid, str(error)) from error
+        raise errors.UnknownOutcomeError(uuid, str(error)) from error
 
 
 def _undo_first_commit(blobs: BlobStore, header_key: str, commit: str) -> bool:
@@ -516,7 +508,7 @@ def _undo_first_commit(blobs: BlobStore, header_key: str, commit: str) -> bool:
 
 def _refuse(uuid: str, missing: Sequence[str]) -> None:
     if missing:
-        raise ConcurrentWriteError(
+        raise errors.ConcurrentWriteError(
             uuid,
             detail=f"Files of this commit were deleted while it was under way, such as {missing[0]}: a "
             "cleanup or garbage collection ran at the same time. Write again, and give cleanups a retention. "

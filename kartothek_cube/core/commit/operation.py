@@ -14,12 +14,11 @@ from enum import Enum
 
 import attrs
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, errors, history, naming
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.header_store import BaseState, attempts, edit_header
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import HeaderBlob, parse_header_shared, read_header
-from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.header import (
     COMMIT_RECORD,
     CommitRecord,
@@ -27,8 +26,6 @@ from kartothek_cube.core.header import (
     parse_record,
     participation_of,
 )
-from kartothek_cube.core.history import is_before_key, load_snapshot
-from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token, check_owned
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -90,7 +87,7 @@ def read_record(blobs: BlobStore, uuid: str) -> CommitRecord | None:
     """The record in the newest header of a dataset; None if there is none."""
     try:
         return parse_stored_record(read_header(uuid, blobs), uuid)
-    except DatasetNotFoundError:
+    except errors.DatasetNotFoundError:
         return None
 
 
@@ -157,7 +154,7 @@ def operation_status(blobs: BlobStore, uuid: str, participation: Participation) 
     record, exists = None, True
     try:
         record = parse_stored_record(read_header(participation.coordinator, blobs), participation.coordinator)
-    except DatasetNotFoundError:
+    except errors.DatasetNotFoundError:
         exists = False
     status = status_of(uuid, participation, record, exists)
     if status is Status.COMMITTED:
@@ -211,7 +208,7 @@ def _roll_back(blobs: BlobStore, base: BaseState, participation: Participation, 
         state = load_before(blobs, base.uuid, participation)
     except KeyError as error:
         if not replaces:
-            raise CorruptDatasetError(
+            raise errors.CorruptDatasetError(
                 base.header_key,
                 f"the state of dataset {base.uuid!r} before an operation that has failed is gone ({error}): "
                 "other software may have deleted it. Write the dataset again with overwrite=True",
@@ -225,14 +222,14 @@ def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> Da
     if not participation.before:
         return None
     check_owned(participation.before, uuid)
-    return load_snapshot(uuid, blobs, participation.before)
+    return history.load_snapshot(uuid, blobs, participation.before)
 
 
 def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata:
     """The newest state of a dataset, or the one before an operation that has not committed."""
     committed = resolve_pending(blobs, state)
     if committed is None or is_hidden(committed):
-        raise DatasetNotFoundError(state.uuid)
+        raise errors.DatasetNotFoundError(state.uuid)
     return committed
 
 
@@ -249,7 +246,7 @@ def resolve_pending(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata
         except KeyError:
             # the operation was committed or aborted since
             state = DatasetMetadata.load_from_store(state.uuid, blobs)
-    raise ConcurrentWriteError(state.uuid)
+    raise errors.ConcurrentWriteError(state.uuid)
 
 
 def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -> None:
@@ -263,7 +260,7 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
     for _ in attempts():
         try:
             _edit_record(blobs, participation.coordinator, add)
-        except DatasetNotFoundError:
+        except errors.DatasetNotFoundError:
             if not participation.creates:
                 return
             # A header without a dataset takes its place: the operation would create the coordinator.
@@ -275,7 +272,7 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
             )
             header = with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
             with suppress(PreconditionFailed):
-                blobs.put_if(metadata_key_from_uuid(participation.coordinator), header.to_json(), None)
+                blobs.put_if(naming.metadata_key_from_uuid(participation.coordinator), header.to_json(), None)
                 return
             continue
         return
@@ -309,7 +306,7 @@ def forget_participants(blobs: BlobStore, coordinator: str, uuids: Sequence[str]
         others = {
             uuid: name
             for uuid, name in record.participants.items()
-            if uuid not in uuids or any(map(blobs.exists, header_keys(uuid)))
+            if uuid not in uuids or any(map(blobs.exists, naming.header_keys(uuid)))
         }
         return attrs.evolve(record, participants=others)
 
@@ -329,7 +326,7 @@ def _edit_record(blobs: BlobStore, uuid: str, change: Callable[[CommitRecord], C
 
 def delete_before(blobs: BlobStore, key: str | None) -> None:
     """Delete the archived state before an operation, unless the history of the dataset has it."""
-    if key and is_before_key(key):
+    if key and history.is_before_key(key):
         # garbage at worst; a reader that needs it looks at the headers again
         with suppress(Exception):
             blobs.delete([key])

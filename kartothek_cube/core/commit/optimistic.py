@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import history, hooks
+from kartothek_cube.core import errors, expressions, history, hooks, naming, pruning
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.change import (
     ChangeSet,
@@ -37,19 +37,8 @@ from kartothek_cube.core.commit.header_store import (
 from kartothek_cube.core.commit.operation import Decision, Role
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import copy_json, file_keys, index_keys, referenced_keys
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetNotFoundError,
-    MissingFileError,
-    UnknownOutcomeError,
-)
-from kartothek_cube.core.expressions import columns_of
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, embed_schema, parse_record
-from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid, statistics_key
-from kartothek_cube.core.pruning import STATISTICS, store_statistics
 from kartothek_cube.core.schema import (
     next_version,
     schema_file_from_bytes,
@@ -94,11 +83,11 @@ def commit(
             change = _add_entries(
                 change, missing.column, read_index(missing.column, missing.labels.to_pylist())
             )
-        except MissingFileError as missing:
+        except errors.MissingFileError as missing:
             # a faster writer replaced this index, and a collection deleted it, before it was read here
             if refers_to(blobs, change.uuid, missing.key):
                 raise
-        except UnknownOutcomeError as unknown:
+        except errors.UnknownOutcomeError as unknown:
             if isinstance(unknown.__cause__, FlushError):
                 # to find the header again would tell that it is visible, not that it is on disk
                 raise
@@ -108,7 +97,7 @@ def commit(
             is_landed = True
             break
     if result is None:
-        raise ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
+        raise errors.ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
     if hooks.COMMIT_HOOKS:
         result = result[0], attrs.evolve(result[1], rows=change.rows)
         if role is None:
@@ -117,12 +106,12 @@ def commit(
 
 
 def announce_commit(
-    info: OperationInfo | None, receipts: Sequence[CommitReceipt], *, is_landed: bool = False
+    info: history.OperationInfo | None, receipts: Sequence[CommitReceipt], *, is_landed: bool = False
 ) -> None:
     """Call hooks, unless nothing was committed: a commit whose answer was lost has landed."""
     if not hooks.COMMIT_HOOKS or not (is_landed or any(r.header != r.base.header for r in receipts)):
         return
-    info, versions, n_added, n_removed = info or OperationInfo(), {}, 0, 0
+    info, versions, n_added, n_removed = info or history.OperationInfo(), {}, 0, 0
     for receipt in receipts:
         # of a commit whose answer was lost, the base is the new state
         old = None if receipt.header == receipt.base.header else receipt.base.state
@@ -161,7 +150,7 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
         is_new = base.state is None or change.mode is WriteMode.REPLACE
         old = None if base.state is None or is_new else base.state.load_statistics(blobs)
         statistics = update_statistics(old, new, change)
-        new = new.copy(extra={key: value for key, value in new.extra.items() if key != STATISTICS})
+        new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
     added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
     return commit_state(
         blobs,
@@ -202,7 +191,7 @@ def preview(
 
 def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
     """The newest settled state with the indices that a change touches."""
-    key = metadata_key_from_uuid(change.uuid, change.storage_format)
+    key = naming.metadata_key_from_uuid(change.uuid, change.storage_format)
     creates = change.mode in (WriteMode.REPLACE, WriteMode.CREATE)
     read = (
         header_store.read_replaced_base
@@ -226,7 +215,7 @@ def _load_indices(blobs: BlobStore, state: Any, change: ChangeSet) -> DatasetMet
     touched = set(state.secondary_indices) - change.new_indices
     if not len(change.added) and change.remove_where is None and change.replaces is None:
         touched = set()
-    loaded: DatasetMetadata = state.load_indices(touched | columns_of(change.remove_where), blobs)
+    loaded: DatasetMetadata = state.load_indices(touched | expressions.columns_of(change.remove_where), blobs)
     return loaded
 
 
@@ -304,7 +293,7 @@ def commit_state(
     *,
     mode: WriteMode = WriteMode.UPDATE,
     role: Role = None,
-    info: OperationInfo | None = None,
+    info: history.OperationInfo | None = None,
     hides: bool = False,
     is_repair: bool = False,
     statistics: pa.Table | None = None,
@@ -324,9 +313,9 @@ def commit_state(
     try:
         new = store_indices(blobs, new, written)
         if statistics is not None:
-            name = store_statistics(blobs, new.uuid, statistics)
-            new = new.copy(extra={**new.extra, STATISTICS: name})
-            written.append(statistics_key(new.uuid, name))
+            name = pruning.store_statistics(blobs, new.uuid, statistics)
+            new = new.copy(extra={**new.extra, pruning.STATISTICS: name})
+            written.append(naming.statistics_key(new.uuid, name))
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
         if base.aborted is not None or (
@@ -347,7 +336,7 @@ def commit_state(
         )
         header = header_store.render(new, base.header_key)
         receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot=snapshot)
-    except (PreconditionFailed, ConcurrentWriteError):
+    except (PreconditionFailed, errors.ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(Exception):
             if snapshot is not None and not (
@@ -451,7 +440,7 @@ def commit_copy(
         receipt = _put_state(
             blobs, base, new, header, files, collections, WriteMode.REPLACE, schema, snapshot=before
         )
-    except (PreconditionFailed, ConcurrentWriteError):
+    except (PreconditionFailed, errors.ConcurrentWriteError):
         operation.delete_before(blobs, before)
         raise
     if schema is not None and base.state is not None:
@@ -501,7 +490,7 @@ def _put_state(
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
         schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
-        names = header_store.list_tombstoned_files({TOMBSTONES_KEY: collections})
+        names = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
         names -= {header_store.tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files if snapshot is None else [*files, snapshot])
@@ -513,12 +502,12 @@ def _put_state(
             _confirm(blobs, base, new, files)
         if replace:
             _drop_other_format(blobs, base, token)
-    except (PreconditionFailed, ConcurrentWriteError):
+    except (PreconditionFailed, errors.ConcurrentWriteError):
         # the next commit puts the right schema as well, so that a failure here costs nothing
         with suppress(Exception):
             header_store.restore_if_ours(blobs, base.schema_key, put, base.schema)
         raise
-    except UnknownOutcomeError:
+    except errors.UnknownOutcomeError:
         # our header may be there, and needs the schema
         raise
     except Exception:
@@ -585,7 +574,7 @@ def put_schema(
         return None
     try:
         old = None if base.schema is None else schema_file_from_bytes(base.schema, base.schema_key)
-    except CorruptDatasetError:
+    except errors.CorruptDatasetError:
         if base.state is not None:
             raise
         # left by a dataset that is damaged or deleted, and replaced now
@@ -605,7 +594,7 @@ def put_schema(
         content = schema_to_bytes(next_version(new.schema, version, old, replaced))
     try:
         compare_and_swap_header(blobs, base.uuid, base.schema_key, content, base.schema, base.schema_token)
-    except UnknownOutcomeError as error:
+    except errors.UnknownOutcomeError as error:
         # nothing is unknown: the header is not put yet
         raise error.__cause__ or error from None
     return content
@@ -669,7 +658,7 @@ def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str
     # the answer to our put may be lost and a newer state be built on ours, which still refers to them
     try:
         state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    except DatasetNotFoundError:
+    except errors.DatasetNotFoundError:
         return list(written)
     except Exception:
         # unknown: files that stay are garbage at worst

@@ -13,21 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import evolution, pandas_conversion, tuning
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.evolution import column_widths
-from kartothek_cube.core.pandas_conversion import index_columns
 from kartothek_cube.core.schema import make_meta
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels import sort_order
-from kartothek_cube.io_components.runtime import progress_advance
-from kartothek_cube.io_components.write import write_tasks
-from kartothek_cube.io_components.write.cube_writes import BuildCube, ExtendCube
+from kartothek_cube.io_components.write import cube_writes, write_commit, write_tasks
 from kartothek_cube.io_components.write.foreign_tables import (
     ForeignFile,
     ForeignTable,
@@ -40,7 +36,6 @@ from kartothek_cube.io_components.write.table_writer import (
     split_by_partition,
     statistics_of,
 )
-from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 
 #: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
@@ -199,11 +194,11 @@ class AdoptDataset:
         dataset_id = self.dataset_id
         user = None if self.metadata is None else {dataset_id: dict(self.metadata)}
         keys = None if self.partition_on is None else {dataset_id: converter_str_tupleset(self.partition_on)}
-        new = BuildCube if dataset_id == self.cube.seed_dataset else ExtendCube
+        new = cube_writes.BuildCube if dataset_id == self.cube.seed_dataset else cube_writes.ExtendCube
         write = new(None, self.cube, self.store, user, self.overwrite, keys, publish=self.publish)
         plan = attrs.evolve(write.plan([dataset_id]), operation="adopt").with_write_id()
         table, files = open_table(self.source, self.snapshot, _parse_types(self.types), plan.spec.types)
-        check_schemas(plan, {dataset_id: table.schema.empty_table()})
+        write_commit.check_schemas(plan, {dataset_id: table.schema.empty_table()})
         # a link has the age of the file, and would be garbage until it is published
         link = self.publish and (table.is_immutable if self.link is None else self.link)
         return Job(
@@ -286,7 +281,7 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
                     n_copied += 1
         if _signature(file.path) != before:
             raise ValueError(f"{file.location} was changed while it was read")
-        progress_advance(file.size_bytes)
+        runtime.progress_advance(file.size_bytes)
     if tables:
         rows = {write.name: [pa.concat_tables(tables)]}
         results += write_tasks.run_write(
@@ -317,7 +312,7 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     columns = (*columns, *names) if write.contract.has_checks else columns
     stored = [c for c in columns if c in names]
     rows = context.table.read(file, parquet, list(dict.fromkeys(stored)))
-    if sort_order([rows.column(c) for c in order], len(rows)) is not None:
+    if kernels.sort_order([rows.column(c) for c in order], len(rows)) is not None:
         return None
     rows = write_tasks.prepare_table(write, [rows])
     write_tasks.check_contract(write, rows, order)
@@ -328,7 +323,7 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     empty = write_tasks.derive_columns(write, context.table.schema.empty_table())
     schema = make_meta(empty, context.table.description, partition_keys=keys)
     entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
-    widths = column_widths(parquet.schema_arrow)
+    widths = evolution.column_widths(parquet.schema_arrow)
     statistics = statistics_of(rows, starts, labels, schema, write.statistics) if write.statistics else None
     return WriteResult(
         write.uuid,
@@ -353,7 +348,7 @@ def _has_stored_form(
     if (
         sorted(schema.names) != sorted(in_files)
         or not table.has_columns(file, schema)
-        or index_columns(schema)
+        or pandas_conversion.index_columns(schema)
     ):
         return False
     if not all(map(_is_stored_type, schema.types)):
@@ -397,7 +392,7 @@ def _finish_adoption(plan: WritePlan, description: str, results: Iterable[_Adopt
         problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
         raise plan.abort_error(dataset_id, problem) from problem
     write_tasks.check_duplicate_cells(plan, {dataset_id: written})
-    states = finish_write(plan, [{dataset_id: written}])
+    states = write_commit.finish_write(plan, [{dataset_id: written}])
     if plan.staged_id:
         return cast("Adoption", states)
     return Adoption(

@@ -9,30 +9,23 @@ from typing import Any, Generic, TypeAlias
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_tupleset
+from kartothek_cube.core import arguments, errors, evolution, expressions, history, index
 from kartothek_cube.core.arrow import is_nested
+from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import IndexUpdate
-from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError, check_names
-from kartothek_cube.core.evolution import ColumnMapping
-from kartothek_cube.core.expressions import is_comparable
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import describe_operation
-from kartothek_cube.core.index import PARTITION
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import STATISTICS, statistics_columns
 from kartothek_cube.core.schema import SchemaWrapper, long_types, read_schema_metadata
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
+from kartothek_cube.io_components import runtime, scan
 from kartothek_cube.io_components.arguments import dataset_factory, normalize_arg
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
-from kartothek_cube.io_components.runtime import batched, store_factory
-from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write.table_writer import index_entries_of, statistics_of_files
 from kartothek_cube.io_components.write.write_plan import WriteResult, Written, merge_results, merge_writes
 
@@ -49,7 +42,7 @@ class IndexContext:
     #: types of their values in index files, where these differ
     file_types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
     #: how to read files that were written before a change of the schema
-    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+    mapping: evolution.ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
 def plan_index_build(
@@ -66,7 +59,7 @@ def plan_index_build(
     schemas = _schemas(dataset)
     stored = {name for schema in schemas.values() for name in schema.names}
     where = f"Column(s) to index could not be found in dataset {current.uuid!r}: "
-    check_names(where, "column", columns, stored, error=RuntimeError)
+    errors.check_names(where, "column", columns, stored, error=RuntimeError)
     by_table = {table: set(schema.names) for table, schema in schemas.items()}
     types = {
         c: schemas[table].field(c).type for table, names in by_table.items() for c in columns if c in names
@@ -87,7 +80,7 @@ def plan_index_build(
     )
     partitions = current.partition_table
     size = partitions_per_task or max(len(partitions), 1)
-    return context, [partitions.take(rows) for rows in batched(range(len(partitions)), size)]
+    return context, [partitions.take(rows) for rows in runtime.batched(range(len(partitions)), size)]
 
 
 def _schemas(dataset: DatasetFactory) -> dict[str, SchemaWrapper]:
@@ -107,7 +100,7 @@ def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobSto
     for column in set(columns) & set(dataset.secondary_indices):
         try:
             data = dataset.secondary_indices[column].load(blobs).columns_data
-        except (KeyError, CorruptDatasetError):
+        except (KeyError, errors.CorruptDatasetError):
             # that may be why it is rebuilt
             continue
         if data is not None and data.file_type is not None:
@@ -122,7 +115,7 @@ def run_index_build(context: IndexContext, partitions: PartitionTable) -> WriteR
     for table, columns in context.columns.items():
         if columns:
             files = partitions.files[table].to_pylist()
-            tables = list(read_files(blobs, files, columns, mapping=context.mapping))
+            tables = list(scan.read_files(blobs, files, columns, mapping=context.mapping))
             labels = partitions.labels.to_pylist()
             parts.append({c: index_entries_of(c, labels, tables, context.types[c]) for c in columns})
     return merge_results([_result(context, part) for part in ({}, *parts)])
@@ -137,8 +130,8 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
     columns = {c for names in context.columns.values() for c in names}
     nothing = {c: IndexUpdate.empty(context.types[c], context.file_types.get(c)) for c in columns}
     merged = merge_results([_result(context, nothing), *results])
-    change = merged.change_set(new_indices=frozenset(columns), info=describe_operation("build_index"))
-    dataset, _ = commit(open_blobs(context.store), change, partial(_read_back, context))
+    change = merged.change_set(new_indices=frozenset(columns), info=history.describe_operation("build_index"))
+    dataset, _ = optimistic.commit(open_blobs(context.store), change, partial(_read_back, context))
     return dataset
 
 
@@ -270,13 +263,13 @@ class BuildColumnStatistics(Generic[StoreT]):
         self, blocksize: int | None = None
     ) -> Job[Mapping[str, IndexContext], StatisticsTask, Written, dict[str, DatasetMetadata]]:
         """Read the columns of all files, `blocksize` per task, then commit dataset by dataset."""
-        columns = converter_str_tupleset(self.columns)
-        existing = discover_datasets(self.cube, self.store)
-        names = sorted(choose_datasets(self.cube, self.datasets, existing))
-        schemas = {name: arrow_schema(existing[name]) for name in names}
+        columns = arguments.converter_str_tupleset(self.columns)
+        existing = discover.discover_datasets(self.cube, self.store)
+        names = sorted(discover.choose_datasets(self.cube, self.datasets, existing))
+        schemas = {name: consistency.arrow_schema(existing[name]) for name in names}
         columns_of = {name: {*schema.names} for name, schema in schemas.items()}
         available = set[str]().union(*columns_of.values())
-        check_names("Column statistics: ", "column", columns, available)
+        errors.check_names("Column statistics: ", "column", columns, available)
         chosen = {name: [c for c in columns if c in own] for name, own in columns_of.items()}
         for name, selected in chosen.items():
             _check_statistics(existing[name], selected, schemas[name])
@@ -294,10 +287,10 @@ def statistics_job(
     """Read columns of datasets, then commit their statistics."""
     contexts = {
         name: IndexContext(
-            store_factory(store),
+            runtime.store_factory(store),
             dataset.uuid,
             {dataset.table_name: tuple(columns[name])},
-            {column: arrow_schema(dataset).field(column).type for column in columns[name]},
+            {column: consistency.arrow_schema(dataset).field(column).type for column in columns[name]},
             mapping=dataset.column_mapping,
         )
         for name, dataset in datasets.items()
@@ -310,7 +303,7 @@ def statistics_job(
         tasks=[
             (name, table.take(rows))
             for name, table in tables.items()
-            for rows in batched(range(len(table)), blocksize or _FILES_PER_TASK)
+            for rows in runtime.batched(range(len(table)), blocksize or _FILES_PER_TASK)
         ],
         run=_collect_statistics,
         finish=partial(_finish_statistics, contexts),
@@ -324,16 +317,16 @@ def _check_statistics(dataset: DatasetMetadata, columns: Sequence[str], schema: 
     """Raise for columns that cannot have statistics."""
     for column in columns:
         dtype = schema.field(column).type
-        if column in (PARTITION, *dataset.partition_keys):
+        if column in (index.PARTITION, *dataset.partition_keys):
             raise ValueError(
                 f"Dataset {dataset.uuid!r} has no statistics of column {column!r}: "
                 + (
                     "the labels of partitions have this name"
-                    if column == PARTITION
+                    if column == index.PARTITION
                     else "it is a partition key"
                 )
             )
-        if not (is_comparable(dtype) or pa.types.is_null(dtype)):
+        if not (expressions.is_comparable(dtype) or pa.types.is_null(dtype)):
             raise NotImplementedError(
                 f"Dataset {dataset.uuid!r} has no statistics of column {column!r}: values of type {dtype} "
                 "cannot be compared"
@@ -346,7 +339,7 @@ def _collect_statistics(contexts: Mapping[str, IndexContext], task: StatisticsTa
     context = contexts[name]
     ((table, columns),) = context.columns.items()
     keys, schema = partitions.files[table].to_pylist(), pa.schema(list(context.types.items()))
-    tables = list(read_files(open_blobs(context.store), keys, columns, mapping=context.mapping))
+    tables = list(scan.read_files(open_blobs(context.store), keys, columns, mapping=context.mapping))
     statistics = statistics_of_files(tables, partitions.labels, schema)
     return {name: attrs.evolve(_result(context, {}), statistics=statistics)}
 
@@ -355,17 +348,17 @@ def _finish_statistics(
     contexts: Mapping[str, IndexContext], results: Iterable[Written]
 ) -> dict[str, DatasetMetadata]:
     """Commit the statistics dataset by dataset; right ones of some datasets do no harm without the others."""
-    nothing = pa.table({PARTITION: pa.array([], pa.string())})
+    nothing = pa.table({index.PARTITION: pa.array([], pa.string())})
     empty = {name: attrs.evolve(_result(c, {}), statistics=nothing) for name, c in contexts.items()}
     states = {}
     for name, result in merge_writes([empty, *results]).items():
         change = result.change_set(
             metadata={STATISTICS: sorted(contexts[name].types)},
             merge_metadata=_add_columns,
-            info=describe_operation("build_column_statistics"),
+            info=history.describe_operation("build_column_statistics"),
         )
         blobs = open_blobs(contexts[name].store)
-        states[name] = publish_committed(blobs, commit(blobs, change)[0])
+        states[name] = publish_committed(blobs, optimistic.commit(blobs, change)[0])
     return states
 
 

@@ -9,37 +9,23 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import (
-    converter_str_set,
-    converter_str_set_optional,
-    converter_str_tupleset,
-)
+from kartothek_cube.core import arguments, contract, errors, expressions, pruning
 from kartothek_cube.core.arrow import Ints
-from kartothek_cube.core.commit.change import (
-    ChangeSet,
-    NoUnseenPartitions,
-    WriteMode,
-    check_settings,
-    cube_settings,
-)
-from kartothek_cube.core.contract import Contract
+from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, check_names, format_count
-from kartothek_cube.core.expressions import AllOf, Node
-from kartothek_cube.core.pruning import STATISTICS, select_partitions, statistics_columns
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.transforms import read_transforms
+from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.arguments import check_serializer
 from kartothek_cube.io_components.facade import ALIAS_REQUIRED, StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.scan import count_rows
-from kartothek_cube.io_components.write.write_commit import write_cube_job
+from kartothek_cube.io_components.write import write_commit
 from kartothek_cube.io_components.write.write_plan import (
     CallerLine,
     CubeMetadata,
@@ -164,7 +150,7 @@ class BuildCube(Generic[DataT, StoreT]):
             )
         factory = store_factory(store)
         replaced = {name: _read_metadata(cube, store, name) for name in names} if self.overwrite else {}
-        kept = cube_settings(replaced.get(cube.seed_dataset, {}))
+        kept = change.cube_settings(replaced.get(cube.seed_dataset, {}))
         plan = self._plan_new("build", factory, names, {}, {}, kept, replaced)
         existing = discover.existing_dataset_ids(cube.uuid_prefix, store)
         others = existing - names
@@ -183,7 +169,7 @@ class BuildCube(Generic[DataT, StoreT]):
     def _check_absent(self, existing: Iterable[str], remedy: str) -> None:
         """Raise DatasetExistsError for the first of some datasets, unless they are overwritten."""
         for name in [] if self.overwrite else sorted(existing):
-            raise DatasetExistsError(self.cube.ktk_dataset_uuid(name), remedy)
+            raise errors.DatasetExistsError(self.cube.ktk_dataset_uuid(name), remedy)
 
     def _plan_new(
         self,
@@ -201,10 +187,10 @@ class BuildCube(Generic[DataT, StoreT]):
         user = _check_metadata(self.metadata, names)
         chosen = _check_statistics(self.statistics, names)
         # settings belong to the cube: those of its seed count for new datasets
-        kept = {**kept, **cube_settings(user.get(cube.seed_dataset, {}))}
+        kept = {**kept, **change.cube_settings(user.get(cube.seed_dataset, {}))}
         _check_mapping("partition_on", partition_on, "dataset id to columns")
         df_serializer = check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER)
-        mode = WriteMode.REPLACE if self.overwrite else WriteMode.CREATE
+        mode = change.WriteMode.REPLACE if self.overwrite else change.WriteMode.CREATE
         specs = {}
         for name in names:
             keys = _check_partition_on(cube, name, partition_on)
@@ -222,10 +208,10 @@ class BuildCube(Generic[DataT, StoreT]):
                 partition_on=keys,
                 serializer=df_serializer,
                 types=types,
-                contract=Contract.of(cube.ktk_dataset_uuid(name), replaced.get(name, {})),
+                contract=contract.Contract.of(cube.ktk_dataset_uuid(name), replaced.get(name, {})),
                 optional_indices=tuple(sorted(indexed - set(keys))),
-                statistics=statistics_columns(metadata),
-                change=ChangeSet(cube.ktk_dataset_uuid(name), mode=mode, metadata=metadata),
+                statistics=pruning.statistics_columns(metadata),
+                change=change.ChangeSet(cube.ktk_dataset_uuid(name), mode=mode, metadata=metadata),
             )
         plan = WritePlan(operation=operation, cube=cube, store=store, specs=specs)
         return plan.stage(publish=self.publish)
@@ -244,7 +230,7 @@ class BuildParts(BuildCube[DataT, StoreT]):  # noqa: D101 - shared
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
-        ids = converter_str_set_optional(self.ktk_cube_dataset_ids)
+        ids = arguments.converter_str_set_optional(self.ktk_cube_dataset_ids)
         return super().plan([self.cube.seed_dataset] if ids is None else ids)
 
 
@@ -312,7 +298,7 @@ class ExtendCube(BuildCube[DataT, StoreT]):
         types = {column: dtype for column, dtype in _types(others.values()).items() if column in shared}
         seed = existing[cube.seed_dataset]
         extend = attrs.evolve(self, cube=_with_stored_transforms(cube, seed))
-        kept = cube_settings(seed.metadata)
+        kept = change.cube_settings(seed.metadata)
         owners = _payload_owners(cube, others)
         replaced = {name: dataset.metadata for name, dataset in existing.items() if name in names}
         return extend._plan_new("extend", factory, names, owners, types, kept, replaced)
@@ -331,7 +317,7 @@ class ExtendParts(ExtendCube[DataT, StoreT]):  # noqa: D101 - shared
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
-        return super().plan(converter_str_set(self.ktk_cube_dataset_ids))
+        return super().plan(arguments.converter_str_set(self.ktk_cube_dataset_ids))
 
 
 @attrs.frozen
@@ -421,7 +407,7 @@ class AppendToCube(Generic[DataT, StoreT]):
                 f"Partitions of the seed cannot be overwritten alone: rows of {', '.join(others)} would be "
                 "joined to the new ones. Use update_cube, which names the datasets to remove partitions from"
             )
-        unseen = NoUnseenPartitions(existing[name].partition_table.labels)
+        unseen = change.NoUnseenPartitions(existing[name].partition_table.labels)
         plan = plan.evolve_changes(overwrites_partitions=True, requires=(unseen,))
         return attrs.evolve(plan, operation="update", keep_empty=True)
 
@@ -437,7 +423,7 @@ class AppendParts(AppendToCube[DataT, StoreT]):  # noqa: D101 - shared
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
-        return super().plan(converter_str_set(self.ktk_cube_dataset_ids))
+        return super().plan(arguments.converter_str_set(self.ktk_cube_dataset_ids))
 
 
 @attrs.frozen
@@ -505,7 +491,7 @@ class UpdateCube(Generic[DataT, StoreT]):
         ensure_cube(self.cube)
         if self.rows_outside not in get_args(RowsOutside):
             raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {self.rows_outside!r}")
-        names = converter_str_set(self.ktk_cube_dataset_ids)
+        names = arguments.converter_str_set(self.ktk_cube_dataset_ids)
         plan = _plan_removal(self, "update", "remove_conditions", self.remove_conditions, names)
         plan = plan.evolve_specs(serializer=check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER))
         return attrs.evolve(plan, rows_outside=self.rows_outside)
@@ -570,7 +556,7 @@ class RemovePartitions(Generic[StoreT]):
         conditions = () if self.conditions is None else self.conditions
         plan = _plan_removal(self, "remove_partitions", "conditions", conditions, self.ktk_cube_dataset_ids)
         return attrs.evolve(
-            write_cube_job(attrs.evolve(plan, keep_empty=True, return_all=True), {}),
+            write_commit.write_cube_job(attrs.evolve(plan, keep_empty=True, return_all=True), {}),
             name="remove_partitions",
             description=f"remove partitions of cube {self.cube.uuid_prefix}",
         )
@@ -590,14 +576,14 @@ def _check_metadata(metadata: CubeMetadata | None, names: Collection[str]) -> di
     if metadata is None:
         return {}
     _check_mapping("Provided metadata", metadata, "dataset id to dict")
-    check_names("Provided metadata for otherwise unspecified datasets: ", "dataset", metadata, names)
+    errors.check_names("Provided metadata for otherwise unspecified datasets: ", "dataset", metadata, names)
     for name, values in metadata.items():
         _check_mapping(f"Provided metadata for dataset {name}", values)
         try:
             json.dumps(dict(values))
         except TypeError as exc:
             raise TypeError(f"Provided metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
-        check_settings(values)
+        change.check_settings(values)
     return {name: dict(values) for name, values in metadata.items()}
 
 
@@ -606,8 +592,11 @@ def _check_statistics(
 ) -> dict[str, dict[str, list[str]]]:
     """The entry of the metadata of each dataset that tells its columns with statistics."""
     _check_mapping("statistics", statistics, "dataset id to columns")
-    check_names("statistics: ", "dataset", statistics or (), names)
-    return {name: {STATISTICS: sorted(converter_str_set(c))} for name, c in (statistics or {}).items()}
+    errors.check_names("statistics: ", "dataset", statistics or (), names)
+    return {
+        name: {pruning.STATISTICS: sorted(arguments.converter_str_set(c))}
+        for name, c in (statistics or {}).items()
+    }
 
 
 def _check_partition_on(
@@ -617,7 +606,7 @@ def _check_partition_on(
     columns = tuple(cube.partition_columns)
     if partition_on is not None and name in partition_on:
         try:
-            columns = converter_str_tupleset(partition_on[name])
+            columns = arguments.converter_str_tupleset(partition_on[name])
         except ValueError as exc:
             raise ValueError(f"partition_on of dataset {name}: {exc}") from exc
     if name == cube.seed_dataset and columns != tuple(cube.partition_columns):
@@ -650,7 +639,7 @@ def _read_metadata(cube: Cube, store: StoreInput, name: str) -> Mapping[str, Any
     uuid = cube.ktk_dataset_uuid(name)
     try:
         metadata = DatasetMetadata.load_from_store(uuid, open_blobs(store), load_schema=False).metadata
-        check_settings(metadata)
+        change.check_settings(metadata)
         return metadata
     except (KeyError, ValueError, NotImplementedError):
         # absent, or damaged: overwriting is how a user repairs it
@@ -730,9 +719,9 @@ def _plan_removal(
     if conjunction is not None:
         for name, spec in plan.specs.items():
             remove_where = partition_scope(conjunction, existing[name])
-            selected = select_partitions(existing[name], remove_where)
+            selected = pruning.select_partitions(existing[name], remove_where)
             labels = existing[name].partition_table.take(selected).labels
-            unseen = NoUnseenPartitions(labels)
+            unseen = change.NoUnseenPartitions(labels)
             specs[name] = spec.evolve_change(remove_where=remove_where, requires=(unseen,))
             if names is None and len(labels):
                 _warn_of_other_keys(caller, conjunction, existing[name], selected, store)
@@ -743,12 +732,12 @@ def _plan_removal(
 # -- conditions of removals ---------------------------------------------------------------------------------
 
 
-def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> AllOf:
+def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> expressions.AllOf:
     """Those conditions that concern partition keys of a dataset."""
     keys = set(dataset.partition_keys or ())
     schema = consistency.arrow_schema(dataset)
     types = dict(zip(schema.names, schema.types, strict=True))
-    nodes: list[Node] = []
+    nodes: list[expressions.Node] = []
     for condition in conditions.conditions:
         columns = Conjunction(condition).columns
         if columns <= keys and columns:
@@ -759,7 +748,7 @@ def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> AllOf:
                 f"Condition `{condition}` has columns by which dataset {dataset.uuid!r} is not partitioned: "
                 f"{', '.join(sorted(columns - keys))}"
             )
-    return AllOf(tuple(nodes))
+    return expressions.AllOf(tuple(nodes))
 
 
 def removal_conditions(
@@ -790,10 +779,10 @@ def _warn_of_other_keys(
         return
     keys = dataset.partition_table.take(selected).files[dataset.table_name].to_pylist()
     try:
-        extent = format_count(count_rows(open_blobs(store), keys), "row")
-    except (KartothekCubeError, OSError, ValueError):
+        extent = errors.format_count(scan.count_rows(open_blobs(store), keys), "row")
+    except (errors.KartothekCubeError, OSError, ValueError):
         # of files that cannot be read, or have no footers, a removal is possible all the same
-        extent = format_count(len(keys), "file")
+        extent = errors.format_count(len(keys), "file")
     caller.warn(
         f"Removed from dataset {dataset.uuid!r}, which is not partitioned by {foreign}: {extent}, whatever "
         f"their {foreign}. Name the datasets to remove partitions from in ktk_cube_dataset_ids"

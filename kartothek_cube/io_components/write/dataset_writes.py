@@ -12,29 +12,22 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import naming
+from kartothek_cube.core import errors, naming, pruning
 from kartothek_cube.core.arrow import normalize_value
+from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, MetadataMerger, NoUnseenPartitions, WriteMode
-from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
+from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
-from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    CorruptDatasetError,
-    DatasetExistsError,
-    DatasetNotFoundError,
-    check_names,
-)
 from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.pruning import select_partitions, statistics_columns
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components import arguments
-from kartothek_cube.io_components.arguments import MetadataInput, extract_duplicates, normalize_arg
 from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.write import write_tasks
 from kartothek_cube.io_components.write.write_plan import (
     SchemaMode,
     WritePlan,
@@ -42,13 +35,6 @@ from kartothek_cube.io_components.write.write_plan import (
     WriteSpec,
     Written,
     is_merge_mode,
-)
-from kartothek_cube.io_components.write.write_tasks import (
-    DatasetElement,
-    HandlesInput,
-    SchemaInput,
-    check_result_target,
-    flatten,
 )
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -107,7 +93,7 @@ class StoreDataset:
 
     store: StoreInput
     dataset_uuid: str | None = None
-    metadata: MetadataInput = None
+    metadata: arguments.MetadataInput = None
     partition_on: Names = None
     df_serializer: DataFrameSerializer | None = None
     overwrite: bool = False
@@ -128,11 +114,11 @@ class StoreDataset:
         )
         if self.overwrite:
             # absent, or damaged: overwriting is how a user repairs it
-            with suppress(KeyError, NotImplementedError, CorruptDatasetError):
+            with suppress(KeyError, NotImplementedError, errors.CorruptDatasetError):
                 state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store), load_schema=False)
                 spec = _with_contract(spec, state)
         elif DatasetMetadata.exists(uuid, spec.store):
-            raise DatasetExistsError(uuid)
+            raise errors.DatasetExistsError(uuid)
         return _plan(spec, publish=self.publish)
 
 
@@ -150,7 +136,7 @@ def _merge_metadata(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict
 
 
 def _columns(name: str, value: Names) -> tuple[str, ...]:
-    return tuple(normalize_arg(name, value) or ())
+    return tuple(arguments.normalize_arg(name, value) or ())
 
 
 def _new_spec(
@@ -179,7 +165,7 @@ def _new_spec(
         _columns("secondary_indices", write.secondary_indices),
         arguments.check_serializer(write.df_serializer),
         _columns("sort_partitions_by", write.sort_partitions_by),
-        statistics=statistics_columns(metadata),
+        statistics=pruning.statistics_columns(metadata),
         change=ChangeSet(
             uuid,
             mode=mode,
@@ -192,7 +178,7 @@ def _new_spec(
     naming.check_table_name(spec.table)
     naming.metadata_key_from_uuid(uuid, spec.change.storage_format)
     for name in ("partition_on", "indices", "sort_by"):
-        duplicates = extract_duplicates(getattr(spec, name))
+        duplicates = arguments.extract_duplicates(getattr(spec, name))
         if duplicates:
             raise ValueError(
                 f"Columns are named twice for dataset {spec.uuid!r}: {', '.join(sorted(duplicates))}"
@@ -265,7 +251,7 @@ class UpdateDataset:
     dataset_uuid: str | None = None
     #: a list of dicts, or a dask Delayed of one, which `with_scope` adds
     delete_scope: Any = None
-    metadata: MetadataInput = None
+    metadata: arguments.MetadataInput = None
     df_serializer: DataFrameSerializer | None = None
     metadata_merger: MetadataMerger | None = None
     default_metadata_version: int = naming.DEFAULT_METADATA_VERSION
@@ -293,7 +279,7 @@ class UpdateDataset:
         )
         try:
             state = dataset.dataset_metadata
-        except DatasetNotFoundError:
+        except errors.DatasetNotFoundError:
             return _plan(spec, publish=self.publish)
         removal = _plan_removal(state, self.delete_scope, spec.store)
         if self.on_conflict == "replace":
@@ -318,7 +304,7 @@ def _complete(spec: WriteSpec, dataset: DatasetMetadata, *, is_merge: bool) -> W
     """The specification with the keys, indices and schema of the stored dataset; given ones have to agree."""
     table = arguments.check_table(dataset, None)
     if spec.table != naming.SINGLE_TABLE:
-        check_names(f"Dataset {dataset.uuid!r}: ", "table", [spec.table], [table], error=RuntimeError)
+        errors.check_names(f"Dataset {dataset.uuid!r}: ", "table", [spec.table], [table], error=RuntimeError)
     arguments.check_partition_keys(dataset, spec.partition_on)
     _merge_indices(dataset, spec.indices, ())
     completed = WriteSpec.of_dataset(
@@ -342,7 +328,7 @@ def _with_contract(spec: WriteSpec, dataset: DatasetMetadata) -> WriteSpec:
     contract = Contract.of(dataset.uuid, dataset.metadata)
     if contract.of_write:
         prefix, _, name = dataset.uuid.partition(KTK_CUBE_UUID_SEPARATOR)
-        cube, _ = discover_cube(prefix, spec.store)
+        cube, _ = discover.discover_cube(prefix, spec.store)
         spec = attrs.evolve(spec, name=name, cube=cube)
     return attrs.evolve(spec, contract=contract)
 
@@ -401,7 +387,7 @@ class WritePartition:
 
     store: StoreInput | None = None
     dataset_uuid: str | None = None
-    data: DatasetElement = None
+    data: write_tasks.DatasetElement = None
     df_serializer: DataFrameSerializer | None = None
     metadata_version: int = naming.DEFAULT_METADATA_VERSION
     partition_on: Names = None
@@ -468,9 +454,9 @@ class CommitDataset(UpdateDataset):
 
     store: StoreInput | None = None
     dataset_uuid: str | None = None
-    new_partitions: HandlesInput = None
+    new_partitions: write_tasks.HandlesInput = None
     delete_scope: Sequence[dict[str, Any]] | None = None
-    metadata: MetadataInput = None
+    metadata: arguments.MetadataInput = None
     metadata_merger: MetadataMerger | None = None
     default_metadata_version: int = naming.DEFAULT_METADATA_VERSION
     partition_on: Names = None
@@ -485,7 +471,7 @@ class CommitDataset(UpdateDataset):
 
     def plan_with_results(self) -> tuple[WritePlan, list[Written]]:
         """Plan to commit files that are written already; also what was written."""
-        handles = [handle for handle in flatten(self.new_partitions) if handle is not None]
+        handles = [handle for handle in write_tasks.flatten(self.new_partitions) if handle is not None]
         entries = arguments.user_metadata(self.metadata)
         if not handles and not entries and not self.delete_scope:
             raise ValueError(
@@ -503,7 +489,7 @@ class CommitDataset(UpdateDataset):
                     f"Cannot commit {type(handle).__name__} to dataset {plan.spec.uuid!r}: it has no "
                     "information about files. Pass what write_single_partition returned"
                 )
-            check_result_target(plan.spec, handle)
+            write_tasks.check_result_target(plan.spec, handle)
         # only its check matters here
         columns = _columns("secondary_indices", self.secondary_indices)
         _merge_indices(dataset.dataset_metadata, columns, {c for handle in handles for c in handle.indices})
@@ -549,9 +535,9 @@ class CreateHeader(StoreDataset):
     """
 
     dataset_uuid: str
-    schema: SchemaInput
+    schema: write_tasks.SchemaInput
     partition_on: Names = None
-    metadata: MetadataInput = None
+    metadata: arguments.MetadataInput = None
     overwrite: bool = False
     metadata_storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT
     metadata_version: int = naming.DEFAULT_METADATA_VERSION
@@ -570,9 +556,9 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
     partition_on = plan.spec.partition_on
     wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
     where = f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
-    check_names(where, "column", partition_on, wrapped.names)
+    errors.check_names(where, "column", partition_on, wrapped.names)
     change = plan.spec.change_set(WriteResult(dataset_uuid, create.table_name, wrapped), plan.info)
-    dataset, _ = commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
+    dataset, _ = optimistic.commit(open_blobs(plan.store), attrs.evolve(change, explicit=False))
     return dataset
 
 
@@ -581,11 +567,11 @@ def create_header(create: CreateHeader) -> DatasetMetadata:
 
 def _plan_removal(dataset: DatasetMetadata, delete_scope: Any, store: StoreInput) -> dict[str, Any]:
     """Fields of a change that removes the partitions which a ``delete_scope`` selects now."""
-    elements = normalize_arg("delete_scope", delete_scope)
+    elements = arguments.normalize_arg("delete_scope", delete_scope)
     scope = AnyOf(tuple(_conjunction(dataset, element) for element in elements)) if elements else None
     labels = pa.array([], pa.string())
     if scope is not None:
-        picked = select_partitions(dataset.load_indices(columns_of(scope), store), scope)
+        picked = pruning.select_partitions(dataset.load_indices(columns_of(scope), store), scope)
         labels = dataset.partition_table.take(picked).labels
     return {"remove_where": scope, "requires": (NoUnseenPartitions(labels),)}
 
@@ -596,7 +582,7 @@ def _conjunction(dataset: DatasetMetadata, element: Any) -> AllOf:
             f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}"
         )
     where = f"delete_scope of dataset {dataset.uuid!r} needs indexed columns: "
-    check_names(where, "or unindexed column", element, dataset.index_columns)
+    errors.check_names(where, "or unindexed column", element, dataset.index_columns)
     return AllOf(tuple((column, "==", _value(dataset, column, value)) for column, value in element.items()))
 
 

@@ -20,10 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import errors, naming, tuning
 from kartothek_cube.core.arrow import cast_column, parse_texts, same_type, storage_type
-from kartothek_cube.core.errors import SchemaConflictError
-from kartothek_cube.core.naming import unquote
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 if TYPE_CHECKING:
@@ -105,7 +103,7 @@ class ForeignTable(ABC):
             try:
                 return cast_column(column, field.type, field.name)
             except (TypeError, ValueError) as error:
-                raise SchemaConflictError(
+                raise errors.SchemaConflictError(
                     f"Column {field.name!r} of {file.location} cannot be converted from {column.type} to "
                     f"{field.type}: {error}"
                 ) from error
@@ -311,11 +309,11 @@ def _list_files(filesystem: fs.FileSystem, root: str) -> list[_ListedFile]:
             continue
         pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
         try:
-            texts = {unquote(k): None if v == _HIVE_NULL else unquote(v) for k, v in pairs}
+            texts = {naming.unquote(k): None if v == _HIVE_NULL else naming.unquote(v) for k, v in pairs}
         except UnicodeDecodeError as error:
             raise ValueError(f"The directories of {info.path} are not percent-encoded UTF-8") from error
         for column in texts if len(texts) < len(pairs) else ():
-            if sum(unquote(k) == column for k, _ in pairs) > 1:
+            if sum(naming.unquote(k) == column for k, _ in pairs) > 1:
                 raise ValueError(f"Column {column!r} is twice in the directories of {info.path}")
         listed.append(_ListedFile(info, texts))
     return sorted(listed, key=lambda file: str(file.info.path))
@@ -366,7 +364,7 @@ def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Sch
                 united = pa.unify_schemas(options, promote_options="permissive").field(0)
                 fields[field.name] = united, first
                 continue
-            raise SchemaConflictError(
+            raise errors.SchemaConflictError(
                 f"Column {field.name!r} is {united.type} in {first} but {dtype} in {path}"
             )
     return pa.schema([field for field, _ in fields.values()])

@@ -13,36 +13,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import errors, naming, pandas_conversion, partition, pruning, tuning
 from kartothek_cube.core.arrow import Frame, Ints, Mask, append_columns, common_type
 from kartothek_cube.core.commit.change import UnchangedPartitions
+from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import Node
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.pandas_conversion import as_table, index_columns
-from kartothek_cube.core.partition import (
-    PartitionTable,
-    compacted_suffixes,
-    group_positions,
-    join_components,
-    partition_folders,
-)
-from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
+from kartothek_cube.io_components import runtime, scan
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, delete_on_failure
 from kartothek_cube.io_components.kernels import group_codes, lookup_keys, rechunk_by_partition, take_values
-from kartothek_cube.io_components.runtime import available_cores, batched, ordered_map, split_by_weight
-from kartothek_cube.io_components.scan import concat_tables, estimate_size
+from kartothek_cube.io_components.write import table_writer, write_commit
 from kartothek_cube.io_components.write.cube_writes import partition_scope, plan_existing, removal_conditions
 from kartothek_cube.io_components.write.stored_rows import StoredRows
-from kartothek_cube.io_components.write.table_writer import delete_attempts, delete_uncommitted, write_table
-from kartothek_cube.io_components.write.write_commit import commit_datasets, finish_write
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, merge_results
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, prepare_table, run_write
 from kartothek_cube.serialization import DataFrameSerializer
@@ -78,12 +65,12 @@ class PartitionFiles:
 
     #: id of the dataset
     name: str
-    files: PartitionTable
+    files: partition.PartitionTable
     #: number of the physical partition of each file: 0, 1, ...
     numbers: Ints
 
     @classmethod
-    def of(cls, name: str, files: PartitionTable, members: Sequence[Ints]) -> PartitionFiles:
+    def of(cls, name: str, files: partition.PartitionTable, members: Sequence[Ints]) -> PartitionFiles:
         """Physical partitions, from the positions of their files."""
         positions = np.concatenate([np.empty(0, np.int64), *members])
         return cls(name, files.take(positions), np.repeat(np.arange(len(members)), list(map(len, members))))
@@ -96,8 +83,8 @@ class PartitionFiles:
         if not len(self):
             return
         blobs, keys = open_blobs(stored.spec.store), self.files.files[stored.spec.table].to_pylist()
-        weights = np.bincount(self.numbers).astype(np.float64) * estimate_size(blobs, keys)
-        bounds = split_by_weight(weights, 1, _BLOCK_BYTES).tolist()
+        weights = np.bincount(self.numbers).astype(np.float64) * scan.estimate_size(blobs, keys)
+        bounds = runtime.split_by_weight(weights, 1, _BLOCK_BYTES).tolist()
         for start, stop in pairwise(bounds):
             yield self.select((np.arange(len(self)) >= start) & (np.arange(len(self)) < stop))
 
@@ -117,7 +104,7 @@ def file_sizes(blobs: BlobStore, keys: Sequence[str]) -> Ints:
             return blobs.size(key)
         return 0
 
-    sizes = ordered_map(read_size, keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS)
+    sizes = runtime.ordered_map(read_size, keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS)
     return np.fromiter(sizes, np.int64, len(keys))
 
 
@@ -151,8 +138,8 @@ class Rewritten:
 
 def cut_tasks(members: Sequence[T], total: int) -> list[Sequence[T]]:
     """Physical partitions for each task, of so many in all."""
-    size = -(-total // (TASKS_PER_CORE * available_cores()))
-    return batched(members, max(1, min(size, _PARTITIONS_PER_TASK)))
+    size = -(-total // (TASKS_PER_CORE * runtime.available_cores()))
+    return runtime.batched(members, max(1, min(size, _PARTITIONS_PER_TASK)))
 
 
 def read_visible(stored: StoredRows, block: PartitionFiles) -> tuple[pa.Table, Ints]:
@@ -182,7 +169,7 @@ def collect_parts(plan: WritePlan, parts: Iterable[Rewritten]) -> list[Rewritten
         collected.extend(parts)
     except BaseException:
         # also when the task is cancelled: no commit will ever refer to these files
-        delete_uncommitted(plan.store, [result for part in collected for result in part.written])
+        table_writer.delete_uncommitted(plan.store, [result for part in collected for result in part.written])
         raise
     return collected
 
@@ -202,7 +189,7 @@ def finish_rewrite(
         part, stored, spec = Rewritten.merge(own), context.stored[name], plan.specs[name]
         files += part.written
         written = spec.merge(part.written)
-        folders = stored.folders(PartitionTable.from_labels(spec.uuid, spec.table, part.replaces))
+        folders = stored.folders(partition.PartitionTable.from_labels(spec.uuid, spec.table, part.replaces))
         # at the place of the newest input, the new file stays older than everything committed since
         places = dict(zip(folders.to_pylist(), part.replaces.to_pylist(), strict=True))
         columns = tuple(c for c in stored.keys if c in spec.partition_on)
@@ -214,8 +201,8 @@ def finish_rewrite(
             requires=requires,
         )
         changes[name] = spec.change_set(written, plan.info)
-    with delete_on_failure(partial(delete_uncommitted, plan.store, files)):
-        datasets = commit_datasets(plan, changes, open_blobs(plan.store))
+    with delete_on_failure(partial(table_writer.delete_uncommitted, plan.store, files)):
+        datasets = write_commit.commit_datasets(plan, changes, open_blobs(plan.store))
     return cast("CountsByDataset", datasets) if plan.staged_id else counts
 
 
@@ -294,9 +281,9 @@ class CompactCube(Generic[StoreT]):
             raise ValueError(f"min_files has to be 1 or more, got {self.min_files}")
         cube, store = self.cube, self.store
         ensure_cube(cube)
-        existing = discover_datasets(cube, store)
+        existing = discover.discover_datasets(cube, store)
         conjunction = removal_conditions(cube, self.conditions, existing)
-        names = choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
+        names = discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
         datasets = {name: existing[name] for name in cube.commit_order(names)}
         plan = plan_existing("compact", cube, store, datasets, None, self.df_serializer)
         members = {
@@ -326,12 +313,12 @@ class CompactCube(Generic[StoreT]):
 def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, min_files: int) -> list[Ints]:
     """Files of each physical partition with several, or with one that may be outdated."""
     least = min_files if dataset.column_mapping is not None else max(min_files, 2)
-    rows = select_partitions(dataset, scope)
+    rows = pruning.select_partitions(dataset, scope)
     keys = dataset.partition_table.keys(dataset.partition_keys, dataset.schema)
     codes = group_codes(
         [keys[c].take(pa.array(rows)) for c in cube.partition_columns if c in keys], len(rows)
     )
-    return [rows[positions] for positions in group_positions(codes) if len(positions) >= least]
+    return [rows[positions] for positions in partition.group_positions(codes) if len(positions) >= least]
 
 
 def compact_files_job(
@@ -373,7 +360,7 @@ def _compact_block(context: RewriteContext, stored: StoredRows, block: Partition
     if not is_changed.all():
         rows = rows.filter(pa.array(is_changed[of_row]))
     name_files = partial(_name_files, stored, files.filter(is_replaced))
-    write = partial(write_table, spec, threads=1, name_files=name_files)
+    write = partial(table_writer.write_table, spec, threads=1, name_files=name_files)
     part = replace_files(block, is_changed, rows.drop_columns(PARTITION), write, _COUNTS.empty_table())
     new = [key for result in part.written for key in result.partitions().files[spec.table].to_pylist()]
     kept = sizes[~is_replaced]
@@ -383,13 +370,15 @@ def _compact_block(context: RewriteContext, stored: StoredRows, block: Partition
     return attrs.evolve(part, counts=counts)
 
 
-def _name_files(stored: StoredRows, replaced: PartitionTable, labels: pa.StringArray) -> pa.StringArray:
+def _name_files(
+    stored: StoredRows, replaced: partition.PartitionTable, labels: pa.StringArray
+) -> pa.StringArray:
     """Labels of compacted files, which tell what they replace."""
     members: dict[str, list[str]] = {}
     for folder, label in zip(stored.folders(replaced).to_pylist(), replaced.labels.to_pylist(), strict=True):
         members.setdefault(folder, []).append(label)
-    suffixes = {folder: compacted_suffixes(own) for folder, own in members.items()}
-    files = PartitionTable.from_labels(stored.spec.uuid, stored.spec.table, labels)
+    suffixes = {folder: partition.compacted_suffixes(own) for folder, own in members.items()}
+    files = partition.PartitionTable.from_labels(stored.spec.uuid, stored.spec.table, labels)
     folders = stored.folders(files).to_pylist()
     return pa.array(
         [f"{label}{next(suffixes[f])}" for label, f in zip(labels.to_pylist(), folders, strict=True)]
@@ -398,10 +387,10 @@ def _name_files(stored: StoredRows, replaced: PartitionTable, labels: pa.StringA
 
 def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
     """Whether a file was written before a change of the schema that concerns it."""
-    if stored.mapping is None or not key.endswith(PARQUET_FILE_SUFFIX):
+    if stored.mapping is None or not key.endswith(naming.PARQUET_FILE_SUFFIX):
         return False
     file_schema = read_footer(blobs, key)[0].schema.to_arrow_schema()
-    names = set(file_schema.names) - set(index_columns(file_schema))
+    names = set(file_schema.names) - set(pandas_conversion.index_columns(file_schema))
     if names != set(stored.schema.names) - set(stored.spec.partition_on):
         return True
     types = [(file_schema.field(n).type, stored.schema.field(n).type) for n in sorted(names)]
@@ -490,8 +479,8 @@ def plan_merge(
 ) -> WritePlan:
     """Plan to update, insert and delete cells of one dataset, by default the seed."""
     ensure_cube(cube)
-    existing = load_snapshot(cube, open_blobs(store), None).datasets
-    names = choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
+    existing = discover.load_snapshot(cube, open_blobs(store), None).datasets
+    names = discover.choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
     datasets = {name: existing[name] for name in names}
     user = None if metadata is None else dict.fromkeys(names, metadata)
     plan = plan_existing("merge", cube, store, datasets, user, df_serializer)
@@ -516,7 +505,7 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
             )
         if flag not in names:
             raise ValueError(
-                f"delete_column of the input for {where}: {unknown_names('column', [flag], names)}"
+                f"delete_column of the input for {where}: {errors.unknown_names('column', [flag], names)}"
             )
         dtype = table.schema.field(flag).type
         if not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
@@ -524,16 +513,17 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     new = names - stored - {flag}
     if new:
         raise ValueError(
-            f"The input for {where} has columns that are not stored: {unknown_names('column', new, stored)}. "
-            "Add them by update_schema first"
+            f"The input for {where} has columns that are not stored: "
+            f"{errors.unknown_names('column', new, stored)}. Add them by update_schema first"
         )
     cube = context.plan.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
     needed = {*spec.partition_on, *spec.indices, *(keys & stored)}
     if needed - names:
         raise ValueError(
-            f"Missing columns in the input for {where}: {unknown_names('column', needed - names, names)}. "
-            "A merge may leave out payload without an index only"
+            f"Missing columns in the input for {where}: "
+            f"{errors.unknown_names('column', needed - names, names)}. A merge may leave out payload without "
+            "an index only"
         )
     prepare(context.plan, {context.plan.spec.name: [_complete(context, table.slice(0, 0))]})
 
@@ -561,7 +551,9 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> Rewritten:
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
     state = DatasetMetadata.load_from_store(spec.uuid, open_blobs(spec.store))
     stored = StoredRows.of(spec, state)
-    folders = partition_folders(state.partition_table, context.keys, state.partition_keys, state.schema)
+    folders = partition.partition_folders(
+        state.partition_table, context.keys, state.partition_keys, state.schema
+    )
     files = _positions_by_value(folders)
     blocks = (part for table in tables for part in _merge_table(context, stored, state, files, table))
     return _merge_parts(context, collect_parts(context.plan, blocks))
@@ -570,7 +562,9 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> Rewritten:
 def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
     encoded = texts.dictionary_encode()
     codes = encoded.indices.to_numpy()
-    return {encoded.dictionary[int(codes[group[0]])].as_py(): group for group in group_positions(codes)}
+    return {
+        encoded.dictionary[int(codes[group[0]])].as_py(): group for group in partition.group_positions(codes)
+    }
 
 
 def _merge_table(
@@ -594,7 +588,7 @@ def _merge_table(
     keys = {c: rows.column(c) for c in context.keys}
     values = {c: key.cast(common_type(types[c], key.type)).combine_chunks() for c, key in keys.items()}
     found, new = [], []
-    for folder, positions in _positions_by_value(join_components(values, len(rows))).items():
+    for folder, positions in _positions_by_value(partition.join_components(values, len(rows))).items():
         if folder in files:
             found.append((folder, positions))
         else:
@@ -629,7 +623,7 @@ def _merge_block(
     # several partitions at a time, so that the partition is part of what identifies a cell
     stored, _ = read_visible(source, block)
     names, schema = stored.column_names, source.schema.append(rows.schema.field(PARTITION))
-    both = concat_tables([stored, rows.select(names)], schema, source.spec.uuid)
+    both = scan.concat_tables([stored, rows.select(names)], schema, source.spec.uuid)
     of_rows, of_cells = ([t.column(c) for c in (PARTITION, *source.cell)] for t in (rows, stored))
     matches = lookup_keys(of_rows, of_cells, len(rows), len(stored))
     matched = matches >= 0
@@ -689,8 +683,8 @@ def finish_merge(context: MergeContext, parts: Iterable[Rewritten]) -> MergeResu
         # without replaced partitions it might be another dataset of that name
         merge_schema=len(merged.replaces) > 0,
     )
-    with delete_on_failure(partial(delete_uncommitted, plan.store, merged.written)):
-        datasets = finish_write(plan, [{merged.name: result} for result in merged.written])
+    with delete_on_failure(partial(table_writer.delete_uncommitted, plan.store, merged.written)):
+        datasets = write_commit.finish_write(plan, [{merged.name: result} for result in merged.written])
     return cast("MergeResult", datasets) if plan.staged_id else MergeResult(datasets[merged.name], counts)
 
 
@@ -707,7 +701,7 @@ def merge_job(
         run=run,
         finish=partial(finish_merge, context),
         merge=partial(_merge_parts, context),
-        discard=partial(delete_attempts, context.plan),
+        discard=partial(table_writer.delete_attempts, context.plan),
         steps=("prepare", "write", "commit"),
     )
 
@@ -717,11 +711,11 @@ def merge_cube_job(
 ) -> Job[MergeContext, list[pa.Table], Rewritten, MergeResult]:
     """Merge a frame, partition by partition."""
     spec = context.plan.spec
-    table = as_table(data, spec.types)
+    table = pandas_conversion.as_table(data, spec.types)
     check_merge_input(context, table)
     # sorted by cell and checked as a whole, before anything is written
     rows = prepare_table(spec, [data])
     prepare(context.plan, {context.plan.spec.name: [_complete(context, rows)]}, unique=False)
-    task_rows = max(len(rows) // (TASKS_PER_CORE * available_cores()), 1)
+    task_rows = max(len(rows) // (TASKS_PER_CORE * runtime.available_cores()), 1)
     tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
     return merge_job(context, [[table] for table in tables], run_merge)

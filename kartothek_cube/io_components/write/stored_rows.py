@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, errors, evolution, history, pandas_conversion
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
+from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, Requirement, UnchangedPartitions, WriteMode
-from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import (
     CellsInSeed,
     Contract,
@@ -26,21 +26,15 @@ from kartothek_cube.core.contract import (
     Violations,
     find_violations,
 )
-from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
-from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of
-from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.naming import CONTRACT
-from kartothek_cube.core.pandas_conversion import extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.partition import PartitionTable, group_positions, partition_folders
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
-from kartothek_cube.io_components.kernels import group_codes, last_rows_mask, lookup_keys, sort_rows
+from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.publication.table import publish_committed
-from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
 from kartothek_cube.io_components.write.write_plan import WriteResult, WriteSpec
 
@@ -53,12 +47,12 @@ class StoredRows:
     #: types of the columns
     schema: pa.Schema
     #: how to read files that were written before a change of the schema
-    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+    mapping: evolution.ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
     @classmethod
     def of(cls, spec: WriteSpec, dataset: DatasetMetadata) -> Self:
         """Those of the current state of a dataset."""
-        return cls(spec, arrow_schema(dataset), dataset.column_mapping)
+        return cls(spec, consistency.arrow_schema(dataset), dataset.column_mapping)
 
     @property
     def keys(self) -> list[str]:
@@ -80,12 +74,12 @@ class StoredRows:
         filters = None if where is None else [where] * len(keys)
         scan = Scan(keys, columns, self.schema, filters, self.mapping)
         ((table, lengths),) = run_scans(open_blobs(spec.store), [scan])
-        extensions = extension_dtypes(table.schema)
+        extensions = pandas_conversion.extension_dtypes(table.schema)
         owner = pa.array(np.repeat(np.arange(len(keys)), lengths))
         for column, values in files.keys(spec.partition_on, self.schema).items():
             if column in names:
                 table = table.append_column(column, values.take(owner))
-        metadata = with_pandas_metadata(table.schema, extensions).metadata
+        metadata = pandas_conversion.with_pandas_metadata(table.schema, extensions).metadata
         return FileRows(table.replace_schema_metadata(metadata), lengths)
 
     def folders(self, files: PartitionTable) -> pa.StringArray:
@@ -96,8 +90,8 @@ class StoredRows:
     def select_visible(self, table: pa.Table, partition: Sequence[str] | None = None) -> pa.Table:
         """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
         order = [*(self.keys if partition is None else partition), *self.cell]
-        last = last_rows_mask([table.column(c) for c in order], len(table))
-        return sort_rows(table if last is None else table.filter(pa.array(last)), order)
+        last = kernels.last_rows_mask([table.column(c) for c in order], len(table))
+        return kernels.sort_rows(table if last is None else table.filter(pa.array(last)), order)
 
 
 @attrs.frozen
@@ -124,7 +118,7 @@ class ValuesKept:
         rows = source.read(change.added, cell).table
         bounds = [literal for c in source.cell for literal in _bounds(c, rows.column(c))]
         stored = source.select_visible(source.read(files, [*cell, *lacking], all_of(bounds)).table)
-        matches = lookup_keys(
+        matches = kernels.lookup_keys(
             [stored.column(c) for c in cell], [rows.column(c) for c in cell], len(stored), len(rows)
         )
         stored = stored.filter(pa.array(matches >= 0))
@@ -135,7 +129,7 @@ class ValuesKept:
             example = {c: stored.column(c)[int(np.flatnonzero(is_hidden)[0])].as_py() for c in cell}
             raise ValueError(
                 f"The input for dataset {state.uuid!r} lacks {', '.join(hidden)}, of which "
-                f"{format_count(int(is_hidden.sum()), 'stored cell')} would lose the value, such as "
+                f"{errors.format_count(int(is_hidden.sum()), 'stored cell')} would lose the value, such as "
                 f"{example}. Use merge_into_cube, which keeps it, or add these columns with values"
             )
 
@@ -199,7 +193,7 @@ class _Files:
     def blocks(self) -> Iterator[_Files]:
         """Files of some whole physical partitions at a time."""
         codes = self.folders(self.keys).dictionary_encode().indices.to_numpy()
-        for groups in batched(group_positions(codes), _PARTITIONS_PER_BLOCK):
+        for groups in runtime.batched(group_positions(codes), _PARTITIONS_PER_BLOCK):
             positions: Ints = np.sort(np.concatenate(groups))
             yield attrs.evolve(self, files=self.files.take(positions))
 
@@ -268,13 +262,13 @@ def _find_in_write(
     """Violations of a rule of the rows of a write, or of stored ones."""
     mask = np.zeros(len(rows), bool)
     if isinstance(rule, UniqueCells):
-        codes = group_codes([rows.column(c) for c in cell], len(rows))
+        codes = kernels.group_codes([rows.column(c) for c in cell], len(rows))
         mask = np.bincount(codes)[codes] > 1
     elif isinstance(rule, CellsInSeed) and seed is not None:
         cells = seed.read(cell)
         columns = [c for c in cell if c in cells.column_names]
         of_rows, of_seed = ([table.column(c) for c in columns] for table in (rows, cells))
-        mask = lookup_keys(of_rows, of_seed, len(rows), len(cells)) < 0
+        mask = kernels.lookup_keys(of_rows, of_seed, len(rows), len(cells)) < 0
     elif isinstance(rule, Fresh):
         yield from _find_old(rule, _newest(rule, rows), len(rows))
     violations = find_violations(rule, rows, mask, cell)
@@ -340,7 +334,7 @@ def _add(found: dict[ContractRule, Violations], new: Violations) -> None:
 
 def _find_counts(rule: RowCount, rows: pa.Table, keys: list[str]) -> Iterator[Violations]:
     """Rows of partitions that have too few or too many."""
-    codes = group_codes([rows.column(c) for c in keys], len(rows))
+    codes = kernels.group_codes([rows.column(c) for c in keys], len(rows))
     counts = np.bincount(codes, minlength=1 if len(rows) else 0)
     is_wrong = (counts < rule.min) | (counts > (rule.max if rule.max is not None else counts))
     if is_wrong.any():
@@ -360,7 +354,7 @@ def find_stored_violations(
     """Violations of a contract by the visible rows of a dataset; rules of single writes do not count."""
     if not contract.rules or not len(datasets[name].partition_table):
         return
-    factory = store_factory(store)
+    factory = runtime.store_factory(store)
     files, seed = (_Files.of(cube, factory, datasets[n]) for n in (name, cube.seed_dataset))
     yield from _find_in_partitions(contract.rules, files, seed)
 
@@ -421,13 +415,13 @@ def set_contract(
     ...
     kartothek_cube.core.errors.ContractViolationError: Dataset 'geodata++seed' has the rule InRange(...
     """
-    cube = find_cube(cube, store)
+    cube = discover.find_cube(cube, store)
     blobs, contract = open_blobs(store), Contract.make(rules)
-    existing = discover_datasets(cube, blobs)
-    choose_datasets(cube, dataset, existing)
+    existing = discover.discover_datasets(cube, blobs)
+    discover.choose_datasets(cube, dataset, existing)
     state = existing[dataset]
-    schema = arrow_schema(state)
-    check_names(f"Contract of dataset {dataset!r}: ", "column", sorted(contract.columns), schema.names)
+    schema = consistency.arrow_schema(state)
+    errors.check_names(f"Contract of dataset {dataset!r}: ", "column", sorted(contract.columns), schema.names)
     if dataset == cube.seed_dataset and CellsInSeed() in contract.rules:
         raise ValueError(f"CellsInSeed is a rule of other datasets than the seed, {dataset!r}")
     # raises TypeError for values of other types than those of the columns
@@ -446,17 +440,17 @@ def set_contract(
         state.table_name,
         metadata={CONTRACT: _mark_checked(contract, state, check_existing).stored},
         merge_metadata=_replace_contract,
-        info=describe_operation("set_contract"),
+        info=history.describe_operation("set_contract"),
         requires=requires,
     )
-    return publish_committed(blobs, commit(blobs, change)[0])
+    return publish_committed(blobs, optimistic.commit(blobs, change)[0])
 
 
 def _mark_checked(contract: Contract, state: DatasetMetadata, is_checked: bool) -> Contract:
     """The contract with the marks of its rules: those that are not new keep theirs."""
     try:
         old = Contract.of(state.uuid, state.metadata).rules
-    except CorruptDatasetError:
+    except errors.CorruptDatasetError:
         old = ()
     rules = [attrs.evolve(rule, checked=True) for rule in contract.rules]
     return Contract.make(attrs.evolve(rule, checked=is_checked or rule in old) for rule in rules)
@@ -499,7 +493,7 @@ def list_contract(cube: Cube | str, store: StoreInput, dataset: str) -> list[Con
     >>> list_contract(cube, store, "seed")
     [NotNull(checked=True, column='PEOPLE')]
     """
-    cube = find_cube(cube, store)
-    existing = discover_datasets(cube, open_blobs(store))
-    choose_datasets(cube, dataset, existing)
+    cube = discover.find_cube(cube, store)
+    existing = discover.discover_datasets(cube, open_blobs(store))
+    discover.choose_datasets(cube, dataset, existing)
     return list(Contract.of(existing[dataset].uuid, existing[dataset].metadata).rules)

@@ -14,15 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import naming, tuning
+from kartothek_cube.core import dataset_files, errors, evolution, naming, pandas_conversion, tuning
 from kartothek_cube.core.arrow import Ints, count_nulls, is_nested, is_text, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import data_keys
-from kartothek_cube.core.errors import DatasetNotFoundError, format_count, unknown_names
-from kartothek_cube.core.evolution import Widths, column_widths
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.pruning import collect_statistics
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
@@ -132,7 +128,7 @@ def _write_other(
     keys = []
     for key, start, stop in slices:
         rows = table.slice(start, stop - start)
-        frame = to_pandas(rows, dates_as_object=True)
+        frame = pandas_conversion.to_pandas(rows, dates_as_object=True)
         keys.append(serializer.store(blobs.store, key.removesuffix(naming.PARQUET_FILE_SUFFIX), frame))
         runtime.progress_advance(rows.nbytes)
     return keys
@@ -183,7 +179,7 @@ def write_table(
     )
 
 
-def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> Widths:
+def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> evolution.Widths:
     """Bits of the columns of numbers in the files of a table."""
     # files of other formats have no types: they are read with those of the schema
     file_type = storage_type if isinstance(spec.serializer, ParquetSerializer) else widen
@@ -193,7 +189,7 @@ def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> Widths:
         for f, column in zip(rows.schema, rows.columns, strict=True)
         if column.null_count < len(column) or not f.type.equals(widen(f.type))
     ]
-    return column_widths(pa.schema(typed))
+    return evolution.column_widths(pa.schema(typed))
 
 
 def check_file_names(spec: WriteSpec, table: pa.Table) -> None:
@@ -224,7 +220,7 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
     if missing:
         raise ValueError(
             f"Partition column(s) missing in the input for dataset {spec.uuid}: "
-            + unknown_names("column", missing, names)
+            + errors.unknown_names("column", missing, names)
         )
     if spec.partition_on and names == set(spec.partition_on):
         raise ValueError(
@@ -240,7 +236,7 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
     if unindexable:
         raise RuntimeError(
             f"Column(s) to index missing in the input for dataset {spec.uuid}: "
-            + unknown_names("column", unindexable, names)
+            + errors.unknown_names("column", unindexable, names)
         )
     _check_ordered(spec, table.schema)
     check_file_names(spec, table)
@@ -249,7 +245,7 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
         if nulls:
             raise ValueError(
                 f"Partition column {column} of dataset {spec.uuid} holds null: "
-                f"{nulls:,} of {format_count(len(table), 'row')} would be lost. "
+                f"{nulls:,} of {errors.format_count(len(table), 'row')} would be lost. "
                 "Fill or drop them before writing"
             )
 
@@ -410,6 +406,6 @@ def delete_attempts(plan: WritePlan) -> None:
 
 def _list_tracked(blobs: BlobStore, uuid: str) -> set[str]:
     try:
-        return set(data_keys(DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)))
-    except DatasetNotFoundError:
+        return set(dataset_files.data_keys(DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)))
+    except errors.DatasetNotFoundError:
         return set()

@@ -11,8 +11,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import clock, errors, tuning
+from kartothek_cube.core import clock, errors, expressions, history, index, naming, tuning
 from kartothek_cube.core.arrow import to_numpy
+from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.commit.atomic import Step, commit_operation
 from kartothek_cube.core.commit.change import (
     ChangeSet,
@@ -24,28 +25,20 @@ from kartothek_cube.core.commit.change import (
     compute_schema,
     last_batch,
 )
-from kartothek_cube.core.commit.header_store import CommitReceipt
-from kartothek_cube.core.commit.operation import Role, committed_state
 from kartothek_cube.core.commit.optimistic import IndexReader, commit, preview
-from kartothek_cube.core.cube.consistency import arrow_schema, check_cube, find_violations
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets_unchecked, load_states
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
-from kartothek_cube.core.expressions import columns_of, tree_mask
 from kartothek_cube.core.factory import StagedState
-from kartothek_cube.core.history import OperationInfo, describe_operation
-from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
-from kartothek_cube.io_components.arguments import extract_duplicates
+from kartothek_cube.io_components import arguments, scan
 from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map, store_factory
-from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.stored_rows import ValuesKept, check_write
 from kartothek_cube.io_components.write.write_plan import (
@@ -147,7 +140,7 @@ def finish_dataset_write(plan: WritePlan, parts: Iterable[Written]) -> DatasetMe
 
 def find_committed_batch(plan: WritePlan) -> dict[str, DatasetMetadata] | None:
     """The datasets of a plan, if its batch or a later one is committed, which is done for all at once."""
-    states = discover_datasets_unchecked(plan.cube.uuid_prefix, plan.store)
+    states = discover.discover_datasets_unchecked(plan.cube.uuid_prefix, plan.store)
     for name, spec in plan.specs.items():
         batch = spec.change.batch
         last = last_batch(states[name], batch[0]) if batch and name in states else None
@@ -168,7 +161,7 @@ def check_schemas(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
         indices = [column for column in spec.index_columns(schema.names) if column in names]
         entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
         results[name] = WriteResult(spec.uuid, spec.table, schema, indices=entries)
-    existing = load_states(plan.cube.uuid_prefix, open_blobs(plan.store))
+    existing = discover.load_states(plan.cube.uuid_prefix, open_blobs(plan.store))
     check_outcome(attrs.evolve(plan, keep_empty=True), _change_sets(plan, results), existing)
 
 
@@ -183,7 +176,7 @@ def _check_cube_write(
     if not plan.return_all and all(_keeps_schema(plan.specs[n], change) for n, change in changes.items()):
         return {}
     # users may change what is returned
-    load = discover_datasets_unchecked if plan.return_all else load_states
+    load = discover.discover_datasets_unchecked if plan.return_all else discover.load_states
     existing = load(plan.cube.uuid_prefix, blobs)
     check_outcome(plan, changes, existing)
     return existing if plan.return_all else {}
@@ -207,7 +200,7 @@ def check_outcome(
     _check_not_empty(plan, changes, after)
     # the rules concern schemas, keys and names of indices
     if any(after[name] is not existing.get(name) for name in changes):
-        for violation in find_violations(after, plan.cube):
+        for violation in consistency.find_violations(after, plan.cube):
             raise plan.abort_error(violation.dataset, violation.error) from violation.error
 
 
@@ -220,7 +213,7 @@ def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
                 result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), result.uuid))
             change = spec.change_set(result, plan.info)
             if len(result.labels):
-                is_checked = UnchangedMetadata(CONTRACT, result.contract, "changed the contract")
+                is_checked = UnchangedMetadata(naming.CONTRACT, result.contract, "changed the contract")
                 change = attrs.evolve(change, requires=(*change.requires, is_checked))
             changes[name] = change
     return changes
@@ -303,7 +296,7 @@ class StagedWrite(StagedState):
     def plan(self, store: StoreFactory) -> WritePlan:
         """What the commit needs of the plan of the write."""
         infos = [change.info for change in self.changes.values() if change.info is not None]
-        info = infos[0] if infos else describe_operation("write")
+        info = infos[0] if infos else history.describe_operation("write")
         return WritePlan(
             operation=info.name,
             annotations=info,
@@ -317,11 +310,11 @@ class StagedWrite(StagedState):
         """The datasets of a cube as they would be if the write was committed now."""
         if self.cube is None or self.cube.uuid_prefix != cube.uuid_prefix:
             raise ValueError(f"{self!r} is no write to cube {cube.uuid_prefix!r}")
-        datasets, plan = load_states(cube.uuid_prefix, blobs), self.plan(store_factory(blobs))
+        datasets, plan = discover.load_states(cube.uuid_prefix, blobs), self.plan(store_factory(blobs))
         for name, change in self.changes.items():
             change = with_values_kept(change, plan)
             datasets[name] = preview(blobs, datasets.get(name), change, index_reader(blobs, change))
-        check_cube(datasets, cube)
+        consistency.check_cube(datasets, cube)
         return dict(sorted(datasets.items()))
 
     def load_dataset(self, uuid: str, blobs: BlobStore) -> DatasetMetadata:
@@ -332,7 +325,7 @@ class StagedWrite(StagedState):
             state = next((dataset for dataset in datasets if dataset.uuid == uuid), None)
         elif change is not None:
             with suppress(errors.DatasetNotFoundError):
-                state = committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
+                state = operation.committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
             state = preview(blobs, state, change, index_reader(blobs, change))
         if state is None:
             raise ValueError(f"{self!r} is no write to dataset {uuid!r}")
@@ -361,7 +354,7 @@ def commit_cube(
     cube: Cube,
     blobs: BlobStore,
     steps: Mapping[str, Step],
-    info: OperationInfo | None = None,
+    info: history.OperationInfo | None = None,
     *,
     creates: bool = False,
     final_lineage: str | None = None,
@@ -389,7 +382,7 @@ def _check_unique_cells(plan: WritePlan, results: Written) -> None:
     for column, update in result.indices.items():
         stored = seed.secondary_indices[column].columns_data if column in seed.secondary_indices else None
         if column in cube.dimension_columns and stored is not None:
-            indices[column] = IndexColumns.merge([stored, update.entries], stored.values.type)
+            indices[column] = index.IndexColumns.merge([stored, update.entries], stored.values.type)
     files = seed.partition_table.concat(result.partitions())
     repeated = find_repeated_cells(
         blobs,
@@ -422,7 +415,7 @@ def _check_rows(plan: WritePlan, results: Written) -> None:
 def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
     """Check that labels are unique, and that a new dataset has something to take its schema from."""
     uuid, result = spec.uuid, results.get(spec.uuid)
-    duplicates = extract_duplicates(result.labels.to_pylist()) if result else []
+    duplicates = arguments.extract_duplicates(result.labels.to_pylist()) if result else []
     if duplicates:
         raise ValueError(f"Duplicate partition labels for dataset {uuid!r}: {', '.join(sorted(duplicates))}")
     if spec.change.mode is WriteMode.UPDATE:
@@ -444,8 +437,8 @@ def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
 
 
 def commit_change(
-    blobs: BlobStore, change: ChangeSet, role: Role = None
-) -> tuple[DatasetMetadata, CommitReceipt]:
+    blobs: BlobStore, change: ChangeSet, role: operation.Role = None
+) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
     """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
     return commit(blobs, change, index_reader(blobs, change), role)
 
@@ -461,11 +454,11 @@ def _check_rows_outside(plan: WritePlan, results: Written) -> None:
         return
     for name, result in results.items():
         where, partitions = plan.specs[name].change.remove_where, result.partitions()
-        columns = sorted(columns_of(where))
+        columns = sorted(expressions.columns_of(where))
         if not columns or result.schema is None or not len(partitions):
             continue
         keys = partitions.keys(plan.specs[name].partition_on, result.schema)
-        outside = np.flatnonzero(~to_numpy(tree_mask(pa.table(keys), where)))
+        outside = np.flatnonzero(~to_numpy(expressions.tree_mask(pa.table(keys), where)))
         if not len(outside):
             continue
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
@@ -492,6 +485,6 @@ def _read_index_entries(
     own = added.files[table].to_pylist() if len(added) else []
     keys = [own[position] if position >= 0 else key for position, key in zip(positions, derived, strict=True)]
     dataset = DatasetMetadata.load_from_store(uuid, blobs)
-    dtype = arrow_schema(dataset).field(column).type
-    tables = read_files(blobs, keys, [column], mapping=dataset.column_mapping)
+    dtype = consistency.arrow_schema(dataset).field(column).type
+    tables = scan.read_files(blobs, keys, [column], mapping=dataset.column_mapping)
     return table_writer.index_entries_of(column, labels, tables, dtype)

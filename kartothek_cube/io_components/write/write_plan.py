@@ -11,17 +11,11 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import hooks
+from kartothek_cube.core import errors, evolution, history, hooks, naming, partition, pruning
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode
 from kartothek_cube.core.contract import Contract, RowCheck
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import MultiTableCommitAborted, SchemaConflictError, check_names, format_count
-from kartothek_cube.core.evolution import Widths, evolution_metadata, unite_schemas, widest
-from kartothek_cube.core.history import OperationInfo, describe_operation
-from kartothek_cube.core.naming import SINGLE_TABLE, check_table_name
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.pruning import concat_statistics, statistics_columns
 from kartothek_cube.core.schema import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.store import StoreFactory
 from kartothek_cube.core.store.resolve import check_reopens
@@ -52,7 +46,7 @@ def is_merge_mode(schema_mode: SchemaMode) -> bool:
 
 
 def _count(labels: pa.StringArray) -> str:
-    return f"<{format_count(len(labels), 'partition')}>"
+    return f"<{errors.format_count(len(labels), 'partition')}>"
 
 
 def _names(indices: Mapping[str, IndexUpdate]) -> str:
@@ -74,16 +68,16 @@ class WriteResult:
     #: files of the partitions, unless these follow from the labels
     keys: pa.StringArray | None = attrs.field(default=None, repr=False)
     #: bits of the columns of numbers in the files
-    widths: Widths = attrs.field(factory=dict, repr=False)
+    widths: evolution.Widths = attrs.field(factory=dict, repr=False)
     #: the stored contract with which the rows were checked
     contract: Any = attrs.field(default=None, repr=False)
     statistics: pa.Table | None = attrs.field(default=None, repr=False)
 
-    def partitions(self) -> PartitionTable:
+    def partitions(self) -> partition.PartitionTable:
         """The written partitions."""
         if self.keys is not None:
-            return PartitionTable(self.labels, {self.table: self.keys})
-        return PartitionTable.from_labels(self.uuid, self.table, self.labels)
+            return partition.PartitionTable(self.labels, {self.table: self.keys})
+        return partition.PartitionTable.from_labels(self.uuid, self.table, self.labels)
 
     def change_set(self, planned: ChangeSet | None = None, **updates: Any) -> ChangeSet:
         """The change that adds what was written, as part of a planned one."""
@@ -116,7 +110,7 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
     try:
         schema = validate_compatible(schemas) if schemas else None
     except ValueError as exc:
-        raise SchemaConflictError(str(exc), first.uuid, first.table) from exc
+        raise errors.SchemaConflictError(str(exc), first.uuid, first.table) from exc
     columns = sorted({column for p in parts for column in p.indices})
     keys = None
     if any(part.keys is not None for part in parts):
@@ -129,9 +123,9 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         indices={c: IndexUpdate.merge([p.indices[c] for p in parts if c in p.indices]) for c in columns},
         rows=sum(p.rows for p in parts),
         keys=keys,
-        widths=widest([p.widths for p in parts]),
+        widths=evolution.widest([p.widths for p in parts]),
         contract=_merge_contracts([p.contract for p in parts if len(p.labels)]),
-        statistics=concat_statistics(p.statistics for p in parts),
+        statistics=pruning.concat_statistics(p.statistics for p in parts),
     )
 
 
@@ -173,7 +167,7 @@ class WriteSpec:
 
     store: StoreFactory = attrs.field(validator=_check_store)
     uuid: str
-    table: str = SINGLE_TABLE
+    table: str = naming.SINGLE_TABLE
     #: columns whose values split a table into files and are part of their path
     partition_on: tuple[str, ...] = ()
     #: columns of which index entries are collected
@@ -229,9 +223,9 @@ class WriteSpec:
             tuple(sorted(dataset.secondary_indices)),
             types={} if schema is None else {field.name: field.type for field in schema.internal()},
             schema=schema,
-            evolving=evolution_metadata(dataset.metadata) if merge_schema else None,
+            evolving=evolution.evolution_metadata(dataset.metadata) if merge_schema else None,
             contract=Contract.of(dataset.uuid, dataset.metadata),
-            statistics=statistics_columns({**dataset.metadata, **metadata}),
+            statistics=pruning.statistics_columns({**dataset.metadata, **metadata}),
             change=ChangeSet(dataset.uuid, metadata=metadata, merge_schema=merge_schema),
             **fields,
         )
@@ -260,12 +254,12 @@ class WriteSpec:
         new_indices = sorted(set(indices) - set(self.indices))
         if name == self.table and not new_indices:
             return self
-        if self.schema is not None or self.table != SINGLE_TABLE:
-            check_names(f"Dataset {self.uuid!r}: ", "table", [name], [self.table], error=RuntimeError)
+        if self.schema is not None or self.table != naming.SINGLE_TABLE:
+            errors.check_names(f"Dataset {self.uuid!r}: ", "table", [name], [self.table], error=RuntimeError)
         if self.schema is not None:
             where = f"Incorrect indices in the input for dataset {self.uuid!r}: "
-            check_names(where, "index", new_indices, self.indices, ". Use build_dataset_indices")
-        check_table_name(name)
+            errors.check_names(where, "index", new_indices, self.indices, ". Use build_dataset_indices")
+        naming.check_table_name(name)
         return attrs.evolve(self, table=name, indices=(*self.indices, *new_indices))
 
     def merge(self, results: Iterable[WriteResult]) -> WriteResult:
@@ -276,13 +270,13 @@ class WriteSpec:
         """Check that rows fit the schema of the stored dataset, as far as it is known, or the settings."""
         if self.schema is None:
             where = f"Column(s) with statistics missing in the input for dataset {self.uuid}: "
-            check_names(where, "column", self.statistics, table.column_names)
+            errors.check_names(where, "column", self.statistics, table.column_names)
         elif len(self.schema):
             keys = list(self.partition_on)
             given = make_meta(table.schema, "the input", partition_keys=keys)
-            unite_schemas(self.schema, given, keys, self.evolving, self.uuid, self.table)
+            evolution.unite_schemas(self.schema, given, keys, self.evolving, self.uuid, self.table)
 
-    def change_set(self, result: WriteResult, info: OperationInfo) -> ChangeSet:
+    def change_set(self, result: WriteResult, info: history.OperationInfo) -> ChangeSet:
         """The change that commits what tasks wrote."""
         keys, write_id = self.partition_on, self.write_id
         return result.change_set(self.change, partition_keys=keys, write_id=write_id, info=info)
@@ -313,7 +307,7 @@ class WritePlan:
     caller: CallerLine | None = attrs.field(default=None, eq=False)
     rows_outside: RowsOutside = "append"
     #: message and job of the user
-    annotations: OperationInfo = attrs.field(factory=partial(describe_operation, ""))
+    annotations: history.OperationInfo = attrs.field(factory=partial(history.describe_operation, ""))
 
     #: id of a write that is staged; empty if it is committed
     staged_id: str = ""
@@ -324,7 +318,7 @@ class WritePlan:
         return self.cube is not NO_CUBE
 
     @property
-    def info(self) -> OperationInfo:
+    def info(self) -> history.OperationInfo:
         """What the history tells of the operation."""
         return attrs.evolve(self.annotations, name=self.operation)
 
@@ -372,9 +366,9 @@ class WritePlan:
         }
         return attrs.evolve(self, specs=specs)
 
-    def abort_error(self, name: str, problem: ValueError) -> MultiTableCommitAborted:
+    def abort_error(self, name: str, problem: ValueError) -> errors.MultiTableCommitAborted:
         """The error for a write that was given up before anything was committed."""
-        return MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))
+        return errors.MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))
 
     def stage(self, *, publish: bool) -> Self:
         """The plan with the checks of its rows; it stops before the commit, unless it is published."""

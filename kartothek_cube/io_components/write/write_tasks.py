@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import errors
+from kartothek_cube.core import errors, naming, pandas_conversion
 from kartothek_cube.core.arrow import (
     Frame,
     append_columns,
@@ -23,18 +23,14 @@ from kartothek_cube.core.arrow import (
     to_numpy,
     widen,
 )
-from kartothek_cube.core.commit.change import WriteMode
+from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.naming import check_column_names
-from kartothek_cube.core.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
-from kartothek_cube.io_components import kernels
-from kartothek_cube.io_components.arguments import extract_duplicates
-from kartothek_cube.io_components.scan import read_files
+from kartothek_cube.io_components import arguments, kernels, scan
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.write_plan import (
     CallerLine,
@@ -187,7 +183,7 @@ def as_input(item: Any, keep_index: bool = False, types: Mapping[str, pa.DataTyp
         )
     if keep_index and isinstance(item, pd.DataFrame):
         return as_table_with_index(item, types)
-    return as_table(item, types)
+    return pandas_conversion.as_table(item, types)
 
 
 def check_result_target(spec: WriteSpec, result: WriteResult) -> None:
@@ -341,7 +337,7 @@ def _check_key_types(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
     keys = (*plan.cube.partition_columns, *plan.cube.dimension_columns)
     owners: dict[str, tuple[str, pa.DataType]] = {}
     for name in plan.cube.join_order(tables):
-        if plan.specs[name].change.mode is WriteMode.UPDATE:
+        if plan.specs[name].change.mode is change.WriteMode.UPDATE:
             # its own schema is compared as a whole
             continue
         stored, types = plan.specs[name].types, {f.name: f.type for f in tables[name].schema}
@@ -378,13 +374,13 @@ def _check_table(spec: WriteSpec, frame: Any) -> pa.Table:
         _check_index(spec, frame, names)
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
-    table = derive_columns(spec, as_table(frame, spec.types))
+    table = derive_columns(spec, pandas_conversion.as_table(frame, spec.types))
     _check_columns(spec, table.column_names)
     return table
 
 
 def _check_duplicates(spec: WriteSpec, names: Sequence[str]) -> None:
-    duplicates = sorted(extract_duplicates(names))
+    duplicates = sorted(arguments.extract_duplicates(names))
     if duplicates:
         raise ValueError(f"Duplicate columns in dataset {spec.name!r}: {', '.join(duplicates)}")
 
@@ -448,7 +444,7 @@ def _text(name: Any) -> str:
 
 def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
     cube, columns = spec.cube, set(names)
-    check_column_names(names)
+    naming.check_column_names(names)
     where = f"dataset {spec.name!r}"
     _check_duplicates(spec, names)
     dimensions = set(cube.dimension_columns)
@@ -588,7 +584,7 @@ def check_unique(spec: WriteSpec, table: pa.Table) -> None:
 def _duplicates(spec: WriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.DuplicateCellsError:
     """Say which cell occurs more than once, and how its rows differ."""
     first = rows.slice(0, 10)
-    frame = to_pandas(first)
+    frame = pandas_conversion.to_pandas(first)
     payload = sorted(set(frame.columns) - set(keys))
     same = [c for c in payload if _is_constant(first.column(c).to_pylist())]
     differ = [c for c in payload if c not in same]
@@ -629,7 +625,7 @@ def _check_partition(plan: WritePlan, name: str, result: WriteResult) -> None:
     keys = files.keys(list(partition_on), schema)
 
     def check_rows(names: Sequence[str]) -> None:
-        tables = read_files(open_blobs(plan.store), files.files[result.table].to_pylist(), names)
+        tables = scan.read_files(open_blobs(plan.store), files.files[result.table].to_pylist(), names)
         table = concat_promoted(list(tables))
         for column, values in keys.items():
             table = table.append_column(column, pa.repeat(values[0], len(table)))

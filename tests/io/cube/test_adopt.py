@@ -43,7 +43,7 @@ from kartothek_cube.io.eager_cube import (
     query_cube,
     verify_cube,
 )
-from kartothek_cube.io_components.write import adopt
+from kartothek_cube.io_components.write import adopt, write_commit
 from tests.support.cubes import memory
 from tests.support.servers import s3_url
 
@@ -306,7 +306,7 @@ def test_a_task_that_fails_leaves_nothing_behind(write, store_factory, monkeypat
         raise OSError("the store is gone")
 
     source = write(SALES)
-    monkeypatch.setattr(adopt, "finish_write", fail)
+    monkeypatch.setattr(write_commit, "finish_write", fail)
     with pytest.raises(OSError, match="gone"):
         adopt_dataset(source, CUBE, store_factory, "seed")
     assert open_blobs(store_factory).list("") == []
@@ -318,7 +318,7 @@ def test_a_killed_process_leaves_garbage_only(write, store_factory, monkeypatch)
     source = write(names)
     monkeypatch.setattr(adopt, "delete_attempts", lambda plan: None)
     with monkeypatch.context() as patch:
-        patch.setattr(adopt, "finish_write", lambda *args: 1 / 0)
+        patch.setattr(write_commit, "finish_write", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             adopt_dataset(source, CUBE, store_factory, "names")
     assert len(list_cube_garbage(CUBE, store_factory)) == 1

@@ -28,7 +28,8 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import compact_cube__iter
-from kartothek_cube.io_components.write import rewrite
+from kartothek_cube.io_components import runtime
+from kartothek_cube.io_components.write import rewrite, write_commit
 from kartothek_cube.io_components.write.rewrite import CompactCube
 from tests.support.cubes import (
     CUBE,
@@ -94,7 +95,7 @@ def test_files_become_one(store, compact):
 def test_partitions_of_a_task(store, monkeypatch, block_bytes):
     """They are read one by one or at once; one of them stays as it is."""
     monkeypatch.setattr(rewrite, "_BLOCK_BYTES", block_bytes)
-    monkeypatch.setattr(rewrite, "available_cores", lambda: 1)
+    monkeypatch.setattr(runtime, "available_cores", lambda: 1)
     update_schema(CUBE, store, add={"n": "int64"})
     append_to_cube(frame(x=[2, 4, 5], p=[1, 3, 3], v1=[42, 52, 54], n=1), CUBE, store)
     expected = rows(query_cube(CUBE, store))
@@ -302,7 +303,7 @@ def test_files_stay_if_the_commit_may_have_succeeded(store, monkeypatch, error, 
         raise error
 
     job, ((result,),) = planned(store)
-    monkeypatch.setattr(rewrite, "commit_datasets", fail)
+    monkeypatch.setattr(write_commit, "commit_datasets", fail)
     with pytest.raises(type(error)):
         job.finish([[result]])
     (written,) = result.written[0].partitions().files["table"].to_pylist()

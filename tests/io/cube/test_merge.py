@@ -24,7 +24,8 @@ from kartothek_cube.io.eager_cube import (
     update_schema,
     verify_cube,
 )
-from kartothek_cube.io_components.write import rewrite
+from kartothek_cube.io_components import runtime
+from kartothek_cube.io_components.write import rewrite, write_commit
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i"])
 
@@ -75,7 +76,7 @@ def test_cells_are_updated_inserted_and_deleted(store):
 @pytest.fixture(params=[1, 1 << 24], ids=["one by one", "at once"])
 def one_task(request, monkeypatch):
     """A task merges all partitions, which it reads one by one or at once."""
-    monkeypatch.setattr(rewrite, "available_cores", lambda: 1)
+    monkeypatch.setattr(runtime, "available_cores", lambda: 1)
     monkeypatch.setattr(rewrite, "TASKS_PER_CORE", 1)
     monkeypatch.setattr(rewrite, "_BLOCK_BYTES", request.param)
 
@@ -202,14 +203,14 @@ def test_the_flag_is_no_stored_column(store):
 @pytest.mark.parametrize("rows", [frame(2, 3, 5), frame(16, 17, 5)], ids=["stored", "new"])
 def test_other_writers_of_a_touched_partition_are_noticed(store, monkeypatch, rows):
     """Another writer appends after the merge has read the partition: its row must not be lost."""
-    write = rewrite.finish_write
+    write = write_commit.finish_write
 
     def after_append(*args):
-        monkeypatch.setattr(rewrite, "finish_write", write)
+        monkeypatch.setattr(write_commit, "finish_write", write)
         append_to_cube(rows, CUBE, store)
         return write(*args)
 
-    monkeypatch.setattr(rewrite, "finish_write", after_append)
+    monkeypatch.setattr(write_commit, "finish_write", after_append)
     changes = frame(0, 18, 7)
     with pytest.raises(ConcurrentWriteError, match=f"p={rows['p'].iloc[0]}"):
         merge_into_cube(changes, CUBE, store)
@@ -221,14 +222,14 @@ def test_other_writers_of_a_touched_partition_are_noticed(store, monkeypatch, ro
 
 
 def test_writers_of_other_partitions_are_no_conflict(store, monkeypatch):
-    write = rewrite.finish_write
+    write = write_commit.finish_write
 
     def after_append(*args):
-        monkeypatch.setattr(rewrite, "finish_write", write)
+        monkeypatch.setattr(write_commit, "finish_write", write)
         append_to_cube(frame(12, 20, 3), CUBE, store)
         return write(*args)
 
-    monkeypatch.setattr(rewrite, "finish_write", after_append)
+    monkeypatch.setattr(write_commit, "finish_write", after_append)
     merge_into_cube(frame(0, 4, 7), CUBE, store)
     assert stored(store)["v"].tolist() == [x * (7 if x < 4 else 3 if x >= 12 else 1) for x in range(20)]
 
@@ -250,8 +251,8 @@ def test_the_schema_is_updated_meanwhile(store, monkeypatch, change, start):
         update_schema(CUBE, store, **change)
         return finish_write(*args)
 
-    finish_write = rewrite.finish_write
-    monkeypatch.setattr(rewrite, "finish_write", finish_later)
+    finish_write = write_commit.finish_write
+    monkeypatch.setattr(write_commit, "finish_write", finish_later)
     if "add" in change and start == 2:
         merge_into_cube(frame(2, 4, 10), CUBE, store)
         assert stored(store)["v"].tolist() == [0, 1, 20, 30, *range(4, 16)]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
-    from kartothek_cube.io_components.verify import Report
+    from kartothek_cube.io_components.maintenance.verify_dataset import Report
 
 #: of metadata keys
 _INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")
@@ -111,7 +111,7 @@ def _describe_cube(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict[
 
 def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
     from kartothek_cube.core.cube.consistency import get_dataset_columns
-    from kartothek_cube.io_components.maintenance.stats import count_partitions
+    from kartothek_cube.io_components.maintenance.overview import count_partitions
 
     visible = get_dataset_columns(dataset)
     columns = sorted(column_types({"": dataset}).items())

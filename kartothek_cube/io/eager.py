@@ -48,7 +48,7 @@ from kartothek_cube.io_components.write.write_tasks import (
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
-    from kartothek_cube.io_components.verify import Report
+    from kartothek_cube.io_components.maintenance.verify_dataset import Report
 
 __all__ = (
     "build_dataset_indices",
@@ -330,7 +330,7 @@ def verify_dataset(
     True
     """
     # imported when needed: importing this module stays quick
-    from kartothek_cube.io_components.verify.dataset_rules import verify_dataset_job
+    from kartothek_cube.io_components.maintenance.verify_dataset import verify_dataset_job
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     return execute(verify_dataset_job(dataset, deep=deep), available_cores())
@@ -369,7 +369,7 @@ def repair_dataset(
     >>> repair_dataset("geodata", store).ok
     True
     """
-    from kartothek_cube.io_components.verify.cube_rules import repair
+    from kartothek_cube.io_components.maintenance.verify_cube import repair
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     return repair(dataset.store_factory, partial(verify_dataset, factory=dataset))

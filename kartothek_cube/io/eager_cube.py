@@ -24,7 +24,6 @@ from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Operation, define_facade, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage
-from kartothek_cube.io_components.maintenance.changed_partitions import CubeChanges, ListCubeChanges
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
 from kartothek_cube.io_components.maintenance.history import (
@@ -35,16 +34,25 @@ from kartothek_cube.io_components.maintenance.history import (
     pin_cube,
     rollback_cube,
 )
-from kartothek_cube.io_components.maintenance.lineage import CubeLineage, LineageCube
-from kartothek_cube.io_components.maintenance.publish import PublishCube, UnpublishCube
+from kartothek_cube.io_components.maintenance.overview import (
+    CollectStats,
+    CubeChanges,
+    CubeLineage,
+    LineageCube,
+    ListCubeChanges,
+)
+from kartothek_cube.io_components.maintenance.publish import (
+    PublishCube,
+    UnpublishCube,
+    discard_staged,
+    publish_staged,
+)
 from kartothek_cube.io_components.maintenance.schema_update import update_schema
-from kartothek_cube.io_components.maintenance.staged import discard_staged, publish_staged
-from kartothek_cube.io_components.maintenance.stats import CollectStats
+from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
 from kartothek_cube.io_components.query import executor, explain
 from kartothek_cube.io_components.query.logical_plan import QueryFrame, QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
-from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, AdoptDataset, Adoption
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
@@ -61,7 +69,7 @@ from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_in
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
-    from kartothek_cube.io_components.verify import Report
+    from kartothek_cube.io_components.maintenance.verify_dataset import Report
 
 __all__ = (
     "Adoption",
@@ -437,6 +445,6 @@ def repair_cube(
     True
     """
     cube = find_cube(cube, store)
-    from kartothek_cube.io_components.verify.cube_rules import repair
+    from kartothek_cube.io_components.maintenance.verify_cube import repair
 
     return repair(store, partial(verify_cube, cube, store, ktk_cube_dataset_ids))

@@ -17,12 +17,12 @@ from kartothek_cube.io_components.facade import Example, Operation, define_facad
 from kartothek_cube.io_components.job import Answer, execute, iter_results
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
-from kartothek_cube.io_components.maintenance.stats import CollectStats
+from kartothek_cube.io_components.maintenance.overview import CollectStats
+from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
 from kartothek_cube.io_components.query.executor import announce_end, query_job, run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.runtime import limit_threads
-from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.rewrite import CompactCube

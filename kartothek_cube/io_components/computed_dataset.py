@@ -21,12 +21,8 @@ from kartothek_cube.core.errors import StateNotFoundError, format_count
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.maintenance.changed_partitions import (
-    compare_used,
-    load_earlier,
-    select_files,
-)
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM, CubeAsOf, is_token, make_token
+from kartothek_cube.io_components.maintenance.overview import compare_used, load_earlier, select_files
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query

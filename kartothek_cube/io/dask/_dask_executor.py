@@ -22,7 +22,7 @@ from kartothek_cube.io_components.facade import Example, Operation, facade, plan
 from kartothek_cube.io_components.job import Answer, Context, Job, Result
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
-from kartothek_cube.io_components.maintenance.stats import CollectStats
+from kartothek_cube.io_components.maintenance.overview import CollectStats
 from kartothek_cube.io_components.write.write_tasks import iter_inputs
 
 Input = TypeVar("Input")

@@ -16,11 +16,11 @@ from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import DeleteCube
+from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frame_blocks
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query
 from kartothek_cube.io_components.runtime import batched
-from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.rewrite import CompactCube

@@ -12,10 +12,10 @@ from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Example, define_facade, facade
+from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query
-from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.rewrite import CompactCube

@@ -48,12 +48,12 @@ from kartothek_cube.io_components.facade import (
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
-from kartothek_cube.io_components.maintenance.stats import CollectStats
+from kartothek_cube.io_components.maintenance.overview import CollectStats
+from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query, split_into_tasks
 from kartothek_cube.io_components.scan import CHECK_PAGES, read_columns
-from kartothek_cube.io_components.verify.cube_rules import VerifyCube
 from kartothek_cube.io_components.write import cube_writes
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.rewrite import CompactCube, MergeContext, MergeResult, plan_merge

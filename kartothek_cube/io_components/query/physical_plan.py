@@ -32,7 +32,7 @@ from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.facade import StoreT
-from kartothek_cube.io_components.maintenance import changed_partitions
+from kartothek_cube.io_components.maintenance import overview
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.logical_plan import (
     LogicalPlan,
@@ -431,9 +431,9 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     selected = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
     if query.changed_since is not None:
         (seed, positions), used = selected[0], {scan.name: snapshot.datasets[scan.name] for scan in scans}
-        earlier = changed_partitions.load_earlier(cube, blobs, query.changed_since)
-        changes = changed_partitions.compare_used(cube, earlier, used, snapshot.datasets)
-        selected[0] = seed, positions[changed_partitions.select_files(cube, seed, changes)[positions]]
+        earlier = overview.load_earlier(cube, blobs, query.changed_since)
+        changes = overview.compare_used(cube, earlier, used, snapshot.datasets)
+        selected[0] = seed, positions[overview.select_files(cube, seed, changes)[positions]]
     files = _align_partitions(scans, selected, snapshot)
     context = ScanContext(
         store=factory,

@@ -25,9 +25,9 @@ from kartothek_cube.core.store import PreconditionFailed, StoreFactory, StoreInp
 from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, execute
-from kartothek_cube.io_components.runtime import available_cores, store_factory
-from kartothek_cube.io_components.verify import Problem, Report
-from kartothek_cube.io_components.verify.dataset_rules import (
+from kartothek_cube.io_components.maintenance.verify_dataset import (
+    Problem,
+    Report,
     VerifyContext,
     VerifyPlan,
     VerifyResult,
@@ -36,6 +36,7 @@ from kartothek_cube.io_components.verify.dataset_rules import (
     recover_schema,
     verify_job,
 )
+from kartothek_cube.io_components.runtime import available_cores, store_factory
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices, statistics_job
 
 

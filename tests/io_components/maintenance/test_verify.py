@@ -42,7 +42,7 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import verify_cube__iter
-from kartothek_cube.io_components.verify import REMEDIES, REPAIRABLE, Problem, Report
+from kartothek_cube.io_components.maintenance.verify_dataset import REMEDIES, REPAIRABLE, Problem, Report
 from tests.support.cubes import edit_header, file_keys, frame, header, memory, snapshot
 from tests.support.paths import DATA
 from tests.support.stores import FaultyStore, ReadOnlyStore

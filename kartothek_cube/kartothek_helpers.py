@@ -22,8 +22,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import is_header_key, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import Partition
-from kartothek_cube.core.store import BlobStore, StoreInput, check_key, open_blobs
-from kartothek_cube.core.store.blob_store import check_keys
+from kartothek_cube.core.store import BlobStore, StoreInput, blob_store, check_key, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.serialization.parquet_reader import read_footer
 
@@ -124,7 +123,7 @@ def copy_keys(
     >>> target.keys()
     ['sales/table/COUNTRY_CODE=DE/0d34.parquet']
     """
-    copy_rename_keys({key: key for key in check_keys(keys)}, src_store, tgt_store, {})
+    copy_rename_keys({key: key for key in blob_store.check_keys(keys)}, src_store, tgt_store, {})
 
 
 def copy_rename_keys(

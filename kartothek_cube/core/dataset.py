@@ -12,12 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import clock, dataset_files
-from kartothek_cube.core.arguments import CopyMixin
+from kartothek_cube.core import arguments, clock, dataset_files, errors, expressions, naming, pruning
 from kartothek_cube.core.dataset_files import HeaderBlob, TableSchema, embedded_schemas
-from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.evolution import WIDTHS_KEY, ColumnMapping, Widths, column_mapping, parse_widths
-from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.header import (
     HEADER_KEYS,
     check_header,
@@ -33,30 +30,7 @@ from kartothek_cube.core.index import (
     PartitionIndex,
     inline_dict,
 )
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_VERSION,
-    METADATA_VERSION_KEY,
-    SINGLE_TABLE,
-    UUID_KEY,
-    check_metadata_version,
-    check_uuid,
-    header_keys,
-    legacy_index_key,
-    metadata_key_from_uuid,
-    quote_indices,
-    schema_key,
-    validate_uuid,
-)
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.pruning import (
-    STATISTICS,
-    align_statistics,
-    indices_as_dataframe,
-    load_statistics,
-    select_statistics,
-    statistics_columns,
-    statistics_file,
-)
 from kartothek_cube.core.schema import SchemaWrapper, schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.store import BlobStore, StoreInput, check_owned, open_blobs
 from kartothek_cube.display import card, facts, table
@@ -64,7 +38,7 @@ from kartothek_cube.display import card, facts, table
 __all__ = ("DatasetMetadata", "DatasetMetadataBase")
 
 
-class DatasetMetadataBase(CopyMixin):
+class DatasetMetadataBase(arguments.CopyMixin):
     """The state of a dataset; immutable.
 
     The attributes have the names of the parameters; ``partition_table`` has the partitions as columns.
@@ -109,16 +83,16 @@ class DatasetMetadataBase(CopyMixin):
         partitions: Mapping[str, Partition] | PartitionTable | None = None,
         metadata: Mapping[str, Any] | None = None,
         indices: Mapping[str, IndexBase] | None = None,
-        metadata_version: int = DEFAULT_METADATA_VERSION,
+        metadata_version: int = naming.DEFAULT_METADATA_VERSION,
         explicit_partitions: bool = True,
         partition_keys: Iterable[str] | None = None,
         schema: SchemaWrapper | None = None,
-        table_name: str = SINGLE_TABLE,
+        table_name: str = naming.SINGLE_TABLE,
         *,
         extra: Mapping[str, Any] | None = None,
         table_schemas: Mapping[str, SchemaWrapper] | None = None,
     ) -> None:
-        check_uuid(uuid)
+        naming.check_uuid(uuid)
         self.uuid = uuid
         self.partition_table = (
             partitions
@@ -134,7 +108,7 @@ class DatasetMetadataBase(CopyMixin):
         self.partition_keys: list[str] = list(partition_keys or [])
         self.schema = schema
         tables = list(self.partition_table.files)
-        self.table_name = tables[0] if table_name == SINGLE_TABLE and len(tables) == 1 else table_name
+        self.table_name = tables[0] if table_name == naming.SINGLE_TABLE and len(tables) == 1 else table_name
         self.extra: dict[str, Any] = dict(extra or {})
         self.table_schemas: dict[str, SchemaWrapper] = dict(table_schemas or {})
 
@@ -231,12 +205,12 @@ class DatasetMetadataBase(CopyMixin):
         False
         """
         blobs = open_blobs(store)
-        return any(map(blobs.exists, header_keys(uuid)))
+        return any(map(blobs.exists, naming.header_keys(uuid)))
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreInput | BlobStore) -> list[str]:
         """All keys in a store, factory or URL that belong to a dataset of that uuid, sorted."""
-        check_uuid(uuid)
+        naming.check_uuid(uuid)
         blobs = open_blobs(store)
         return sorted(blob.key for prefix in (f"{uuid}.", f"{uuid}/") for blob in blobs.list(prefix))
 
@@ -292,7 +266,7 @@ class DatasetMetadataBase(CopyMixin):
             return self.load_partition_indices()
         if column not in self.indices:
             raise KeyError(
-                f"Dataset {self.uuid!r}: {unknown_names('index column', [column], self.index_columns)}"
+                f"Dataset {self.uuid!r}: {errors.unknown_names('index column', [column], self.index_columns)}"
             )
         return self._load_indices([column], store)
 
@@ -321,26 +295,26 @@ class DatasetMetadataBase(CopyMixin):
                 others.append(column)
             elif isinstance(index, ExplicitSecondaryIndex) and index.columns_data is None:
                 explicit[column] = index
-        has_statistics = bool(others) and STATISTICS in self.extra and self.statistics is None
+        has_statistics = bool(others) and pruning.STATISTICS in self.extra and self.statistics is None
         if not (explicit or has_statistics):
             return self
         blobs = open_blobs(store)
         # not the method `copy`: the checks of the constructor take longer than reading an index
         dataset = copy.copy(self)
         dataset.indices = {**self.indices, **{c: self._load(index, blobs) for c, index in explicit.items()}}
-        if has_statistics and not set(others).isdisjoint(statistics_columns(self.metadata)):
+        if has_statistics and not set(others).isdisjoint(pruning.statistics_columns(self.metadata)):
             dataset.statistics = self.load_statistics(blobs)
         return dataset
 
     def load_statistics(self, blobs: BlobStore) -> pa.Table | None:
         """Column statistics, a row per partition; None if there are none."""
-        key = statistics_file(self.uuid, self.extra)
-        table = None if key is None or self.schema is None else load_statistics(blobs, key)
+        key = pruning.statistics_file(self.uuid, self.extra)
+        table = None if key is None or self.schema is None else pruning.load_statistics(blobs, key)
         if table is None or self.schema is None:
             return None
-        columns = statistics_columns(self.metadata)
-        return align_statistics(
-            select_statistics(table, columns, self.schema.internal()), self.partition_table.labels
+        columns = pruning.statistics_columns(self.metadata)
+        return pruning.align_statistics(
+            pruning.select_statistics(table, columns, self.schema.internal()), self.partition_table.labels
         )
 
     def _load(self, index: ExplicitSecondaryIndex, blobs: BlobStore) -> ExplicitSecondaryIndex:
@@ -380,7 +354,7 @@ class DatasetMetadataBase(CopyMixin):
         self,
         columns: Iterable[str] | None = None,
         date_as_object: bool = True,
-        predicates: PredicatesType = None,
+        predicates: expressions.PredicatesType = None,
     ) -> pd.DataFrame:
         """Index data as a frame.
 
@@ -410,7 +384,7 @@ class DatasetMetadataBase(CopyMixin):
         names = None if columns is None else list(dict.fromkeys(columns))
         with_keys = names is None or not set(names).isdisjoint(self.partition_keys)
         dataset = self.load_partition_indices() if with_keys else self
-        return indices_as_dataframe(dataset, names, date_as_object, predicates)
+        return pruning.indices_as_dataframe(dataset, names, date_as_object, predicates)
 
 
 #: key of the header in messages, if it is unknown
@@ -481,7 +455,7 @@ class DatasetMetadata(DatasetMetadataBase):
             dct,
             partitions,
             dct.get("partition_keys"),
-            TableSchema(SINGLE_TABLE),
+            TableSchema(naming.SINGLE_TABLE),
             explicit_partitions,
             owned=False,
         )
@@ -507,7 +481,7 @@ class DatasetMetadata(DatasetMetadataBase):
         load_schema: bool = True,
         *,
         schema: SchemaWrapper | None = None,
-        table_name: str = SINGLE_TABLE,
+        table_name: str = naming.SINGLE_TABLE,
     ) -> DatasetMetadata:
         """Read a dataset from the decoded content of its header; the schema comes from the store.
 
@@ -524,7 +498,7 @@ class DatasetMetadata(DatasetMetadataBase):
         partitions = None
         if "partitions" in dct:
             partitions = PartitionTable.from_header(dct["partitions"], _UNKNOWN_KEY)
-            partitions.check_owned(dct[UUID_KEY])
+            partitions.check_owned(dct[naming.UUID_KEY])
         schemas = None if schema is None else TableSchema(table_name, schema)
         return _load(dct, partitions, open_blobs(store), load_schema, None, schemas)
 
@@ -587,7 +561,7 @@ class DatasetMetadata(DatasetMetadataBase):
         if partitions is None or len(partitions.files) != 1:
             return _load_dataset(stored, uuid, blobs)
         (name,) = partitions.files
-        key = schema_key(uuid, name)
+        key = naming.schema_key(uuid, name)
         try:
             file = schema_file_from_bytes(blobs.get(key), key)
         except KeyError:
@@ -623,12 +597,12 @@ def _load_dataset(
     record = parse_record(header)
     # it only keeps aborted operations from committing
     if record is not None and record.reserved:
-        raise DatasetNotFoundError(uuid)
+        raise errors.DatasetNotFoundError(uuid)
     return _load(header, partitions, blobs, load_schema, table_name, schemas)
 
 
 def _decode_header(buf: bytes | str, format: str) -> dict[str, Any]:
-    metadata_key_from_uuid("any", format)  # raises for unknown formats
+    naming.metadata_key_from_uuid("any", format)  # raises for unknown formats
     return parse_header(buf.encode() if isinstance(buf, str) else buf, format, _UNKNOWN_KEY)
 
 
@@ -641,7 +615,7 @@ def _load(
     schemas: TableSchema | None = None,
 ) -> DatasetMetadata:
     """Dataset of a checked header; files outside the dataset are refused."""
-    uuid, partition_keys = header[UUID_KEY], header.get("partition_keys")
+    uuid, partition_keys = header[naming.UUID_KEY], header.get("partition_keys")
     explicit = partitions is not None
     if partitions is None:
         partitions, partition_keys = dataset_files.list_partitions(uuid, blobs, partition_keys)
@@ -657,7 +631,7 @@ def _load(
             schemas = embedded_schemas(header, partitions, table_name)
             if schemas is None:
                 schemas = dataset_files.read_schemas(uuid, blobs, partitions, table_name, version)
-    schemas = schemas or TableSchema(table_name or SINGLE_TABLE)
+    schemas = schemas or TableSchema(table_name or naming.SINGLE_TABLE)
     return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
 
 
@@ -671,11 +645,11 @@ def _build(
     owned: bool,
 ) -> DatasetMetadata:
     return DatasetMetadata(
-        uuid=header[UUID_KEY],
+        uuid=header[naming.UUID_KEY],
         partitions=partitions,
         metadata=header.get("metadata"),
         indices=dataset_files.header_indices(header, schemas.key_schema, owned=owned),
-        metadata_version=header[METADATA_VERSION_KEY],
+        metadata_version=header[naming.METADATA_VERSION_KEY],
         explicit_partitions=explicit_partitions,
         partition_keys=partition_keys,
         schema=schemas.schema,
@@ -703,7 +677,7 @@ class DatasetsById(dict[str, DatasetMetadata]):
         return card("", table("", header, rows)) if rows else card("No datasets")
 
 
-class DatasetMetadataBuilder(CopyMixin):
+class DatasetMetadataBuilder(arguments.CopyMixin):
     """A header under construction.
 
     The attributes have the names of the parameters; ``metadata``, ``partitions`` and ``indices`` (column to
@@ -742,13 +716,13 @@ class DatasetMetadataBuilder(CopyMixin):
     def __init__(
         self,
         uuid: str,
-        metadata_version: int = DEFAULT_METADATA_VERSION,
+        metadata_version: int = naming.DEFAULT_METADATA_VERSION,
         explicit_partitions: bool = True,
         partition_keys: Iterable[str] | None = None,
         schema: SchemaWrapper | None = None,
     ) -> None:
-        check_metadata_version(metadata_version)
-        check_uuid(uuid)
+        naming.check_metadata_version(metadata_version)
+        naming.check_uuid(uuid)
         self.uuid = uuid
         self.metadata: dict[str, Any] = {"creation_time": clock.datetime_utcnow().isoformat()}
         self.indices: dict[str, IndexBase | str] = {}
@@ -764,7 +738,7 @@ class DatasetMetadataBuilder(CopyMixin):
     def partitions(self) -> dict[str, Partition]:
         """Label to partition, in the order of commit; may be changed."""
         # files may be added, or replaced, of which these records know nothing
-        for key in (WIDTHS_KEY, STATISTICS):
+        for key in (WIDTHS_KEY, pruning.STATISTICS):
             self.extra.pop(key, None)
         if self._table is not None:
             self._partitions = copy.deepcopy(self._table.to_partitions())
@@ -809,13 +783,13 @@ class DatasetMetadataBuilder(CopyMixin):
 
         By default this is the key of early versions of the format.
         """
-        key = legacy_index_key(self.uuid, column) if filename is None else filename
+        key = naming.legacy_index_key(self.uuid, column) if filename is None else filename
         self.indices[column] = key
         return key
 
     def modify_uuid(self, target_uuid: str) -> Self:
         """Rename the dataset, with the storage keys that its copy has; returns this object."""
-        check_uuid(target_uuid)
+        naming.check_uuid(target_uuid)
         table = self._partition_table()
         files = {name: _rename_keys(keys, self.uuid, target_uuid) for name, keys in table.files.items()}
         self._table = PartitionTable(table.labels, files)
@@ -847,11 +821,11 @@ class DatasetMetadataBuilder(CopyMixin):
 
     def to_json(self) -> tuple[str, bytes]:
         """The storage key of the header, and its content as JSON."""
-        return metadata_key_from_uuid(self.uuid, "json"), _render_json(self)
+        return naming.metadata_key_from_uuid(self.uuid, "json"), _render_json(self)
 
     def to_msgpack(self) -> tuple[str, bytes]:
         """The storage key of the header, and its content as compressed msgpack."""
-        return metadata_key_from_uuid(self.uuid, "msgpack"), _render_msgpack(self)
+        return naming.metadata_key_from_uuid(self.uuid, "msgpack"), _render_msgpack(self)
 
     def _listed_partitions(self) -> PartitionTable | None:
         """The partitions that the header lists; None if it lists none."""
@@ -883,12 +857,12 @@ def _render_dict(dataset: _Source, inline: _Inline) -> dict[str, Any]:
 
 
 def _render_msgpack(dataset: _Source) -> bytes:
-    check_metadata_version(dataset.metadata_version)
+    naming.check_metadata_version(dataset.metadata_version)
     return packb(_render_dict(dataset, _inline))
 
 
 def _render_json(dataset: _Source) -> bytes:
-    check_metadata_version(dataset.metadata_version)
+    naming.check_metadata_version(dataset.metadata_version)
     table = dataset._listed_partitions()
     fields = _render_fields(dataset, _inline, None if table is None else {})
     return render_header(fields, None if table is None else table.to_json()).encode("ascii")
@@ -896,7 +870,10 @@ def _render_json(dataset: _Source) -> bytes:
 
 def _render_fields(dataset: _Source, inline: _Inline, partitions: Mapping[str, Any] | None) -> dict[str, Any]:
     """All fields in order; loaded indices are inline, others are storage keys."""
-    parts: dict[str, Any] = {METADATA_VERSION_KEY: dataset.metadata_version, UUID_KEY: dataset.uuid}
+    parts: dict[str, Any] = {
+        naming.METADATA_VERSION_KEY: dataset.metadata_version,
+        naming.UUID_KEY: dataset.uuid,
+    }
     if dataset.indices:
         parts["indices"] = {column: _render_index(index, inline) for column, index in dataset.indices.items()}
     if dataset.metadata:
@@ -921,7 +898,7 @@ def _inline(index: IndexBase) -> dict[Any, list[str]]:
 
 # -- helpers of kartothek -----------------------------------------------------------------------------------
 
-_validate_uuid = validate_uuid  # kartothek's name
+_validate_uuid = naming.validate_uuid  # kartothek's name
 
 
 def create_partition_key(
@@ -932,7 +909,7 @@ def create_partition_key(
     >>> create_partition_key("sales", "table", [("CITY", "Bad Homburg"), ("DAY", "2020-01-01")], "a1.parquet")
     'sales/table/CITY=Bad%20Homburg/DAY=2020-01-01/a1.parquet'
     """
-    return "/".join([dataset_uuid, table, *quote_indices(index_values), filename])
+    return "/".join([dataset_uuid, table, *naming.quote_indices(index_values), filename])
 
 
 def to_ordinary_dict(dct: Mapping[Any, Any]) -> dict[Any, Any]:

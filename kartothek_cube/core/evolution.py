@@ -19,16 +19,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow import number_bits, widen, with_number_bits, zero_column_table
+from kartothek_cube.core import arrow, pandas_conversion, pruning
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
 from kartothek_cube.core.naming import EVOLUTION, check_column_names
-from kartothek_cube.core.pandas_conversion import (
-    extension_dtypes,
-    index_columns,
-    pandas_metadata,
-    with_pandas_metadata,
-)
-from kartothek_cube.core.pruning import STATISTICS, statistics_columns
 from kartothek_cube.core.schema import SchemaWrapper, order_columns, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -131,7 +124,7 @@ class ColumnMapping:
 
     def names_in(self, schema: pa.Schema) -> list[str]:
         """Columns of the dataset that a file with this schema gives."""
-        hidden = {*self.dropped, *index_columns(schema)}
+        hidden = {*self.dropped, *pandas_conversion.index_columns(schema)}
         names = [self._current_names.get(name, name) for name in schema.names if name not in hidden]
         added = [name for name, column in sorted(self.columns.items()) if column.added]
         return list(dict.fromkeys([*names, *added]))
@@ -152,15 +145,17 @@ class ColumnMapping:
                 self._default(column, length) if name is None else self._widen(column, stored.column(name))
             )
         if not arrays:
-            return zero_column_table(length)
+            return arrow.zero_column_table(length)
         table = pa.Table.from_arrays(arrays, names=list(columns))
         extensions = {
             self._current_names.get(name, name): dtype
-            for name, dtype in extension_dtypes(stored.schema).items()
+            for name, dtype in pandas_conversion.extension_dtypes(stored.schema).items()
         }
         if not extensions:
             return table
-        return table.replace_schema_metadata({"pandas": pandas_metadata(table.schema, extensions)})
+        return table.replace_schema_metadata(
+            {"pandas": pandas_conversion.pandas_metadata(table.schema, extensions)}
+        )
 
     def adapt_all(self, table: pa.Table) -> pa.Table:
         """All columns of the dataset out of all of a file."""
@@ -252,7 +247,7 @@ class SchemaUpdate:
         evolution = _Evolution.of(metadata, uuid)
         columns = {name: column for name, column in evolution.columns.items() if name not in self.drop}
         types = {field.name: field.type for field in schema if field.name not in self.drop}
-        extensions = extension_dtypes(schema.internal())
+        extensions = pandas_conversion.extension_dtypes(schema.internal())
         former = {f for name in self.drop for f in evolution.get(name).former_names}
         dropped = {*evolution.dropped, *former, *self.drop}
         for old, new in self.rename.items():
@@ -280,9 +275,9 @@ class SchemaUpdate:
         extensions = {name: extension for name, extension in extensions.items() if name in types}
         new_schema = _make_schema(schema, types, extensions, partition_keys)
         metadata = {**metadata, **current.to_metadata()}
-        if statistics_columns(metadata):
-            kept = [name for name in metadata[STATISTICS] if name not in self.drop]
-            metadata[STATISTICS] = [self.rename.get(name, name) for name in kept]
+        if pruning.statistics_columns(metadata):
+            kept = [name for name in metadata[pruning.STATISTICS] if name not in self.drop]
+            metadata[pruning.STATISTICS] = [self.rename.get(name, name) for name in kept]
         return new_schema, metadata
 
     def apply_to_widths(self, widths: Mapping[str, int]) -> dict[str, int]:
@@ -332,9 +327,9 @@ def _make_schema(
     partition_keys: Sequence[str],
 ) -> SchemaWrapper:
     """Schema of the same kind as `old`, with columns in the order of all datasets."""
-    schema = pa.schema([(name, widen(types[name])) for name in order_columns(types, partition_keys)])
+    schema = pa.schema([(name, arrow.widen(types[name])) for name in order_columns(types, partition_keys)])
     if old.internal().metadata is not None:
-        schema = with_pandas_metadata(schema, extensions)
+        schema = pandas_conversion.with_pandas_metadata(schema, extensions)
     return SchemaWrapper(schema, old.origin)
 
 
@@ -373,9 +368,9 @@ def _merge_schemas(
     assert united is not None
     types = {field.name: field.type for schema in (stored, given, united) for field in schema}
     extensions = {
-        **extension_dtypes(stored.internal()),
-        **extension_dtypes(given.internal()),
-        **extension_dtypes(united.internal()),
+        **pandas_conversion.extension_dtypes(stored.internal()),
+        **pandas_conversion.extension_dtypes(given.internal()),
+        **pandas_conversion.extension_dtypes(united.internal()),
     }
     return _make_schema(stored, types, extensions, partition_keys).with_origin(stored.origin | given.origin)
 
@@ -385,8 +380,8 @@ def _select(schema: SchemaWrapper, columns: Sequence[str]) -> SchemaWrapper:
     selected = pa.schema([internal.field(name) for name in columns])
     if internal.metadata is not None:
         names = set(columns)
-        extensions = {n: e for n, e in extension_dtypes(internal).items() if n in names}
-        selected = with_pandas_metadata(selected, extensions)
+        extensions = {n: e for n, e in pandas_conversion.extension_dtypes(internal).items() if n in names}
+        selected = pandas_conversion.with_pandas_metadata(selected, extensions)
     return SchemaWrapper(selected, schema.origin)
 
 
@@ -422,7 +417,7 @@ def column_widths(schema: pa.Schema) -> dict[str, int]:
     >>> column_widths(pa.schema([("CITY", pa.string()), ("TEMP", pa.float32()), ("DAY", pa.int64())]))
     {'TEMP': 32, 'DAY': 64}
     """
-    return {field.name: bits for field in schema if (bits := number_bits(field.type))}
+    return {field.name: bits for field in schema if (bits := arrow.number_bits(field.type))}
 
 
 def widest(parts: Iterable[Widths]) -> dict[str, int]:
@@ -440,7 +435,7 @@ def narrow_type(field: pa.Field, widths: Widths) -> pa.DataType:
     >>> narrow_type(pa.field("TEMP", pa.float64()), {"TEMP": 32})
     DataType(float)
     """
-    return with_number_bits(field.type, widths[field.name]) if field.name in widths else field.type
+    return arrow.with_number_bits(field.type, widths[field.name]) if field.name in widths else field.type
 
 
 def with_widths(

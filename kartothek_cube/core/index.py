@@ -18,41 +18,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import clock
-from kartothek_cube.core.arguments import CopyMixin
-from kartothek_cube.core.arrow import (
-    Ints,
-    Mask,
-    cast_times,
-    common_type,
-    compact_buffers,
-    convert_plain,
-    copy_to_arrow_memory,
-    is_long,
-    is_nested,
-    label_array,
-    lookup,
-    memory_type,
-    normalize_value,
-    same_type,
-    storage_type,
-    to_numpy,
-    widen,
-    with_far_times,
+from kartothek_cube.core import (
+    arguments,
+    arrow,
+    clock,
+    errors,
+    expressions,
+    naming,
+    pandas_conversion,
+    partition,
 )
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions import (
-    PredicatesType,
-    filter_predicates_by_column,
-    is_null_value,
-    literal_mask,
-    to_tree,
-    tree_mask,
-)
-from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
-from kartothek_cube.core.pandas_conversion import to_memory, to_pandas
-from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, get_required, open_blobs
 
 __all__ = ("ExplicitSecondaryIndex", "IndexBase", "IndexColumns", "PartitionIndex")
@@ -76,7 +52,7 @@ class IndexColumns:
     #: sorted, unique, without null and NaN
     values: pa.Array
     #: one more than there are values
-    offsets: Ints
+    offsets: arrow.Ints
     #: positions in `labels`; unique per value, at least one per value
     codes: npt.NDArray[np.int32]
     #: unique; some may have no value
@@ -93,10 +69,10 @@ class IndexColumns:
 
     def __reduce__(self) -> tuple[Callable[..., IndexColumns], tuple[Any, ...]]:
         return IndexColumns, (
-            compact_buffers(self.values),
+            arrow.compact_buffers(self.values),
             self.offsets,
             self.codes,
-            compact_buffers(self.labels),
+            arrow.compact_buffers(self.labels),
             self.file_type,
         )
 
@@ -117,11 +93,11 @@ class IndexColumns:
         """Index data of (value, partition) pairs in any order, with duplicates and nulls."""
         # With `codes`, labels are unique, and codes are their positions per pair; with `rows`, those of the
         # values. Partitions of a value keep the order of the pairs.
-        names = label_array(labels)
+        names = arrow.label_array(labels)
         if codes is None:
             encoded = names.dictionary_encode()
-            names, codes = encoded.dictionary, to_numpy(encoded.indices)
-        entries: Ints = codes.astype(np.int64, copy=False)
+            names, codes = encoded.dictionary, arrow.to_numpy(encoded.indices)
+        entries: arrow.Ints = codes.astype(np.int64, copy=False)
         not_null = _not_null_mask(values)
         if not_null is not None:
             kept = not_null if rows is None else not_null[rows]
@@ -136,7 +112,7 @@ class IndexColumns:
         """Index data of one list of labels per value."""
         columns = list(map(list, lists))
         rows = np.repeat(np.arange(len(values)), np.fromiter(map(len, columns), np.int64, len(columns)))
-        encoded = label_array(list(chain.from_iterable(columns))).dictionary_encode()
+        encoded = arrow.label_array(list(chain.from_iterable(columns))).dictionary_encode()
         return cls.from_pairs(values, encoded.dictionary, encoded.indices.to_numpy(), rows)
 
     @classmethod
@@ -156,14 +132,14 @@ class IndexColumns:
             codes, rows = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
             values = pa.concat_arrays([index.values for index in filled])
             distinct, ranks = _rank_sorted_runs(values)
-            entries = to_numpy(labels.indices)[codes].astype(np.int64, copy=False)
+            entries = arrow.to_numpy(labels.indices)[codes].astype(np.int64, copy=False)
             merged = cls._sort_entries(distinct, ranks[rows], entries, labels.dictionary)
         file_type = next((index.file_type for index in indices if index.file_type is not None), None)
         return replace(merged, file_type=file_type)
 
     @classmethod
     def _sort_entries(
-        cls, values: pa.Array, ranks: Ints, codes: Ints, labels: pa.StringArray
+        cls, values: pa.Array, ranks: arrow.Ints, codes: arrow.Ints, labels: pa.StringArray
     ) -> IndexColumns:
         """Index data of entries in any order, with duplicates."""
         sorter = order(ranks, codes, max(len(labels), 1))
@@ -172,7 +148,9 @@ class IndexColumns:
         return cls._from_ranks(values, ranks, codes, labels)
 
     @classmethod
-    def _from_ranks(cls, values: pa.Array, ranks: Ints, codes: Ints, labels: pa.StringArray) -> IndexColumns:
+    def _from_ranks(
+        cls, values: pa.Array, ranks: arrow.Ints, codes: arrow.Ints, labels: pa.StringArray
+    ) -> IndexColumns:
         """Index data of entries sorted by value; values without entries are dropped."""
         counts = np.bincount(ranks, minlength=len(values))
         if not counts.all():
@@ -186,7 +164,7 @@ class IndexColumns:
             return self
         return replace(self, values=self.values.cast(dtype))
 
-    def value_ids(self) -> Ints:
+    def value_ids(self) -> arrow.Ints:
         """Position of the value of each entry."""
         return np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.offsets))
 
@@ -198,7 +176,7 @@ class IndexColumns:
         """Label of each entry."""
         return self.labels.take(pa.array(self.codes))
 
-    def select(self, mask: Mask) -> IndexColumns:
+    def select(self, mask: arrow.Mask) -> IndexColumns:
         """Entries of the values where the mask is true."""
         kept = np.repeat(mask, np.diff(self.offsets))
         counts = np.diff(self.offsets)[mask]
@@ -207,7 +185,7 @@ class IndexColumns:
             self, values=self.values.filter(pa.array(mask)), offsets=offsets, codes=self.codes[kept]
         )
 
-    def labels_matching(self, mask: Mask) -> pa.StringArray:
+    def labels_matching(self, mask: arrow.Mask) -> pa.StringArray:
         """Distinct partitions with a value where the mask is true, in the order of `labels`."""
         (matching,) = mask.nonzero()
         if len(matching) == 1:  # a point query does not look at the entries of other values
@@ -217,18 +195,18 @@ class IndexColumns:
         is_match[self.codes[np.repeat(mask, np.diff(self.offsets))]] = True
         return self.labels.filter(pa.array(is_match))
 
-    def positions_matching(self, mask: Mask, table: PartitionTable) -> Mask:
+    def positions_matching(self, mask: arrow.Mask, table: partition.PartitionTable) -> arrow.Mask:
         """Mask of the partitions of a dataset with a value where the mask is true."""
-        return to_numpy(pc.is_in(table.labels, value_set=self.labels_matching(mask)))
+        return arrow.to_numpy(pc.is_in(table.labels, value_set=self.labels_matching(mask)))
 
-    def positions(self, table: PartitionTable) -> Ints:
+    def positions(self, table: partition.PartitionTable) -> arrow.Ints:
         """Position in a dataset of each entry's partition, -1 for unknown ones."""
-        positions: Ints = table.positions(self.labels)[self.codes]
+        positions: arrow.Ints = table.positions(self.labels)[self.codes]
         return positions
 
     def keep_labels(self, labels: Iterable[str] | pa.Array, *, invert: bool = False) -> IndexColumns:
         """Entries of some partitions, or of all others (`invert`); itself if nothing changes."""
-        is_listed = to_numpy(pc.is_in(self.labels, value_set=label_array(labels)))
+        is_listed = arrow.to_numpy(pc.is_in(self.labels, value_set=arrow.label_array(labels)))
         kept = (is_listed != invert)[self.codes]
         if kept.all():
             return self
@@ -241,14 +219,14 @@ class IndexColumns:
         """Whether both hold the same entries; the order of the partitions of a value does not matter."""
         if not (self.values.equals(other.values) and np.array_equal(self.offsets, other.offsets)):
             return False
-        other_codes = lookup(other.labels, self.labels)[other.codes]
+        other_codes = arrow.lookup(other.labels, self.labels)[other.codes]
         ids = self.value_ids()
         return bool(np.array_equal(_sort_within(ids, self.codes), _sort_within(ids, other_codes)))
 
     def to_dict(self) -> dict[Any, list[str]]:
         """Value to labels, for users; timestamps are :class:`numpy.datetime64` (UTC if zoned)."""
         if pat.is_timestamp(self.values.type):
-            values = list(to_numpy(cast_times(self.values, storage_type(self.values.type))))
+            values = list(arrow.to_numpy(arrow.cast_times(self.values, arrow.storage_type(self.values.type))))
         else:
             values = self.values.to_pylist()
         labels = self.entry_labels().to_pylist()
@@ -256,15 +234,15 @@ class IndexColumns:
         return {value: labels[bounds[i] : bounds[i + 1]] for i, value in enumerate(values)}
 
 
-def _not_null_mask(values: pa.Array) -> Mask | None:
+def _not_null_mask(values: pa.Array) -> arrow.Mask | None:
     """Mask of values that are neither null nor NaN; None if all are."""
     if not values.null_count and not pat.is_floating(values.type):
         return None
-    mask: Mask = ~to_numpy(pc.is_null(values, nan_is_null=pat.is_floating(values.type)))
+    mask: arrow.Mask = ~arrow.to_numpy(pc.is_null(values, nan_is_null=pat.is_floating(values.type)))
     return None if mask.all() else mask
 
 
-def rank(values: pa.Array) -> tuple[pa.Array, Ints]:
+def rank(values: pa.Array) -> tuple[pa.Array, arrow.Ints]:
     """Sorted distinct values, and the position of each value among them."""
     if pat.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 is 0.0
@@ -277,12 +255,12 @@ def rank(values: pa.Array) -> tuple[pa.Array, Ints]:
     return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
 
 
-def _rank_sorted_runs(values: pa.Array) -> tuple[pa.Array, Ints]:
+def _rank_sorted_runs(values: pa.Array) -> tuple[pa.Array, arrow.Ints]:
     """As `rank`, of the values of several indices, one after the other."""
     if pat.is_floating(values.type) or not pat.is_primitive(values.type):
         return rank(values)
     # this sort merges sorted runs: a tenth of the time of the hashes of 1.5 million values
-    numbers = to_numpy(values)
+    numbers = arrow.to_numpy(values)
     sorter = np.argsort(numbers, kind="stable")
     is_new = np.append([True], numbers[sorter[1:]] != numbers[sorter[:-1]])
     ranks = np.empty(len(values), np.int64)
@@ -294,7 +272,7 @@ def _is_strictly_sorted(values: pa.Array) -> bool:
     return len(values) < 2 or bool(pc.all(pc.less(values[:-1], values[1:])).as_py())
 
 
-def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
+def order(ranks: arrow.Ints, codes: arrow.Ints, n_labels: int) -> arrow.Ints | None:
     """Positions that sort entries stably by value and drop duplicates; None if nothing changes."""
     pairs = ranks * n_labels + codes
     if (pairs[1:] > pairs[:-1]).all():
@@ -307,7 +285,7 @@ def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
     return first[np.argsort(ranks[first], kind="stable")]
 
 
-def _sort_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+def _sort_within(ids: arrow.Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
     """Codes sorted within each id."""
     return codes[np.lexsort([codes, ids])]
 
@@ -353,7 +331,7 @@ def _is_milliseconds(dtype: pa.DataType) -> bool:
     return bool(pat.is_timestamp(dtype) and dtype.unit == "ms")
 
 
-def _row_groups(columns: IndexColumns) -> Ints:
+def _row_groups(columns: IndexColumns) -> arrow.Ints:
     """Bounds of row groups; an empty index has one group without rows."""
     by_entries = columns.offsets[:-1] // _ENTRIES_PER_GROUP
     changes = np.flatnonzero(np.diff(by_entries)) + 1
@@ -383,28 +361,28 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
         _check_columns(table, column, key)
         table.validate(full=True)
         values = table.column(0).combine_chunks()
-        values = cast_times(values, storage_type(widen(values.type)))
+        values = arrow.cast_times(values, arrow.storage_type(arrow.widen(values.type)))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise CorruptDatasetError(
+        raise errors.CorruptDatasetError(
             key, f"it is no Parquet file of an index on {column!r} ({error})"
         ) from error
     lists = table.column(1)
     labels = pc.list_flatten(lists)
     if values.null_count or lists.null_count or labels.null_count:
-        raise CorruptDatasetError(key, f"the index on {column!r} holds nulls")
+        raise errors.CorruptDatasetError(key, f"the index on {column!r} holds nulls")
     # encoded chunk by chunk: the labels of all chunks may be too long for one array
     encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
     rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
-    codes = to_numpy(encoded.indices)
+    codes = arrow.to_numpy(encoded.indices)
     columns = IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
     dtype = table.schema.field(0).type
     # other libraries demand these types of an index that they have written
-    return replace(columns, file_type=dtype) if is_long(dtype) or _is_milliseconds(dtype) else columns
+    return replace(columns, file_type=dtype) if arrow.is_long(dtype) or _is_milliseconds(dtype) else columns
 
 
 def _read_table(buf: bytes) -> pa.Table:
     """Content of the file, with dictionary-encoded labels: most of them repeat."""
-    content = copy_to_arrow_memory(buf)
+    content = arrow.copy_to_arrow_memory(buf)
     plain = pq.ParquetFile(pa.BufferReader(content))
     labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]
     file = pq.ParquetFile(pa.BufferReader(content), metadata=plain.metadata, read_dictionary=labels)
@@ -414,20 +392,20 @@ def _read_table(buf: bytes) -> pa.Table:
 
 def _check_columns(table: pa.Table, column: str, key: str) -> None:
     if table.column_names != [column, PARTITION]:
-        raise CorruptDatasetError(
+        raise errors.CorruptDatasetError(
             key, f"an index file has the columns {column!r} and 'partition', not {table.column_names}"
         )
     dtype, lists = table.schema.types
-    if is_nested(dtype) or pat.is_null(dtype):
-        raise CorruptDatasetError(key, f"values of type {dtype} cannot be indexed")
-    if not (pat.is_list(lists) or pat.is_large_list(lists)) or widen(lists.value_type) != pa.string():
-        raise CorruptDatasetError(key, f"'partition' is {lists}, not lists of strings")
+    if arrow.is_nested(dtype) or pat.is_null(dtype):
+        raise errors.CorruptDatasetError(key, f"values of type {dtype} cannot be indexed")
+    if not (pat.is_list(lists) or pat.is_large_list(lists)) or arrow.widen(lists.value_type) != pa.string():
+        raise errors.CorruptDatasetError(key, f"'partition' is {lists}, not lists of strings")
 
 
 # -- indices -------------------------------------------------------------------------------------------------
 
 
-class IndexBase(CopyMixin):
+class IndexBase(arguments.CopyMixin):
     """Inverted index of a column: the partitions of each value.
 
     Parameters
@@ -485,7 +463,7 @@ class IndexBase(CopyMixin):
             dtype = infer_dtype(list(cast(Mapping[Any, Any], index_dct)))
         if dtype is not None:
             _check_dtype(column, dtype)
-            dtype = widen(dtype) if normalize_dtype else dtype
+            dtype = arrow.widen(dtype) if normalize_dtype else dtype
         self.column = column
         self.dtype = dtype
         self.normalize_dtype = normalize_dtype
@@ -553,7 +531,7 @@ class IndexBase(CopyMixin):
         >>> IndexBase.normalize_value(pa.int64(), "17")
         17
         """
-        return normalize_value(dtype, value)
+        return arrow.normalize_value(dtype, value)
 
     def query(self, value: Any) -> list[str]:
         """Partitions that hold a value, which is cast leniently; none if no partition has it."""
@@ -567,11 +545,11 @@ class IndexBase(CopyMixin):
 
     def _position(self, data: IndexColumns, value: Any) -> int:
         # nulls are never indexed, not even as the text "None"
-        if is_null_value(value):
+        if expressions.is_null_value(value):
             return -1
         return int(pc.index(data.values, value_array([value], data.values.type)[0]).as_py())
 
-    def partitions_with(self, value: Any, table: PartitionTable) -> Mask:
+    def partitions_with(self, value: Any, table: partition.PartitionTable) -> arrow.Mask:
         """Mask of the partitions of a dataset with a value, which is cast leniently."""
         data = self._data()
         value_mask = np.zeros(len(data), dtype=bool)
@@ -579,9 +557,9 @@ class IndexBase(CopyMixin):
         value_mask[position : position + 1] = position >= 0
         return data.positions_matching(value_mask, table)
 
-    def mask(self, op: str, value: Any) -> Mask:
+    def mask(self, op: str, value: Any) -> arrow.Mask:
         """Mask of the values that match an operator and a value of the column's type."""
-        return to_numpy(literal_mask(self._data().values, op, value, self.column))
+        return arrow.to_numpy(expressions.literal_mask(self._data().values, op, value, self.column))
 
     def eval_operator(self, op: str, value: Any) -> set[str]:
         """Partitions with a value that matches a predicate; types are strict.
@@ -603,15 +581,15 @@ class IndexBase(CopyMixin):
             dates[:] = values.to_pylist()
             return dates
         if pat.is_date(values.type):
-            values = to_memory(pa.table({"": values}), dates_as_object=False).column(0)
-        return to_numpy(values)
+            values = pandas_conversion.to_memory(pa.table({"": values}), dates_as_object=False).column(0)
+        return arrow.to_numpy(values)
 
     def as_flat_series(
         self,
         compact: bool = False,
         partitions_as_index: bool = False,
         date_as_object: bool = False,
-        predicates: PredicatesType = None,
+        predicates: expressions.PredicatesType = None,
     ) -> pd.Series[Any]:
         """The index as a series of pairs.
 
@@ -632,9 +610,15 @@ class IndexBase(CopyMixin):
         pandas.Series
         """
         data = self._data()
-        on_column = filter_predicates_by_column(predicates, [self.column])
+        on_column = expressions.filter_predicates_by_column(predicates, [self.column])
         if predicates is not None and on_column is not None and len(on_column) == len(predicates):
-            data = data.select(to_numpy(tree_mask(pa.table({self.column: data.values}), to_tree(on_column))))
+            data = data.select(
+                arrow.to_numpy(
+                    expressions.tree_mask(
+                        pa.table({self.column: data.values}), expressions.to_tree(on_column)
+                    )
+                )
+            )
         return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
 
     def to_dict(self) -> dict[Any, list[str]]:
@@ -684,8 +668,8 @@ class IndexBase(CopyMixin):
     def remove_values(self, list_of_values: Iterable[Any], inplace: bool = False) -> Self:
         """Remove values, which are cast leniently; the result is as that of :meth:`update`."""
         data = self._data()
-        values = [value for value in list_of_values if not is_null_value(value)]
-        kept = ~to_numpy(pc.is_in(data.values, value_set=value_array(values, data.values.type)))
+        values = [value for value in list_of_values if not expressions.is_null_value(value)]
+        kept = ~arrow.to_numpy(pc.is_in(data.values, value_set=value_array(values, data.values.type)))
         return self._replace_data(data if kept.all() else data.select(kept), inplace)
 
     def _replace_data(self, columns: IndexColumns, inplace: bool = False) -> Self:
@@ -698,7 +682,7 @@ class IndexBase(CopyMixin):
 
 
 def _check_dtype(column: str, dtype: pa.DataType) -> None:
-    if is_nested(dtype) or pat.is_null(dtype):
+    if arrow.is_nested(dtype) or pat.is_null(dtype):
         raise NotImplementedError(
             f"Column {column!r} of type {dtype} cannot be indexed: its values have no order"
         )
@@ -823,14 +807,14 @@ class ExplicitSecondaryIndex(IndexBase):
             ("index", key, self.column), content, lambda buf: parse_index(buf, self.column, key), _memory_size
         )
         file_dtype, dtype = columns.values.type, self.dtype
-        is_fit = dtype is None or same_type(dtype, file_dtype) or _are_zoned(dtype, file_dtype)
+        is_fit = dtype is None or arrow.same_type(dtype, file_dtype) or _are_zoned(dtype, file_dtype)
         if not is_fit:
-            raise CorruptDatasetError(
+            raise errors.CorruptDatasetError(
                 key, f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
             )
         if dtype is None or not dtype.equals(file_dtype):
             # also where the schema, of another library, does not tell that there are far times
-            dtype = file_dtype if dtype is None else common_type(dtype, file_dtype)
+            dtype = file_dtype if dtype is None else arrow.common_type(dtype, file_dtype)
             return self.copy(index_dct=columns, dtype=dtype, index_storage_key=key)
         # the usual case without the constructor, whose checks take longer than reading the file
         index = copy.copy(self)
@@ -856,7 +840,7 @@ class ExplicitSecondaryIndex(IndexBase):
         """
         blobs = open_blobs(store)
         if self.index_storage_key and self.index_storage_key.startswith(
-            f"{dataset_uuid}/{INDICES_DIRECTORY}/"
+            f"{dataset_uuid}/{naming.INDICES_DIRECTORY}/"
         ):
             blobs.put(self.index_storage_key, render_index(self.column, self._data()), durable=True)
             return self.index_storage_key
@@ -870,14 +854,14 @@ class ExplicitSecondaryIndex(IndexBase):
         content = render_index(self.column, data)
         stamp = self.creation_time
         while True:
-            key = index_key(dataset_uuid, self.column, stamp)
+            key = naming.index_key(dataset_uuid, self.column, stamp)
             try:
                 blobs.put_new(key, content)
             except PreconditionFailed:
                 stamp += datetime.timedelta(microseconds=1)
             else:
                 # a process that appends often need not parse it
-                if data.values.type.equals(widen(data.values.type)):
+                if data.values.type.equals(arrow.widen(data.values.type)):
                     CACHE.put(("index", key, self.column), content, data, _memory_size(data))
                 self.index_storage_key = key
                 return key
@@ -912,7 +896,7 @@ def remove_partitions_from_indices(
     index_dict: Mapping[str, IndexBase], partitions: Iterable[str] | pa.Array
 ) -> dict[str, IndexBase]:
     """Remove partitions, by their labels, from several indices."""
-    labels = label_array(partitions)
+    labels = arrow.label_array(partitions)
     return {column: index.remove_partitions(labels) for column, index in index_dict.items()}
 
 
@@ -920,7 +904,7 @@ def filter_indices(
     index_dict: Mapping[str, IndexBase], partitions: Iterable[str] | pa.Array
 ) -> dict[str, IndexBase]:
     """Keep only some partitions, by their labels, in several indices."""
-    labels = label_array(partitions)
+    labels = arrow.label_array(partitions)
     return {c: index._replace_data(index._data().keep_labels(labels)) for c, index in index_dict.items()}
 
 
@@ -935,14 +919,14 @@ def _are_zoned(a: pa.DataType, b: pa.DataType) -> bool:
 
 def infer_dtype(values: Sequence[Any]) -> pa.DataType:
     """Arrow type of Python values, by the first one that is not null."""
-    first = next((value for value in values if not is_null_value(value)), None)
+    first = next((value for value in values if not expressions.is_null_value(value)), None)
     if isinstance(first, np.datetime64 | datetime.datetime):
         stamp = pd.Timestamp(first)
         dtype = pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
         try:
-            value_array([value for value in values if not is_null_value(value)], dtype)
+            value_array([value for value in values if not expressions.is_null_value(value)], dtype)
         except ValueError:
-            return with_far_times(dtype)
+            return arrow.with_far_times(dtype)
         return dtype
     try:
         return pa.array([first]).type
@@ -952,13 +936,13 @@ def infer_dtype(values: Sequence[Any]) -> pa.DataType:
 
 def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
     """Lenient conversion of values without nulls to an array."""
-    plain = convert_plain(values, dtype)
+    plain = arrow.convert_plain(values, dtype)
     if plain is not None:
         return plain
-    converted = [normalize_value(dtype, value) for value in values]
+    converted = [arrow.normalize_value(dtype, value) for value in values]
     if not pat.is_timestamp(dtype):
         return pa.array(converted, dtype)
-    dtype_in_memory = memory_type(dtype)
+    dtype_in_memory = arrow.memory_type(dtype)
     stamps = np.array(converted, dtype=f"datetime64[{dtype_in_memory.unit}]").view("i8")
     return pa.array(stamps, pa.int64()).cast(dtype_in_memory).cast(dtype)
 
@@ -1020,7 +1004,7 @@ def flat_series(
 def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bool) -> pd.Series[Any]:
     """Lists of values by label; labels sorted."""
     entries = _series(column, columns.pairs()[0], date_as_object).astype(object).to_numpy()
-    labels = to_numpy(columns.entry_labels())
+    labels = arrow.to_numpy(columns.entry_labels())
     order = np.argsort(labels, kind="stable")
     names, starts = np.unique(labels[order], return_index=True)
     lists = [values.tolist() for values in np.split(entries[order], starts[1:])] if len(names) else []
@@ -1030,4 +1014,4 @@ def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bo
 
 
 def _series(name: str, values: pa.Array, date_as_object: bool) -> pd.Series[Any]:
-    return to_pandas(pa.table({name: values}), dates_as_object=date_as_object)[name]
+    return pandas_conversion.to_pandas(pa.table({name: values}), dates_as_object=date_as_object)[name]

@@ -18,18 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pandas.api.types import is_object_dtype
 
-from kartothek_cube.core.arrow import (
-    cast_times,
-    contains_type,
-    convert_layouts,
-    has_far_times,
-    is_nested,
-    memory_type,
-    replace_columns,
-    same_type,
-    storage_type,
-    with_far_times,
-)
+from kartothek_cube.core import arrow
 
 DtypeBackend: TypeAlias = Literal["numpy_nullable", "pyarrow"]
 """Types of columns that can hold missing values, with the names of pandas."""
@@ -65,8 +54,8 @@ def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for position, field in enumerate(table.schema):
         dtype = types.get(field.name, field.type)
         if not (field.type.equals(dtype) or pat.is_null(dtype) or pat.is_dictionary(field.type)):
-            columns[position] = cast_times(table.column(position), dtype)
-    return replace_columns(table, columns)
+            columns[position] = arrow.cast_times(table.column(position), dtype)
+    return arrow.replace_columns(table, columns)
 
 
 def _arrow_dtype(dtype: pa.DataType) -> pd.ArrowDtype | None:
@@ -152,7 +141,7 @@ _COLUMN_INDEX = {
 def pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> bytes:
     """The ``pandas`` metadata of columns of a file without an index, as JSON with sorted keys."""
     # types of files are microseconds, which does not mean that times are far
-    stored = pa.schema([(field.name, storage_type(field.type)) for field in schema])
+    stored = pa.schema([(field.name, arrow.storage_type(field.type)) for field in schema])
     return _render_metadata(stored, tuple((extensions or {}).items()))
 
 
@@ -201,7 +190,7 @@ def far_columns(schema: pa.Schema) -> set[str]:
         for entry in _column_entries(schema)
         if isinstance(details := entry.get("metadata"), dict) and details.items() >= _FAR.items()
     }
-    return {field.name for field in schema if field.name in marked and has_far_times(field.type)}
+    return {field.name for field in schema if field.name in marked and arrow.has_far_times(field.type)}
 
 
 def index_columns(schema: pa.Schema) -> list[str]:
@@ -250,7 +239,7 @@ def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
         details = {"timezone": t.tz}
     elif pat.is_decimal(t):
         details = {"precision": t.precision, "scale": t.scale}
-    if has_far_times(t):
+    if arrow.has_far_times(t):
         details = {**(details or {}), **_FAR}
     return _pandas_type(t), _numpy_type(t), details
 
@@ -335,8 +324,8 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     dtypes = {dtype: str(dtype) for dtype in set(df.dtypes) if str(dtype) in _EXTENSION_DTYPES}
     extensions = {
         name: dtypes[dtype]
-        for name, dtype, arrow in zip(names, df.dtypes, table.schema.types, strict=True)
-        if dtype in dtypes and str(arrow) in _EXTENSION_DTYPES[dtypes[dtype]]
+        for name, dtype, stored in zip(names, df.dtypes, table.schema.types, strict=True)
+        if dtype in dtypes and str(stored) in _EXTENSION_DTYPES[dtypes[dtype]]
     }
     return _normalise(table, extensions)
 
@@ -387,16 +376,16 @@ def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDAr
     """Raise ValueError for times that Arrow would change, at any depth."""
     if pat.is_struct(dtype):
         records = [value for value in values if isinstance(value, Mapping)]
-        for field in dtype if contains_type(dtype, _is_time) else ():
+        for field in dtype if arrow.contains_type(dtype, _is_time) else ():
             # Arrow takes bytes for names as well
             fields = [record.get(field.name, record.get(field.name.encode())) for record in records]
             _check_times(f"{name}.{field.name}", field.type, fields)
-    elif pat.is_map(dtype) and contains_type(dtype, _is_time):
+    elif pat.is_map(dtype) and arrow.contains_type(dtype, _is_time):
         maps = (value.items() if isinstance(value, Mapping) else value for value in _collections(values))
         pairs = list(chain.from_iterable(maps))
         _check_times(f"{name}.key", dtype.key_type, [key for key, _ in pairs])
         _check_times(f"{name}.value", dtype.item_type, [item for _, item in pairs])
-    elif pat.is_list(dtype) and contains_type(dtype, _is_time):
+    elif pat.is_list(dtype) and arrow.contains_type(dtype, _is_time):
         _check_times(name, dtype.value_type, list(chain.from_iterable(_collections(values))))
     elif pat.is_timestamp(dtype):
         stamps = (value for value in values if hasattr(value, "tzinfo") and value is not pd.NaT)
@@ -469,7 +458,7 @@ def _normalise(table: pa.Table, extensions: dict[str, str], far: Collection[str]
         if field.type.id in _NUMBER_IDS:
             columns.append(column)
             continue
-        if pat.is_duration(field.type) or contains_type(field.type, pat.is_union):
+        if pat.is_duration(field.type) or arrow.contains_type(field.type, pat.is_union):
             raise TypeError(
                 f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
             )
@@ -480,7 +469,7 @@ def _normalise(table: pa.Table, extensions: dict[str, str], far: Collection[str]
 
 def _fit_times(column: pa.ChunkedArray, name: str, *, is_far: bool) -> pa.ChunkedArray:
     """Cast a column to its storage type, with times in microseconds if they are far."""
-    target, far = storage_type(column.type), with_far_times(column.type)
+    target, far = arrow.storage_type(column.type), arrow.with_far_times(column.type)
     return _convert_first(partial(_convert, column, name=name), far if is_far else target, far)
 
 
@@ -492,7 +481,7 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     if isinstance(source, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], type=source.storage_type)
     try:
-        column = convert_layouts(pa.table({name: column})).column(0)
+        column = arrow.convert_layouts(pa.table({name: column})).column(0)
         if pat.is_dictionary(column.type):
             column = _cast_dictionaries(column, target)
         if pat.is_large_string(column.type) or pat.is_large_binary(column.type):
@@ -529,10 +518,10 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     """Cast a table to the types that readers see: ``string``, decoded dictionaries, dates as requested."""
     columns = {}
     for position, field in enumerate(table.schema):
-        if not memory_type(field.type, dates_as_object=dates_as_object).equals(field.type):
+        if not arrow.memory_type(field.type, dates_as_object=dates_as_object).equals(field.type):
             convert = partial(_convert, table.column(position), name=field.name)
             columns[position] = _with_date_unit(field.type, convert, dates_as_object)
-    return replace_columns(table, columns)
+    return arrow.replace_columns(table, columns)
 
 
 def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
@@ -542,12 +531,12 @@ def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
     >>> from_file(table).schema.types, from_file(table, table.schema).schema.types
     ([TimestampType(timestamp[ns])], [TimestampType(timestamp[us])])
     """
-    far = {field.name for field in schema or () if has_far_times(field.type)}
+    far = {field.name for field in schema or () if arrow.has_far_times(field.type)}
     columns = {}
     for position, field in enumerate(table.schema):
-        if not storage_type(field.type).equals(field.type):
+        if not arrow.storage_type(field.type).equals(field.type):
             columns[position] = _fit_times(table.column(position), field.name, is_far=field.name in far)
-    return replace_columns(table, columns)
+    return arrow.replace_columns(table, columns)
 
 
 def _with_date_unit(
@@ -555,7 +544,9 @@ def _with_date_unit(
 ) -> pa.ChunkedArray:
     """Convert to the type in memory."""
     # Seconds hold dates outside the range of nanoseconds, such as 9999-12-31.
-    targets = [memory_type(dtype, dates_as_object=dates_as_object, date_unit=unit) for unit in ("ns", "s")]
+    targets = [
+        arrow.memory_type(dtype, dates_as_object=dates_as_object, date_unit=unit) for unit in ("ns", "s")
+    ]
     return _convert_first(convert, *targets)
 
 
@@ -597,7 +588,7 @@ def to_pandas(
     table = to_memory(table, dates_as_object=dates_as_object or dtype_backend is not None)
     table = table.replace_schema_metadata(None)
     encoded_at = {i: encoded[name] for i, name in enumerate(table.column_names) if name in encoded}
-    table = replace_columns(table, encoded_at)
+    table = arrow.replace_columns(table, encoded_at)
     if dtype_backend == "pyarrow":
         return _with_typed_categories(table.to_pandas(types_mapper=_arrow_dtype), encoded)
     inexact = _inexact_objects(table)
@@ -608,7 +599,7 @@ def to_pandas(
             for position, dtype in enumerate(table.schema.types)
             if pat.is_date(dtype) and not dates_as_object
         }
-        table = replace_columns(table, dates)
+        table = arrow.replace_columns(table, dates)
         frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=True)
     else:
         extensions |= _exact_dtypes(table)
@@ -688,11 +679,11 @@ def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
     columns = {}
     for position, field in enumerate(table.schema):
         target = types.get(field.name)
-        if target is not None and not same_type(field.type, target):
+        if target is not None and not arrow.same_type(field.type, target):
             column = _restore(table.column(position), target)
             if column is not None:
                 columns[position] = column
-    return replace_columns(table, columns)
+    return arrow.replace_columns(table, columns)
 
 
 def _restore(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | None:
@@ -736,13 +727,13 @@ def _without_nulls(source: pa.DataType, target: pa.DataType) -> pa.DataType:
 
 def _may_fit(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether values of a type may be the same ones in a stored type, at any depth."""
-    if is_nested(source) and is_nested(target):
+    if arrow.is_nested(source) and arrow.is_nested(target):
         if source.num_fields != target.num_fields or pat.is_struct(source) != pat.is_struct(target):
             return False
         pairs = [(source.field(i), target.field(i)) for i in range(source.num_fields)]
         if pat.is_struct(source) and any(a.name != b.name for a, b in pairs):
             return False
-        return all(same_type(a.type, b.type) or _may_fit(a.type, b.type) for a, b in pairs)
+        return all(arrow.same_type(a.type, b.type) or _may_fit(a.type, b.type) for a, b in pairs)
     return bool(
         pat.is_null(source)
         or (pat.is_date(target) and pat.is_timestamp(source) and source.tz is None)
@@ -758,9 +749,9 @@ def convert_objects(df: pd.DataFrame, types: Mapping[str, pa.DataType]) -> dict[
     converted = {}
     for name, dtype in df.dtypes.items():
         target = types.get(str(name))
-        if target is None or not is_object_dtype(dtype) or not is_nested(target):
+        if target is None or not is_object_dtype(dtype) or not arrow.is_nested(target):
             continue
-        if contains_type(target, pat.is_date):
+        if arrow.contains_type(target, pat.is_date):
             # Arrow takes times for dates without an error
             continue
         try:

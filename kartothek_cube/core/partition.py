@@ -16,19 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow import (
-    Ints,
-    Mask,
-    abbreviate,
-    compact_buffers,
-    first_failure,
-    label_array,
-    lookup,
-    parse_texts,
-    to_numpy,
-)
+from kartothek_cube.core import arrow, header
 from kartothek_cube.core.errors import CorruptDatasetError, check_names, format_count
-from kartothek_cube.core.header import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid, quote, unquote
 from kartothek_cube.core.store import check_owned_keys
 
@@ -83,7 +72,8 @@ def decode_labels(
     column_types = dict(zip(partition_keys, types, strict=True))
     if not len(labels):
         return {
-            column: parse_texts(pa.array([], pa.string()), dtype) for column, dtype in column_types.items()
+            column: arrow.parse_texts(pa.array([], pa.string()), dtype)
+            for column, dtype in column_types.items()
         }
     components = _split_labels(labels, partition_keys)
     values: dict[str, pa.Array] = {}
@@ -230,7 +220,7 @@ def _parse_values(
     try:
         return _parse_quoted(texts, dtype).take(codes)
     except ValueError as error:
-        code = first_failure(texts, lambda part: _parse_quoted(part, dtype))
+        code = arrow.first_failure(texts, lambda part: _parse_quoted(part, dtype))
         row = pc.index(codes, pa.scalar(code, codes.type)).as_py()
         label = labels[row].as_py()
         raise CorruptDatasetError(
@@ -242,11 +232,11 @@ def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
         # bytes need not be UTF-8 and are quoted one by one
         return pa.array([unquote_to_bytes(text) for text in texts.to_pylist()], pa.binary())
-    return parse_texts(unquote_texts(texts), dtype)
+    return arrow.parse_texts(unquote_texts(texts), dtype)
 
 
 def _check_all(is_valid: pa.BooleanArray, labels: pa.StringArray, partition_keys: Sequence[str]) -> None:
-    mask = to_numpy(is_valid)
+    mask = arrow.to_numpy(is_valid)
     if not mask.all():
         _raise_for(labels[int(np.argmin(mask))].as_py(), partition_keys)
 
@@ -309,7 +299,7 @@ class Partition:
         >>> Partition.from_dict("a1", {"files": {"table": "sales/table/a1.parquet"}}).files
         {'table': 'sales/table/a1.parquet'}
         """
-        _, files = partition_texts({label: dct}, label)
+        _, files = header.partition_texts({label: dct}, label)
         return Partition(label, {table: keys[0].as_py() for table, keys in files.items()})
 
     def to_dict(self, version: int | None = None) -> PartitionDictType:
@@ -340,8 +330,8 @@ class PartitionTable:
     def __init__(
         self, labels: Iterable[str] | pa.Array, files: Mapping[str, Iterable[str] | pa.Array] | None = None
     ) -> None:
-        columns = {table: label_array(keys) for table, keys in (files or {}).items()}
-        names = label_array(labels)
+        columns = {table: arrow.label_array(keys) for table, keys in (files or {}).items()}
+        names = arrow.label_array(labels)
         if any(len(keys) != len(names) for keys in columns.values()):
             raise ValueError("Every table needs exactly one file per partition label")
         self._set(labels=names, files=columns, _cache={}, _derived={}, _partitions=None)
@@ -354,7 +344,7 @@ class PartitionTable:
         raise AttributeError(f"PartitionTable is immutable, cannot set {name!r}")
 
     def __reduce__(self) -> tuple[Callable[..., PartitionTable], tuple[Any, ...]]:
-        labels = compact_buffers(self.labels)
+        labels = arrow.compact_buffers(self.labels)
         return _restore, (labels, [_pack_files(table, labels, keys) for table, keys in self.files.items()])
 
     def __len__(self) -> int:
@@ -389,24 +379,23 @@ class PartitionTable:
         """Partitions with the storage keys of the specification: ``<uuid>/<table>/<label>.parquet``."""
         check_uuid(uuid)
         check_table_name(table)
-        names = label_array(labels)
+        names = arrow.label_array(labels)
         return cls(names, {table: derived_keys(f"{uuid}/{table}/", names)})
 
     @classmethod
     def from_partitions(cls, partitions: Mapping[str, Partition]) -> Self:
         """Table of partition objects, in commit order; raises ValueError for different tables."""
         files = [partition.files for partition in partitions.values()]
-        tables = common_tables(files)
+        tables = header.common_tables(files)
         if tables is None:
-            raise ValueError(
-                f"All partitions need files of the same tables; found {abbreviate(table_sets(files))}"
-            )
+            sets = arrow.abbreviate(header.table_sets(files))
+            raise ValueError(f"All partitions need files of the same tables; found {sets}")
         return cls(partitions, {table: list(map(itemgetter(table), files)) for table in tables})
 
     @classmethod
     def from_header(cls, dct: Any, key: str = "header") -> Self:
         """Table of the ``partitions`` of a header; raises CorruptDatasetError, see `check_owned`."""
-        return cls(*partition_texts(dct, key))
+        return cls(*header.partition_texts(dct, key))
 
     def to_header(self) -> dict[str, PartitionDictType]:
         """The ``partitions`` of a header: ``{<label>: {"files": {<table>: <storage key>}}}``."""
@@ -486,9 +475,9 @@ class PartitionTable:
         for keys in self.files.values():
             check_owned_keys(keys, uuid)
 
-    def positions(self, labels: Iterable[str] | pa.Array) -> Ints:
+    def positions(self, labels: Iterable[str] | pa.Array) -> arrow.Ints:
         """Position of each label, -1 for unknown ones."""
-        return lookup(labels if labels is self.labels else label_array(labels), self.labels)
+        return arrow.lookup(labels if labels is self.labels else arrow.label_array(labels), self.labels)
 
     def take(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]] | pa.Array) -> PartitionTable:
         """Partitions at some positions, in that order."""
@@ -497,7 +486,7 @@ class PartitionTable:
             self.labels.take(indices), {t: keys.take(indices) for t, keys in self.files.items()}
         )
 
-    def filter(self, mask: Mask | pa.BooleanArray) -> PartitionTable:
+    def filter(self, mask: arrow.Mask | pa.BooleanArray) -> PartitionTable:
         """Partitions where the mask is true."""
         selected = mask if isinstance(mask, pa.Array) else pa.array(mask, pa.bool_())
         return PartitionTable(
@@ -513,14 +502,13 @@ class PartitionTable:
         duplicates = duplicates or counts.field(0).filter(pc.greater(counts.field(1), 1)).to_pylist()
         if duplicates:
             raise ValueError(
-                f"Partition labels have to be unique, these occur twice: {abbreviate(duplicates)}"
+                f"Partition labels have to be unique, these occur twice: {arrow.abbreviate(duplicates)}"
             )
         if not len(self):
             return other
         if self.files.keys() != other.files.keys():
-            raise ValueError(
-                f"Partitions have different tables: {abbreviate([sorted(self.files), sorted(other.files)])}"
-            )
+            tables = arrow.abbreviate([sorted(self.files), sorted(other.files)])
+            raise ValueError(f"Partitions have different tables: {tables}")
         files = {table: pa.concat_arrays([keys, other.files[table]]) for table, keys in self.files.items()}
         return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)
 
@@ -537,7 +525,7 @@ def _pack_files(
 ) -> tuple[str, str | None, pa.StringArray | None]:
     """Files for a pickle: only their common prefix if the labels tell the keys."""
     prefix = common_prefix(labels, keys)
-    return (table, None, compact_buffers(keys)) if prefix is None else (table, prefix, None)
+    return (table, None, arrow.compact_buffers(keys)) if prefix is None else (table, prefix, None)
 
 
 def _type_of(schema: Any, column: str) -> pa.DataType:
@@ -546,7 +534,7 @@ def _type_of(schema: Any, column: str) -> pa.DataType:
     return schema.field(column).type
 
 
-def group_positions(codes: npt.NDArray[np.integer[Any]]) -> list[Ints]:
+def group_positions(codes: npt.NDArray[np.integer[Any]]) -> list[arrow.Ints]:
     """Positions of each code, in the order of the codes.
 
     >>> [group.tolist() for group in group_positions(np.array([1, 0, 1]))]

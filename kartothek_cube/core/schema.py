@@ -14,29 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow import (
-    common_type,
-    contains_type,
-    is_long,
-    same_type,
-    storage_type,
-    widen,
-    with_far_times,
-)
+from kartothek_cube.core import arrow, pandas_conversion
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
 from kartothek_cube.core.naming import EVOLUTION, SINGLE_TABLE, TABLE_METADATA_FILE, schema_key
-from kartothek_cube.core.pandas_conversion import (
-    as_table,
-    extension_dtypes,
-    far_columns,
-    from_file,
-    from_pandas,
-    index_columns,
-    pandas_types,
-    to_pandas,
-    with_pandas_metadata,
-)
 from kartothek_cube.core.store import BlobStore, StoreInput, get_required, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -165,20 +146,22 @@ def _origins(origin: str | Iterable[str]) -> frozenset[str]:
 
 
 def _normalise(schema: pa.Schema) -> pa.Schema:
-    index = index_columns(schema)
+    index = pandas_conversion.index_columns(schema)
     if len(index) > 1:
         raise NotImplementedError(
             f"A frame with a MultiIndex cannot be stored; call reset_index(). Index: {', '.join(index)}."
         )
-    far = far_columns(schema)
+    far = pandas_conversion.far_columns(schema)
     fields = [
-        pa.field(field.name, (with_far_times if field.name in far else storage_type)(field.type))
+        pa.field(field.name, (arrow.with_far_times if field.name in far else arrow.storage_type)(field.type))
         for field in schema
         if field.name not in index
     ]
     if schema.metadata is None or b"pandas" not in schema.metadata:
         return pa.schema(fields)
-    return with_pandas_metadata(pa.schema(fields), extension_dtypes(schema))
+    return pandas_conversion.with_pandas_metadata(
+        pa.schema(fields), pandas_conversion.extension_dtypes(schema)
+    )
 
 
 _MAX_ORIGIN = 200
@@ -261,7 +244,7 @@ def validate_shared_columns(
             seen_type, seen_schema = seen.setdefault(field.name, (field.type, schema))
             if pat.is_null(seen_type):
                 seen[field.name] = (field.type, schema)
-            elif not pat.is_null(field.type) and not same_type(seen_type, field.type):
+            elif not pat.is_null(field.type) and not arrow.same_type(seen_type, field.type):
                 raise SchemaConflictError(
                     f"Column {field.name!r} is {seen_type} in {_format_origin(seen_schema)} "
                     f"but {field.type} in {_format_origin(schema)}."
@@ -298,10 +281,10 @@ def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:
         left, right = _drop_absent_nulls(left, right.names), _drop_absent_nulls(right, left.names)
     if left.names != right.names or not all(map(_fits, left.types, right.types)):
         raise SchemaConflictError(_difference(reference, schema))
-    types = [common_type(a, b) for a, b in zip(left.types, right.types, strict=True)]
+    types = [arrow.common_type(a, b) for a, b in zip(left.types, right.types, strict=True)]
     united = pa.schema(list(zip(left.names, types, strict=True)))
     if left.metadata is not None or right.metadata is not None:
-        united = with_pandas_metadata(united, _extensions(left, right))
+        united = pandas_conversion.with_pandas_metadata(united, _extensions(left, right))
     return SchemaWrapper(united, reference.origin | schema.origin)
 
 
@@ -313,14 +296,16 @@ def _drop_absent_nulls(schema: pa.Schema, others: Sequence[str]) -> pa.Schema:
 
 
 def _fits(a: pa.DataType, b: pa.DataType) -> bool:
-    return bool(pat.is_null(a) or pat.is_null(b) or same_type(a, b))
+    return bool(pat.is_null(a) or pat.is_null(b) or arrow.same_type(a, b))
 
 
 def _extensions(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
     """Pandas extension types of the schema that knows the Arrow type."""
     unknown = {field.name for field in left if pat.is_null(field.type)}
-    added = {name: dtype for name, dtype in extension_dtypes(right).items() if name in unknown}
-    return extension_dtypes(left) | added
+    added = {
+        name: dtype for name, dtype in pandas_conversion.extension_dtypes(right).items() if name in unknown
+    }
+    return pandas_conversion.extension_dtypes(left) | added
 
 
 def _format_origin(schema: SchemaWrapper) -> str:
@@ -456,10 +441,10 @@ def make_meta(
     if isinstance(obj, SchemaWrapper):
         return obj
     if isinstance(obj, pd.DataFrame):
-        schema = from_pandas(obj.iloc[:0] if _has_static_types(obj) else obj).schema
+        schema = pandas_conversion.from_pandas(obj.iloc[:0] if _has_static_types(obj) else obj).schema
     elif isinstance(obj, (pa.Table, pa.RecordBatch)):
-        is_static = not any(contains_type(dtype, pat.is_timestamp) for dtype in obj.schema.types)
-        schema = as_table(obj.slice(0, 0) if is_static else obj).schema
+        is_static = not any(arrow.contains_type(dtype, pat.is_timestamp) for dtype in obj.schema.types)
+        schema = pandas_conversion.as_table(obj.slice(0, 0) if is_static else obj).schema
     elif isinstance(obj, pa.Schema):
         schema = obj
     else:
@@ -467,11 +452,11 @@ def make_meta(
             f"A schema is made from a DataFrame, pyarrow.Table or pyarrow.Schema, got {type(obj).__name__}."
         )
     wrapper = SchemaWrapper(schema, origin)
-    types = {field.name: widen(field.type) for field in wrapper}
+    types = {field.name: arrow.widen(field.type) for field in wrapper}
     wide = pa.schema([(name, types[name]) for name in order_columns(types, partition_keys or ())])
-    extensions = extension_dtypes(wrapper.internal())
+    extensions = pandas_conversion.extension_dtypes(wrapper.internal())
     kept = {name: dtype for name, dtype in extensions.items() if dtype in _KEPT_DTYPES}
-    return wrapper._wrap(with_pandas_metadata(wide, kept), wrapper._origin)
+    return wrapper._wrap(pandas_conversion.with_pandas_metadata(wide, kept), wrapper._origin)
 
 
 def _has_static_types(df: pd.DataFrame) -> bool:
@@ -505,10 +490,10 @@ def normalize_type(
     >>> normalize_type(pa.int8(), "int8", "int8", None)
     (DataType(int64), 'int64', 'int64', None)
     """
-    wide = storage_type(widen(t_pa))
+    wide = arrow.storage_type(arrow.widen(t_pa))
     if not (pat.is_dictionary(t_pa) or pat.is_list(wide) or pat.is_integer(wide) or pat.is_floating(wide)):
         return wide, t_pd, t_np, metadata
-    new_pd, new_np, new_metadata = pandas_types(wide)
+    new_pd, new_np, new_metadata = pandas_conversion.pandas_types(wide)
     return wide, None if t_pd is None else new_pd, None if t_np is None else new_np, new_metadata
 
 
@@ -579,11 +564,13 @@ def empty_dataframe_from_schema(
     dtype('<M8[ns]')
     """
     is_wrapped = isinstance(schema, SchemaWrapper)
-    table = schema.internal().empty_table() if is_wrapped else from_file(schema.empty_table())
+    table = (
+        schema.internal().empty_table() if is_wrapped else pandas_conversion.from_file(schema.empty_table())
+    )
     if columns is not None:
         check_names("", "column", columns, table.column_names)
         table = table.select(list(columns))
-    return to_pandas(table, dates_as_object=date_as_object)
+    return pandas_conversion.to_pandas(table, dates_as_object=date_as_object)
 
 
 # The format keeps the schema in a file at a fixed key, so that replacing a dataset by one with another schema
@@ -695,7 +682,7 @@ def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> byte
     wrapper = plain if isinstance(plain, SchemaWrapper) else SchemaWrapper(plain, "schema")
     internal = wrapper.internal()
     if internal.metadata is None:
-        internal = with_pandas_metadata(internal)
+        internal = pandas_conversion.with_pandas_metadata(internal)
     if file is not None:
         internal = internal.with_metadata({**internal.metadata, **encode_version(file)})
     sink = pa.BufferOutputStream()
@@ -768,7 +755,7 @@ def long_types(
     # A SchemaWrapper does not contain them, but libraries that write them demand the same type of an index.
     key = schema_key(dataset_uuid, table)
     schema = _read_arrow_schema(get_required(open_blobs(store), key), key)
-    return {field.name: field.type for field in schema if is_long(field.type)}
+    return {field.name: field.type for field in schema if arrow.is_long(field.type)}
 
 
 def store_schema_metadata(

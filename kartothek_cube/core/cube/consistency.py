@@ -10,17 +10,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arrow import same_type
-from kartothek_cube.core.cube.constants import (
-    KLEE_METADATA_DIMENSION_COLUMNS,
-    KLEE_METADATA_KEY_IS_SEED,
-    KLEE_METADATA_PARTITION_COLUMNS,
-    KLEE_TIMESTAMP_COLUMN,
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
-    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
-    KTK_CUBE_METADATA_VERSION,
-)
+from kartothek_cube.core.cube import constants
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.naming import SINGLE_TABLE
@@ -71,7 +61,7 @@ def is_internal(column: str) -> bool:
     >>> [is_internal(name) for name in ("_DAY", "__DAY", "KLEE_TS")]
     [False, True, True]
     """
-    return column.startswith("__") or column == KLEE_TIMESTAMP_COLUMN
+    return column.startswith("__") or column == constants.KLEE_TIMESTAMP_COLUMN
 
 
 def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
@@ -100,9 +90,9 @@ def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set
 
 
 _OLD_KEYS = {
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS: KLEE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED: KLEE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS: KLEE_METADATA_PARTITION_COLUMNS,
+    constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS: constants.KLEE_METADATA_DIMENSION_COLUMNS,
+    constants.KTK_CUBE_METADATA_KEY_IS_SEED: constants.KLEE_METADATA_KEY_IS_SEED,
+    constants.KTK_CUBE_METADATA_PARTITION_COLUMNS: constants.KLEE_METADATA_PARTITION_COLUMNS,
 }
 
 
@@ -112,7 +102,7 @@ def cube_metadata(cube: Cube, name: str) -> dict[str, Any]:
     values = dict(zip(_OLD_KEYS, (dimensions, name == cube.seed_dataset, partitions), strict=True))
     return {
         **values,
-        KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
+        constants.KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
         **({METADATA_KEY: {t.name: t.to_dict() for t in cube.transforms}} if cube.transforms else {}),
         **{_OLD_KEYS[key]: value for key, value in values.items()},
     }
@@ -212,10 +202,10 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
 
 
 def _version_violations(name: str, dataset: DatasetMetadata) -> Iterator[Violation]:
-    if dataset.metadata_version != KTK_CUBE_METADATA_VERSION:
+    if dataset.metadata_version != constants.KTK_CUBE_METADATA_VERSION:
         error = ValueError(
             f"Invalid metadata version in dataset {name}: {dataset.metadata_version}, "
-            f"a cube needs version {KTK_CUBE_METADATA_VERSION}"
+            f"a cube needs version {constants.KTK_CUBE_METADATA_VERSION}"
         )
         yield Violation(Rule.VERSION, name, error)
 

@@ -7,13 +7,7 @@ from typing import Any, Self, cast
 
 import attrs
 
-from kartothek_cube.core.arguments import (
-    CopyMixin,
-    converter_str,
-    converter_str_set,
-    converter_str_tupleset,
-    converter_tuple,
-)
+from kartothek_cube.core import arguments
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.transforms import PartitionTransform
@@ -24,21 +18,25 @@ __all__ = ("Cube",)
 
 # attrs gives the parameters of ``Cube`` the types of those of the converters
 def _to_name(name: str) -> str:
-    return converter_str(name)
+    return arguments.converter_str(name)
 
 
 def _to_columns(columns: str | Iterable[str]) -> tuple[str, ...]:
-    return converter_str_tupleset(columns)
+    return arguments.converter_str_tupleset(columns)
 
 
 def _to_partition_columns(
     columns: str | PartitionTransform | Iterable[str | PartitionTransform],
 ) -> tuple[str, ...]:
     # the constructor takes the names of transforms
-    items = converter_tuple(columns)
+    items = arguments.converter_tuple(columns)
     has_transforms = any(isinstance(item, PartitionTransform) for item in items)
     is_ordered = not isinstance(columns, set | frozenset | dict)
-    return cast(tuple[str, ...], items) if has_transforms and is_ordered else converter_str_tupleset(columns)
+    return (
+        cast(tuple[str, ...], items)
+        if has_transforms and is_ordered
+        else arguments.converter_str_tupleset(columns)
+    )
 
 
 def _to_transforms(transforms: Iterable[PartitionTransform]) -> tuple[PartitionTransform, ...]:
@@ -50,7 +48,7 @@ def _name_of(column: object) -> object:
 
 
 def _to_column_set(columns: str | Iterable[str] | None) -> frozenset[str]:
-    return converter_str_set(columns)
+    return arguments.converter_str_set(columns)
 
 
 def _repr_set(names: frozenset[str]) -> str:
@@ -59,7 +57,7 @@ def _repr_set(names: frozenset[str]) -> str:
 
 
 @attrs.frozen(repr=False)
-class Cube(CopyMixin):
+class Cube(arguments.CopyMixin):
     """What makes a set of datasets a cube; immutable, comparable and hashable.
 
     Its files are described in :doc:`/format`.
@@ -118,7 +116,7 @@ class Cube(CopyMixin):
     def __attrs_post_init__(self) -> None:
         columns: tuple[object, ...] = self.partition_columns
         given = [*self.transforms, *(c for c in columns if isinstance(c, PartitionTransform))]
-        names = converter_str_tupleset(map(_name_of, columns))
+        names = arguments.converter_str_tupleset(map(_name_of, columns))
         object.__setattr__(self, "partition_columns", names)
         by_name = {transform.name: transform for transform in given}
         object.__setattr__(self, "transforms", tuple(by_name[name] for name in names if name in by_name))
@@ -192,7 +190,7 @@ class Cube(CopyMixin):
         >>> Cube(["DAY"], ["COUNTRY_CODE"], "geodata").ktk_dataset_uuid("seed")
         'geodata++seed'
         """
-        dataset_id = converter_str(ktk_cube_dataset_id)
+        dataset_id = arguments.converter_str(ktk_cube_dataset_id)
         _check_uuid_part("ktk_cube_dataset_id", dataset_id)
         return f"{self.uuid_prefix}{KTK_CUBE_UUID_SEPARATOR}{dataset_id}"
 

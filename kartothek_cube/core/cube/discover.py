@@ -9,33 +9,12 @@ from operator import is_
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from weakref import ref
 
-from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
+from kartothek_cube.core import arguments, errors
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.operation import Status, is_hidden, load_before, status_of
-from kartothek_cube.core.cube.consistency import (
-    check_cube,
-    check_datasets,
-    get_dataset_columns,
-    read_specification,
-)
-from kartothek_cube.core.cube.constants import (
-    KLEE_METADATA_TIMESTAMP_COLUMN,
-    KLEE_TIMESTAMP_COLUMN,
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
-    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
-    KTK_CUBE_UUID_SEPARATOR,
-)
+from kartothek_cube.core.cube import consistency, constants
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    CubeNotFoundError,
-    DatasetNotFoundError,
-    unknown_names,
-)
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record, participation_of
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, is_header_key, validate_uuid
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
@@ -89,7 +68,7 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStor
     >>> discover_ktk_cube_dataset_ids("geodata", store)
     {'seed'}
     """
-    start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    start = uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     headers = filter(is_header_key, open_blobs(store).list_dir(start))
     return {name.removeprefix(start).partition(METADATA_BASE_SUFFIX)[0] for name in headers} - {""}
 
@@ -99,13 +78,13 @@ def list_cubes(store: StoreInput | BlobStore) -> dict[str, list[str]]:
     cubes: dict[str, list[str]] = {}
     for name in sorted(filter(is_header_key, open_blobs(store).list_dir(""))):
         uuid = name.partition(METADATA_BASE_SUFFIX)[0]
-        prefix, _, dataset_id = uuid.partition(KTK_CUBE_UUID_SEPARATOR)
+        prefix, _, dataset_id = uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
         if prefix and dataset_id and dataset_id not in cubes.setdefault(prefix, []):
             cubes[prefix].append(dataset_id)
     return cubes
 
 
-@alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
+@arguments.alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
 def discover_datasets_unchecked(
     uuid_prefix: str,
     store: StoreInput | BlobStore,
@@ -149,7 +128,7 @@ def discover_datasets_unchecked(
     >>> list(discover_datasets_unchecked("geodata", store))
     ['seed']
     """
-    requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    requested = arguments.converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
     listed = _ListedDatasets(
         uuid_prefix, blobs, requested, lambda uuid: DatasetMetadata.load_from_store(uuid, blobs, load_schema)
@@ -175,7 +154,7 @@ class _ListedDatasets:
         map_uuids: MapUuids = map,
     ) -> None:
         self.blobs, self.requested, self._load = blobs, requested, load
-        self.start = start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+        self.start = start = uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
         names = sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs))
         uuids = [start + name for name in names if requested is None or name in requested]
         self.states: dict[str, DatasetMetadata] = {}
@@ -202,7 +181,7 @@ class _ListedDatasets:
     def _read(self, uuid: str) -> DatasetMetadata | None:
         try:
             return self._load(uuid)
-        except DatasetNotFoundError:
+        except errors.DatasetNotFoundError:
             # deleted since it was listed
             return None
         except KeyError as error:
@@ -215,12 +194,12 @@ def existing_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[str]:
     blobs = open_blobs(store)
     try:
         return set(discover_datasets_unchecked(uuid_prefix, blobs, load_schema=False))
-    except (CorruptDatasetError, NotImplementedError):
+    except (errors.CorruptDatasetError, NotImplementedError):
         # of a damaged dataset only the key is known
         return discover_ktk_cube_dataset_ids(uuid_prefix, blobs)
 
 
-@alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
+@arguments.alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
 def discover_datasets(
     cube: Cube | str,
     store: StoreInput,
@@ -260,7 +239,7 @@ def discover_datasets(
     ['COUNTRY_CODE']
     """
     cube = find_cube(cube, store)
-    requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    requested = arguments.converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_existing(cube.uuid_prefix, store)
     stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
     _check_datasets(cube, stored, requested, blobs)
@@ -276,7 +255,7 @@ def _check_datasets(
     if missing:
         existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
         raise _not_found(cube.uuid_prefix, missing, existing)
-    check_cube(stored, cube)
+    consistency.check_cube(stored, cube)
 
 
 #: derived values that are kept per snapshot
@@ -347,7 +326,7 @@ def load_snapshot(
     return snapshot
 
 
-@alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
+@arguments.alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
 def discover_cube(
     uuid_prefix: str,
     store: StoreInput,
@@ -395,14 +374,14 @@ def discover_cube(
         existing = () if filter_ktk_cube_dataset_ids is None else existing_dataset_ids(uuid_prefix, blobs)
         if not existing:
             raise cube_not_found(uuid_prefix, blobs)
-        raise _not_found(uuid_prefix, converter_str_set(filter_ktk_cube_dataset_ids), existing)
+        raise _not_found(uuid_prefix, arguments.converter_str_set(filter_ktk_cube_dataset_ids), existing)
     seed = _find_seed(uuid_prefix, stored)
     metadata = stored[seed].metadata
-    dimensions = read_specification(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS)
+    dimensions = consistency.read_specification(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     if dimensions is None:
         raise ValueError(
             f'Could not recover dimension columns from seed dataset ("{seed}") of cube "{uuid_prefix}": '
-            f"its metadata has no {KTK_CUBE_METADATA_DIMENSION_COLUMNS}"
+            f"its metadata has no {constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS}"
         )
     partitions = _partition_columns(uuid_prefix, seed, stored[seed])
     indexed = set().union(*(_list_indexed(ds) for ds in stored.values()))
@@ -411,13 +390,13 @@ def discover_cube(
         dimension_columns=_names(dimensions, "dimension columns", seed),
         partition_columns=partitions,
         seed_dataset=seed,
-        index_columns=indexed - set(dimensions) - set(partitions) - {KLEE_TIMESTAMP_COLUMN},
+        index_columns=indexed - set(dimensions) - set(partitions) - {constants.KLEE_TIMESTAMP_COLUMN},
         suppress_index_on=_names(
-            metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed
+            metadata.get(constants.KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed
         ),
         transforms=read_transforms(metadata) or (),
     )
-    return cube, check_datasets(stored, cube)
+    return cube, consistency.check_datasets(stored, cube)
 
 
 def _names(value: Any, what: str, seed: str) -> list[str]:
@@ -432,7 +411,7 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
     seeds = [
         name
         for name, ds in datasets.items()
-        if read_specification(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED) is True
+        if consistency.read_specification(ds.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED) is True
     ]
     if not seeds:
         raise ValueError(
@@ -447,8 +426,8 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
 
 
 def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) -> list[str]:
-    stored = read_specification(dataset.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS)
-    timestamp = dataset.metadata.get(KLEE_METADATA_TIMESTAMP_COLUMN)
+    stored = consistency.read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS)
+    timestamp = dataset.metadata.get(constants.KLEE_METADATA_TIMESTAMP_COLUMN)
     if stored is not None:
         columns = _names(stored, "partition columns", seed)
     else:
@@ -462,21 +441,23 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
                 "an old cube needs at least one beside the timestamp column"
             )
         columns, timestamp = keys[:-1], timestamp or keys[-1]
-    if timestamp is not None and timestamp != KLEE_TIMESTAMP_COLUMN:
+    if timestamp is not None and timestamp != constants.KLEE_TIMESTAMP_COLUMN:
         raise NotImplementedError(
-            f'Can only read old cubes with timestamp column "{KLEE_TIMESTAMP_COLUMN}", but got "{timestamp}"'
+            f'Can only read old cubes with timestamp column "KLEE_TS", but got "{timestamp}"'
         )
     return columns
 
 
 def _list_indexed(dataset: DatasetMetadata) -> set[str]:
     """Columns with an index beyond the partition keys that the header implies."""
-    return (set(dataset.indices) - set(dataset.partition_keys or [])) & get_dataset_columns(dataset)
+    return (set(dataset.indices) - set(dataset.partition_keys or [])) & consistency.get_dataset_columns(
+        dataset
+    )
 
 
 def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Collection[str]) -> set[str]:
     """The dataset ids that a user gave, all of which have to exist; None for all existing ones."""
-    chosen = set(existing) if ids is None else set(converter_str_set(ids))
+    chosen = set(existing) if ids is None else set(arguments.converter_str_set(ids))
     if chosen - set(existing):
         raise _not_found(cube.uuid_prefix, chosen - set(existing), existing)
     return chosen
@@ -484,7 +465,8 @@ def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Colle
 
 def _not_found(uuid_prefix: str, missing: Collection[str], existing: Collection[str]) -> ValueError:
     return ValueError(
-        f"Could not find datasets of cube {uuid_prefix}: " + unknown_names("dataset", missing, existing)
+        f"Could not find datasets of cube {uuid_prefix}: "
+        + errors.unknown_names("dataset", missing, existing)
     )
 
 
@@ -496,7 +478,7 @@ def select_datasets(
     if isinstance(datasets, Mapping):
         return dict(datasets)
     blobs = open_existing(cube.uuid_prefix, store)
-    requested = converter_str_set_optional(datasets)
+    requested = arguments.converter_str_set_optional(datasets)
     if requested is not None and must_exist:
         existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
         if not existing:
@@ -513,7 +495,7 @@ def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
     blobs = open_blobs(store)
     directory = blobs.missing_directory
     if directory is not None:
-        raise CubeNotFoundError(uuid_prefix, f"there is no directory {directory}")
+        raise errors.CubeNotFoundError(uuid_prefix, f"there is no directory {directory}")
     return blobs
 
 
@@ -527,16 +509,16 @@ def find_cube(cube: Cube | str, store: StoreInput | BlobStore) -> Cube:
     return cube
 
 
-def cube_not_found(uuid_prefix: str, blobs: BlobStore) -> CubeNotFoundError:
+def cube_not_found(uuid_prefix: str, blobs: BlobStore) -> errors.CubeNotFoundError:
     """The error about a cube that does not exist, with the names of those that do."""
     cubes = [name for name in list_cubes(blobs) if name != uuid_prefix]
-    _, _, alternatives = unknown_names("cube", [uuid_prefix], cubes).partition("; ")
-    return CubeNotFoundError(uuid_prefix, alternatives)
+    _, _, alternatives = errors.unknown_names("cube", [uuid_prefix], cubes).partition("; ")
+    return errors.CubeNotFoundError(uuid_prefix, alternatives)
 
 
 def check_cube_exists(uuid_prefix: str, blobs: BlobStore) -> None:
     """Raise CubeNotFoundError unless the store has some file of the cube, as a failed write leaves them."""
-    if not blobs.list_dir(uuid_prefix + KTK_CUBE_UUID_SEPARATOR):
+    if not blobs.list_dir(uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR):
         raise cube_not_found(uuid_prefix, blobs)
 
 
@@ -579,7 +561,7 @@ class _Cut:
             if all(self._resolve(uuid, resolved) for uuid in coordinators):
                 return self._select_visible(resolved)
             coordinators = self._list_coordinators()
-        raise ConcurrentWriteError(
+        raise errors.ConcurrentWriteError(
             min(coordinators),
             detail="No state of its cube could be read as a whole: it changes all the time.",
         )

@@ -30,7 +30,6 @@ from urllib.request import Request, urlopen
 from simplekv import KeyValueStore, UrlMixin
 
 from kartothek_cube.core.store import blob_store
-from kartothek_cube.core.store.blob_store import is_key
 
 # Options are parsed here: obstore's `from_url` ignores the query of a URL, and its errors show secrets.
 
@@ -192,7 +191,7 @@ def parse_url(url: str) -> Location:
     if not _BUCKET(bucket):
         raise ValueError("it names no bucket" if not bucket else f"{bucket!r} is no name of a bucket")
     prefix = unquote(prefix).strip("/")
-    if prefix and not is_key(prefix):
+    if prefix and not blob_store.is_key(prefix):
         raise ValueError(f"{prefix!r} is no prefix of keys")
     location = Location(kind, bucket, prefix, tuple(sorted(options.items())))
     settings(location)

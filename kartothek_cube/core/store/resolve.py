@@ -22,7 +22,6 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.store import blob_store
-from kartothek_cube.core.store.blob_store import BlobStore, StoreFactory, StoreInput
 from kartothek_cube.core.store.object_store import SCHEMES, ObjectStore, open_url, parse_url
 
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
@@ -194,7 +193,7 @@ def _missing_as_key_error(key: str) -> Iterator[None]:
 _EXPECTED = "a simplekv store, a function without arguments that returns one, a directory, or a URL such as 'hfs:///data'"
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
 _REGISTRY: dict[str, tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]] = {}
-_DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], BlobStore]]] = []
+_DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], blob_store.BlobStore]]] = []
 _LOCAL_PACKAGES = {"simplekv", "storefact", "minimalkv"}
 _LOCAL_CLASSES = {"FilesystemStore", "HFilesystemStore", "WebFilesystemStore"}
 
@@ -251,7 +250,7 @@ def is_store(candidate: object) -> bool:
     >>> is_store("hmemory://"), is_store(ensure_store("hmemory://"))
     (False, True)
     """
-    if isinstance(candidate, BlobStore):
+    if isinstance(candidate, blob_store.BlobStore):
         return True
     # Other methods (`put`, `delete`, `iter_keys`, ...) are looked up on use: a read-only store has no `put`.
     # A class is a factory of stores, even if it has all their methods.
@@ -260,7 +259,7 @@ def is_store(candidate: object) -> bool:
     return callable(getattr(candidate, "get", None)) and callable(getattr(candidate, "open", None))
 
 
-def ensure_store(store: StoreInput) -> KeyValueStore:
+def ensure_store(store: blob_store.StoreInput) -> KeyValueStore:
     """Turn a store, a factory, a URL or a directory into a store.
 
     Parameters
@@ -300,7 +299,7 @@ def ensure_store(store: StoreInput) -> KeyValueStore:
     return result
 
 
-def lazy_store(store: StoreInput) -> StoreFactory:
+def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
     """Turn a store, a factory, a URL or a directory into a picklable factory.
 
     Parameters
@@ -519,7 +518,7 @@ def _class_name(candidate: Any) -> str:
     return f"{type(candidate).__module__}.{type(candidate).__qualname__}"
 
 
-def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], BlobStore]) -> None:
+def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], blob_store.BlobStore]) -> None:
     """Serve matching stores by a driver; drivers registered later are asked first.
 
     Parameters
@@ -532,7 +531,7 @@ def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], Blob
     _DRIVERS.insert(0, (matches, driver))
 
 
-def open_blobs(store: StoreInput | BlobStore) -> BlobStore:
+def open_blobs(store: blob_store.StoreInput | blob_store.BlobStore) -> blob_store.BlobStore:
     """Open a store, factory or URL; a `BlobStore` is returned unchanged. Errors as those of `ensure_store`.
 
     >>> blobs = open_blobs("hmemory://")
@@ -540,10 +539,10 @@ def open_blobs(store: StoreInput | BlobStore) -> BlobStore:
     >>> blobs.list("sales/")
     [Blob(key='sales/table/_common_metadata', size=None, mtime=None)]
     """
-    if isinstance(store, BlobStore):
+    if isinstance(store, blob_store.BlobStore):
         return store
     opened = ensure_store(store)
-    if isinstance(opened, BlobStore):
+    if isinstance(opened, blob_store.BlobStore):
         return opened
     for matches, driver in _DRIVERS:
         if matches(opened):
@@ -563,7 +562,7 @@ def _is_directory(store: Any) -> bool:
     )
 
 
-def _make_local_driver(store: Any) -> BlobStore:
+def _make_local_driver(store: Any) -> blob_store.BlobStore:
     # needs fcntl, which only POSIX systems have
     from kartothek_cube.core.store.local import LocalBlobStore
 

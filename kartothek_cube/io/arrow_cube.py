@@ -12,14 +12,7 @@ from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io_components.arrow_dataset import (
-    CubeSource,
-    DatasetOfCubeSource,
-    LazyDataset,
-    RowSource,
-    TimestampUnit,
-    in_unit,
-)
+from kartothek_cube.io_components.arrow_dataset import CubeSource, LazyDataset, TimestampUnit, in_unit
 from kartothek_cube.io_components.facade import Example, define_facade
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.executor import announce_query, query_table, run_task
@@ -151,9 +144,9 @@ def cube_dataset(
     """
     cube = find_cube(cube, store)
     if dataset_id is None:
-        source: RowSource = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
+        source = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
     elif conditions is None and datasets is None:
-        source = DatasetOfCubeSource(cube, store_factory(store), dataset_id, as_of)
+        source = CubeSource(cube, store_factory(store), as_of=as_of, dataset_id=dataset_id)
     else:
         raise ValueError("Pass either dataset_id, or conditions and datasets, which are those of the cube")
     return LazyDataset(source, schema=in_unit(source.read_schema(), timestamp_unit))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import Context, copy_context
@@ -19,45 +18,21 @@ from pyarrow import acero, fs
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow import cast_column
+from kartothek_cube.core.cube import discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import (
-    DatasetsInput,
-    choose_datasets,
-    discover_datasets_unchecked,
-    open_existing,
-)
-from kartothek_cube.core.cube.implied_conditions import (
-    ImpliedCondition,
-    decode_expression,
-    fields_of,
-    imply_condition,
-    imply_polars,
-    join_conditions,
-)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import Tree
 from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
+from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
-from kartothek_cube.io_components.query.executor import (
-    BYTES_PER_VALUE,
-    announce_end,
-    announce_query,
-    run_task,
-)
+from kartothek_cube.io_components.query import executor
 from kartothek_cube.io_components.query.logical_plan import QueryTable
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanTask, plan_table, project
-from kartothek_cube.io_components.runtime import (
-    available_cores,
-    limit_threads,
-    prefetch_map,
-    progress_add_total,
-    scan_bounds,
-)
 from kartothek_cube.io_components.scan import count_rows, estimate_size
 
 if TYPE_CHECKING:
@@ -71,30 +46,6 @@ Columns: TypeAlias = Sequence[str] | Mapping[str, pc.Expression] | None
 
 TimestampUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
 """Unit of all timestamps."""
-
-
-class SourceScan(ABC):
-    """Planned scan of one snapshot; it can be read several times."""
-
-    @abstractmethod
-    def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
-        """Rows with at least the columns of the scan; ``sequential``: nothing is read ahead."""
-
-    @abstractmethod
-    def count_rows(self) -> int | None:
-        """Number of rows; None if they have to be read."""
-
-
-class RowSource(ABC):
-    """What a lazy dataset reads from; it can be pickled if its store can."""
-
-    @abstractmethod
-    def read_schema(self) -> pa.Schema:
-        """Columns and types as they are now."""
-
-    @abstractmethod
-    def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
-        """Plan a scan of the current snapshot; rows that do not meet the condition may be in it."""
 
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
@@ -143,7 +94,7 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
     """
 
     def __init__(
-        self, source: RowSource, *, schema: pa.Schema, filters: Sequence[pc.Expression] = ()
+        self, source: CubeSource | DatasetSource, *, schema: pa.Schema, filters: Sequence[pc.Expression] = ()
     ) -> None:
         super().__init__(schema, [_unreadable_dataset(schema)])
         self._source = source
@@ -160,7 +111,7 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         filter: pc.Expression | None = None,
         batch_size: int = _BATCH_SIZE,
         *,
-        condition: ImpliedCondition | None = None,
+        condition: implied_conditions.ImpliedCondition | None = None,
         **options: object,
     ) -> LazyScanner:
         """Plan a scan of the rows that match a condition as well; options of pyarrow change nothing."""
@@ -178,10 +129,11 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
             raise ValueError(f"no column {', '.join(sorted(unknown))} in {self._source}")
         needed = {*names, *_columns_of(computed, schema)}
         read = [name for name in schema.names if name in needed] or schema.names[:1]
-        of_filters = None if combined is None else imply_condition(combined, schema)
+        of_filters = None if combined is None else implied_conditions.imply_condition(combined, schema)
         implied = [each for each in (condition, of_filters) if each is not None]
+        condition = Conjunction(implied) if implied else None
         return LazyScanner(
-            scan=self._context.copy().run(self._source.plan, read, Conjunction(implied) if implied else None),
+            scan=self._context.copy().run(lambda: self._source.plan(read, condition)),
             read_schema=pa.schema([schema.field(name) for name in read]),
             columns=dict(columns) if isinstance(columns, Mapping) else names,
             filter=combined,
@@ -240,8 +192,8 @@ def _columns_of(expressions: Iterable[pc.Expression], schema: pa.Schema) -> set[
     """Columns that expressions need: all where that is not known."""
     columns: set[str] = set()
     for expression in expressions:
-        decoded = decode_expression(expression)
-        columns |= set(schema.names) if decoded is None else fields_of(decoded)
+        decoded = implied_conditions.decode_expression(expression)
+        columns |= set(schema.names) if decoded is None else implied_conditions.fields_of(decoded)
     return columns
 
 
@@ -253,7 +205,7 @@ class LazyScanner:
     reads its source to the end even if the consumer stops.
     """
 
-    scan: SourceScan
+    scan: CubeScan | _FileScan
     #: columns that are read
     read_schema: pa.Schema
     #: columns of the result: names, or expressions by name
@@ -364,7 +316,9 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
         is_filter = predicate is not None and n_rows is None
         scanner = dataset.scanner(
             columns=list(dict.fromkeys(needed)) or schema.names[:1],
-            condition=imply_polars(predicate, schema) if predicate is not None and is_filter else None,
+            condition=implied_conditions.imply_polars(predicate, schema)
+            if predicate is not None and is_filter
+            else None,
             **({} if batch_size is None else {"batch_size": max(1, batch_size)}),
         )
         yield empty.select(selected)
@@ -384,7 +338,7 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
 
 
 @attrs.frozen
-class CubeScan(SourceScan):
+class CubeScan:
     """Scan of the cells of a cube, partition by partition, in bounded memory."""
 
     plan: PhysicalPlan
@@ -392,18 +346,18 @@ class CubeScan(SourceScan):
 
     def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
         """Rows of some partitions at a time, few of the first ones."""
-        return announce_end(self.plan, self._tables(sequential=sequential))
+        return executor.announce_end(self.plan, self._tables(sequential=sequential))
 
     def _tables(self, *, sequential: bool) -> Iterator[pa.Table]:
         if self.plan.is_empty:
             return
-        progress_add_total(self.plan.n_files)
-        tasks = self.plan.slice_tasks(scan_bounds(self._partition_bytes()))
-        threads = 1 if sequential else available_cores()
+        runtime.progress_add_total(self.plan.n_files)
+        tasks = self.plan.slice_tasks(runtime.scan_bounds(self._partition_bytes()))
+        threads = 1 if sequential else runtime.available_cores()
         # one thread per task: more of them than cores wait for each other
         is_parallel = threads > 1 and len(tasks) > 2 and open_blobs(self.plan.context.store).is_local
         read = partial(self._read, threads=1 if is_parallel else None)
-        for table in prefetch_map(read, tasks, threads):
+        for table in runtime.prefetch_map(read, tasks, threads):
             if table is not None:
                 yield table
 
@@ -414,7 +368,7 @@ class CubeScan(SourceScan):
         if others or seed.predicates or context.join_filters:
             return None
         if self.plan.is_empty:
-            announce_query(self.plan, 0)
+            executor.announce_query(self.plan, 0)
             return 0
         # the cells in one file are unique; those of several may be versions of the same cell
         is_single = files.count_files() == 1
@@ -423,17 +377,17 @@ class CubeScan(SourceScan):
         if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
             return None
         remaining = self.plan.partition_tasks(np.flatnonzero(~is_single)[:, None])
-        tables = prefetch_map(self._read, remaining, available_cores())
+        tables = runtime.prefetch_map(self._read, remaining, runtime.available_cores())
         n_rows = count_rows(blobs, keys) + sum(len(table) for table in tables if table is not None)
-        announce_query(self.plan, n_rows)
+        executor.announce_query(self.plan, n_rows)
         return n_rows
 
     def _read(self, task: ScanTask, threads: int | None = None) -> pa.Table | None:
         # consumers are promised no order: partition by partition, nothing is sorted
         unsorted = attrs.evolve(self.plan.context, sort_columns=())
         context, task = project(unsorted, task, self.columns)
-        with nullcontext() if threads is None else limit_threads(threads):
-            tables = run_task(context, task)
+        with nullcontext() if threads is None else runtime.limit_threads(threads):
+            tables = executor.run_task(context, task)
         return tables[0] if tables else None
 
     def _partition_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -444,7 +398,7 @@ class CubeScan(SourceScan):
             if scan.alignment:
                 keys = files.sample_keys(tuning.SAMPLE)
                 size = estimate_size(blobs, keys)
-                in_memory = _sample_rows(blobs, keys) * BYTES_PER_VALUE * (len(scan.columns) + 1)
+                in_memory = _sample_rows(blobs, keys) * executor.BYTES_PER_VALUE * (len(scan.columns) + 1)
                 total += max(size * scan.column_fraction(), in_memory / 2) * files.count_files()
         return total
 
@@ -456,30 +410,37 @@ def _sample_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
 
 
 @attrs.frozen(repr=False)
-class CubeSource(RowSource):
-    """The cells of a cube: rows of the seed, with the columns of all datasets."""
+class CubeSource:
+    """The cells of a cube: rows of the seed, with the columns of all datasets.
+
+    Or the rows of one dataset of the cube, of each cell the version written last.
+    """
 
     cube: Cube = attrs.field()
     store: StoreFactory
     conditions: ConditionsInput = None
-    datasets: DatasetsInput = None
+    datasets: discover.DatasetsInput = None
     as_of: CubeAsOf | None = None
+    dataset_id: str | None = None
 
     @cube.validator
     def _check(self, attribute: object, value: object) -> None:
         ensure_cube(value)
 
     def __repr__(self) -> str:
-        return f"cube {self.cube.uuid_prefix}"
+        if self.dataset_id is None:
+            return f"cube {self.cube.uuid_prefix}"
+        return f"dataset {self.cube.ktk_dataset_uuid(self.dataset_id)}"
 
     def read_schema(self) -> pa.Schema:
         """Columns and types as they are now."""
-        plan = self._plan(None, self.conditions)
-        return plan.context.output
+        return self._plan(None, self.conditions).context.output
 
-    def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
-        """Plan a scan of the current snapshot."""
-        conditions = join_conditions(self.conditions, () if condition is None else (condition,))
+    def plan(self, columns: Sequence[str], condition: implied_conditions.ImpliedCondition | None) -> CubeScan:
+        """Plan a scan of the current snapshot; rows that do not meet the condition may be in it."""
+        conditions = implied_conditions.join_conditions(
+            self.conditions, () if condition is None else (condition,)
+        )
         try:
             plan = self._plan(columns, conditions)
         except (NotImplementedError, TypeError, ValueError):
@@ -490,63 +451,35 @@ class CubeSource(RowSource):
         return CubeScan(plan, tuple(columns))
 
     def _plan(self, columns: Sequence[str] | None, conditions: ConditionsInput) -> PhysicalPlan:
-        return plan_table(
-            QueryTable(self.cube, self.store, conditions, self.datasets, columns=columns, as_of=self.as_of)
-        )
+        cube, datasets, as_of = self.cube, self.datasets, self.as_of
+        if self.dataset_id is not None:
+            dataset, as_of = self._load_dataset(self.dataset_id), None
+            own, keys = get_dataset_columns(dataset), dataset.partition_keys or ()
+            dimensions = [column for column in cube.dimension_columns if column in own]
+            partition_columns = [column for column in cube.partition_columns if column in keys]
+            datasets = {self.dataset_id: dataset}
+            cube = Cube(
+                dimensions, partition_columns, cube.uuid_prefix, self.dataset_id, suppress_index_on=dimensions
+            )
+        return plan_table(QueryTable(cube, self.store, conditions, datasets, columns=columns, as_of=as_of))
 
-
-@attrs.frozen(repr=False)
-class DatasetOfCubeSource(RowSource):
-    """The rows of one dataset of a cube, of each cell the version written last."""
-
-    cube: Cube
-    store: StoreFactory
-    dataset_id: str
-    as_of: CubeAsOf | None = None
-
-    def __repr__(self) -> str:
-        return f"dataset {self.cube.ktk_dataset_uuid(self.dataset_id)}"
-
-    def read_schema(self) -> pa.Schema:
-        """Columns and types as they are now."""
-        return self._as_cube().read_schema()
-
-    def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
-        """Plan a scan of the current snapshot."""
-        return self._as_cube().plan(columns, condition)
-
-    def _as_cube(self) -> CubeSource:
-        dataset = self._load()
-        columns = get_dataset_columns(dataset)
-        dimensions = [column for column in self.cube.dimension_columns if column in columns]
-        cube = Cube(
-            dimension_columns=dimensions,
-            partition_columns=[c for c in self.cube.partition_columns if c in (dataset.partition_keys or ())],
-            uuid_prefix=self.cube.uuid_prefix,
-            seed_dataset=self.dataset_id,
-            suppress_index_on=dimensions,
-        )
-        return CubeSource(cube, self.store, datasets={self.dataset_id: dataset})
-
-    def _load(self) -> DatasetMetadata:
-        ensure_cube(self.cube)
+    def _load_dataset(self, name: str) -> DatasetMetadata:
+        prefix = self.cube.uuid_prefix
         datasets: Mapping[str, DatasetMetadata]
         if self.as_of is not None:
             datasets = datasets_as_of(self.cube, self.store, self.as_of)
         else:
-            blobs = open_existing(self.cube.uuid_prefix, self.store)
-            datasets = discover_datasets_unchecked(self.cube.uuid_prefix, blobs, self.dataset_id)
-        if self.dataset_id not in datasets:
-            choose_datasets(
-                self.cube,
-                self.dataset_id,
-                discover_datasets_unchecked(self.cube.uuid_prefix, self.store, load_schema=False),
+            datasets = discover.discover_datasets_unchecked(
+                prefix, discover.open_existing(prefix, self.store), name
             )
-        return datasets[self.dataset_id]
+        if name not in datasets:
+            known = discover.discover_datasets_unchecked(prefix, self.store, load_schema=False)
+            discover.choose_datasets(self.cube, name, known)
+        return datasets[name]
 
 
 @attrs.frozen
-class _PlannedRead(SourceScan):
+class _FileScan:
     """Scan of the files of a dataset."""
 
     plan: ReadPlan
@@ -556,9 +489,9 @@ class _PlannedRead(SourceScan):
         if not keys:
             return
         size = estimate_size(open_blobs(self.plan.context.store), keys)
-        tasks = self.plan.block_tasks(scan_bounds(np.full(len(keys), size)))
+        tasks = self.plan.block_tasks(runtime.scan_bounds(np.full(len(keys), size)))
         read = partial(run_read, self.plan.context)
-        yield from prefetch_map(read, tasks, 1 if sequential else available_cores())
+        yield from runtime.prefetch_map(read, tasks, 1 if sequential else runtime.available_cores())
 
     def count_rows(self) -> int | None:
         keys = self._keys()
@@ -572,7 +505,7 @@ class _PlannedRead(SourceScan):
 
 
 @attrs.frozen(repr=False)
-class DatasetSource(RowSource):
+class DatasetSource:
     """All rows of a dataset."""
 
     dataset_uuid: str
@@ -587,17 +520,19 @@ class DatasetSource(RowSource):
         """Columns and types as they are now."""
         return empty_table(self._plan(None, None).context).schema.remove_metadata()
 
-    def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
+    def plan(
+        self, columns: Sequence[str], condition: implied_conditions.ImpliedCondition | None
+    ) -> _FileScan:
         """Plan a scan of the current snapshot."""
         if condition is not None:
             schema = self._plan(None, None).context.schema
             where = Conjunction(condition).to_tree({field.name: field.type for field in schema})
             try:
-                return _PlannedRead(self._plan(columns, where))
+                return _FileScan(self._plan(columns, where))
             except (NotImplementedError, TypeError, ValueError):
                 # a filter that predicates cannot express is evaluated on the rows only
                 pass
-        return _PlannedRead(self._plan(columns, None))
+        return _FileScan(self._plan(columns, None))
 
     def _plan(self, columns: Sequence[str] | None, where: Tree | None) -> ReadPlan:
         read = DatasetRead(

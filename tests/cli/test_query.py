@@ -15,7 +15,6 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
-from kartothek_cube.io_components import arrow_dataset
 from kartothek_cube.io_components.query import executor
 from tests.cli.conftest import CUBE
 
@@ -128,8 +127,7 @@ def test_limit_stops_reading(ok, monkeypatch):
         n_files.append(len(task.names[0][0]))
         return run_task(context, task, *args)
 
-    for module in (executor, arrow_dataset):
-        monkeypatch.setattr(module, "run_task", spy)
+    monkeypatch.setattr(executor, "run_task", spy)
     assert len(rows(ok("cube", "query", "-o", "json", "--limit", "1"))) == 1
     assert n_files == [1]
     n_files.clear()
@@ -151,7 +149,7 @@ def test_the_first_rows_are_written_before_other_partitions_are_read(ok, url, mo
         events.append("write")
         write_csv(*args)
 
-    monkeypatch.setattr(arrow_dataset, "run_task", read)
+    monkeypatch.setattr(executor, "run_task", read)
     monkeypatch.setattr(pyarrow.csv, "write_csv", write)
     lines = ok("cube", "query", "-o", "csv", "--columns", "v1").splitlines()
     assert events[:2] == ["read", "write"] and events.count("read") == events.count("write") == 3

@@ -15,31 +15,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow import describe, is_text
-from kartothek_cube.core.cube.condition_codec import (
-    ConditionSyntaxError,
-    ConditionText,
-    Incomparable,
-    JoinedTexts,
-    check_column,
-    check_depth,
-    check_value,
-    check_values,
-    convert_value,
-    filter_rows,
-    from_json,
-    has_joins,
-    next_prefix,
-    parse_joined,
-    parse_text,
-    parse_value,
-    query_parser,
-    replace_words,
-    split_conditions,
-    to_json,
-    to_python_scalar,
-    to_python_scalar_keep_int,
-    to_value_tuple,
-)
+from kartothek_cube.core.cube import condition_codec as codec
 from kartothek_cube.core.errors import abbreviate_text
 from kartothek_cube.core.expressions import AllOf, AnyOf, LiteralType, Node, exact_literal
 from kartothek_cube.display import code
@@ -68,7 +44,7 @@ __all__ = (
 )
 
 
-class _Operand(Incomparable):
+class _Operand(codec.Incomparable):
     """Base of what ``&``, ``|`` and ``~`` join."""
 
     __slots__ = ()
@@ -108,14 +84,14 @@ class _Operand(Incomparable):
         1  Bonn    2
         """
         conjunction = Conjunction(self)
-        return filter_rows(df, conjunction.columns, conjunction.to_tree) if conjunction.active else df
+        return codec.filter_rows(df, conjunction.columns, conjunction.to_tree) if conjunction.active else df
 
     def _repr_html_(self) -> str:
         return code(abbreviate_text(str(self)))
 
 
 T = TypeVar("T")
-_check_limit = attrs.validators.optional(check_value)
+_check_limit = attrs.validators.optional(codec.check_value)
 
 
 @attrs.frozen
@@ -136,9 +112,9 @@ class Condition(_Operand, ABC):
     column: str = attrs.field(converter=converter_str)
 
     @property
-    @abstractmethod
     def active(self) -> bool:
         """Whether the condition filters anything."""
+        return True
 
     @property
     @abstractmethod
@@ -174,7 +150,7 @@ class Condition(_Operand, ABC):
         >>> Condition.from_string("(POPULATION >= 1000)", {"POPULATION": pa.int64()})
         GreaterEqualCondition(column='POPULATION', value=1000)
         """
-        return _TextReader(all_types).make(parse_text(s))
+        return _TextReader(all_types).make(codec.parse_text(s))
 
     def literals(self, dtype: pa.DataType) -> list[LiteralType]:
         """Literals that all have to hold, with values in the type of the column where that is exact."""
@@ -210,9 +186,7 @@ class SimpleCondition(Condition):
         The value, neither null nor a collection.
     """
 
-    value: Any = attrs.field(converter=to_python_scalar_keep_int, validator=check_value)
-
-    active = True
+    value: Any = attrs.field(converter=codec.to_python_scalar_keep_int, validator=codec.check_value)
 
     @property
     @abstractmethod
@@ -282,12 +256,12 @@ class IsInCondition(SimpleCondition):
         The values, or a single one; their order is kept.
     """
 
-    value: tuple[Any, ...] = attrs.field(converter=to_value_tuple, validator=check_values)
+    value: tuple[Any, ...] = attrs.field(converter=codec.to_value_tuple, validator=codec.check_values)
 
     OP = "in"
 
     def __str__(self) -> str:
-        return f"{self.column} {self.OP} {tuple(map(to_python_scalar, self.value))}"
+        return f"{self.column} {self.OP} {tuple(map(codec.to_python_scalar, self.value))}"
 
 
 @attrs.frozen
@@ -319,8 +293,8 @@ class InIntervalCondition(Condition):
         First value that is too large; None: no limit.
     """
 
-    start: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_limit, default=None)
-    stop: Any = attrs.field(converter=to_python_scalar_keep_int, validator=_check_limit, default=None)
+    start: Any = attrs.field(converter=codec.to_python_scalar_keep_int, validator=_check_limit, default=None)
+    stop: Any = attrs.field(converter=codec.to_python_scalar_keep_int, validator=_check_limit, default=None)
 
     @property
     def active(self) -> bool:
@@ -349,10 +323,8 @@ class BetweenCondition(Condition):
         The values.
     """
 
-    first: Any = attrs.field(converter=to_python_scalar_keep_int, validator=check_value)
-    last: Any = attrs.field(converter=to_python_scalar_keep_int, validator=check_value)
-
-    active = True
+    first: Any = attrs.field(converter=codec.to_python_scalar_keep_int, validator=codec.check_value)
+    last: Any = attrs.field(converter=codec.to_python_scalar_keep_int, validator=codec.check_value)
 
     @property
     def predicate_part(self) -> list[LiteralType]:
@@ -375,13 +347,11 @@ class StartsWithCondition(Condition):
         The prefix; upper and lower case differ.
     """
 
-    prefix: str = attrs.field(converter=to_python_scalar)
-
-    active = True
+    prefix: str = attrs.field(converter=codec.to_python_scalar)
 
     @prefix.validator
     def _check(self, attribute: object, value: Any) -> None:
-        check_value(self, attribute, value)
+        codec.check_value(self, attribute, value)
         if not isinstance(value, str):
             raise TypeError(f"Column {self.column!r} cannot start with {describe(value)}: a prefix is text")
 
@@ -390,7 +360,7 @@ class StartsWithCondition(Condition):
         """The range of all texts with the prefix."""
         if not self.prefix:
             return [(self.column, "not in", ())]
-        after = next_prefix(self.prefix)
+        after = codec.next_prefix(self.prefix)
         upper: list[LiteralType] = [] if after is None else [(self.column, "<", after)]
         return [(self.column, ">=", self.prefix), *upper]
 
@@ -417,8 +387,6 @@ class IsNullCondition(Condition):
         Name of the column.
     """
 
-    active = True
-
     @property
     def predicate_part(self) -> list[LiteralType]:
         """One literal."""
@@ -440,8 +408,6 @@ class NotNullCondition(Condition):
     column
         Name of the column.
     """
-
-    active = True
 
     @property
     def predicate_part(self) -> list[LiteralType]:
@@ -510,7 +476,7 @@ class Conjunction(_Operand):
     conditions: tuple[Condition | Disjunction, ...] = attrs.field(converter=_to_conditions)
 
     def __attrs_post_init__(self) -> None:
-        check_depth(self.conditions)
+        codec.check_depth(self.conditions)
 
     @classmethod
     def from_two(cls, left: ConditionTree, right: ConditionTree) -> Conjunction:
@@ -594,7 +560,7 @@ class Conjunction(_Operand):
         """
         if not isinstance(array, list):
             raise TypeError(f"Conditions in JSON are a list, not a {type(array).__name__}")
-        return Conjunction([from_json(element, _BY_NAME, _INNER) for element in array])
+        return Conjunction([codec.from_json(element, _BY_NAME, _INNER) for element in array])
 
     def to_jsonarray(self) -> list[dict[str, Any]]:
         """Write the conditions as objects that JSON can express.
@@ -615,7 +581,7 @@ class Conjunction(_Operand):
         >>> Conjunction(IsInCondition("CITY", ["Köln", "Bonn"])).to_jsonarray()
         [{'type': 'IsInCondition', 'column': 'CITY', 'value': ['Köln', 'Bonn']}]
         """
-        return [to_json(condition) for condition in self.conditions]
+        return [codec.to_json(condition) for condition in self.conditions]
 
     @property
     def active(self) -> bool:
@@ -730,7 +696,7 @@ class Disjunction(_Operand):
     conditions: tuple[Condition | Conjunction, ...] = attrs.field(converter=_to_alternatives)
 
     def __attrs_post_init__(self) -> None:
-        check_depth(self.conditions)
+        codec.check_depth(self.conditions)
 
     @property
     def active(self) -> bool:
@@ -763,45 +729,22 @@ class Disjunction(_Operand):
 
 ConditionTree: TypeAlias = Condition | Conjunction | Disjunction
 
+_COMPARING = (EqualityCondition, InequalityCondition, LessThanCondition, LessEqualCondition)
 #: conditions that compare with one value, by operator
 COMPARISONS: dict[str, type[SimpleCondition]] = {
-    "==": EqualityCondition,
-    "!=": InequalityCondition,
-    "<": LessThanCondition,
-    "<=": LessEqualCondition,
-    ">": GreaterThanCondition,
-    ">=": GreaterEqualCondition,
+    cls.OP: cls for cls in (*_COMPARING, GreaterThanCondition, GreaterEqualCondition)
 }
-_BY_OPERATOR: dict[str, type[SimpleCondition]] = {
-    **COMPARISONS,
-    "in": IsInCondition,
-    "not in": NotInCondition,
-}
-_OPPOSITES = {
-    "==": "!=",
-    "!=": "==",
-    "<": ">=",
-    "<=": ">",
-    ">": "<=",
-    ">=": "<",
-    "in": "not in",
-    "not in": "in",
-}
-_ALL: tuple[type, ...] = (
-    *_BY_OPERATOR.values(),
-    InIntervalCondition,
-    BetweenCondition,
-    StartsWithCondition,
-    IsNullCondition,
-    NotNullCondition,
-    Disjunction,
-)
+_BY_OPERATOR = COMPARISONS | {"in": IsInCondition, "not in": NotInCondition}
+_OPPOSITES = {"==": "!=", "<": ">=", ">": "<=", "in": "not in"}
+_OPPOSITES |= {opposite: op for op, opposite in _OPPOSITES.items()}
+_RANGES = (InIntervalCondition, BetweenCondition, StartsWithCondition)
+_ALL: tuple[type, ...] = (*_BY_OPERATOR.values(), *_RANGES, IsNullCondition, NotNullCondition, Disjunction)
 _BY_NAME: dict[str, type] = {cls.__name__: cls for cls in _ALL}
 _INNER: dict[str, type] = {**_BY_NAME, Conjunction.__name__: Conjunction}
 
 
 @attrs.frozen(eq=False)
-class VirtualColumn(Incomparable):
+class VirtualColumn(codec.Incomparable):
     """A column; comparing it with a value makes a condition. Short name: ``C``.
 
     Parameters
@@ -1009,33 +952,33 @@ class _TextReader:
         """Conditions of a text; one that is blank has none."""
         original = text = text.strip()
         if self.of_query:
-            text = replace_words(text, self.types)
+            text = codec.replace_words(text, self.types)
         if not text:
             return Conjunction(None)
-        if not has_joins(text):
+        if not codec.has_joins(text):
             try:
                 return self._read_comparisons(text)
             except ValueError:
                 # nested parentheses, or an error indeed
-                with suppress(ConditionSyntaxError):
+                with suppress(codec.ConditionSyntaxError):
                     return self._read_joined(text, original)
                 raise
         try:
             return self._read_joined(text, original)
-        except ConditionSyntaxError:
+        except codec.ConditionSyntaxError:
             if not self.of_query:
                 with suppress(ValueError):
                     return self._read_comparisons(text)
             raise
 
     def _read_comparisons(self, text: str) -> Conjunction:
-        return Conjunction([self.make(parse_text(part)) for part in split_conditions(text)])
+        return Conjunction([self.make(codec.parse_text(part)) for part in codec.split_conditions(text)])
 
     def _read_joined(self, text: str, original: str) -> Conjunction:
-        return Conjunction(self._build(parse_joined(text, original)))
+        return Conjunction(self._build(codec.parse_joined(text, original)))
 
-    def _build(self, parsed: JoinedTexts | ConditionText) -> ConditionTree:
-        if isinstance(parsed, ConditionText):
+    def _build(self, parsed: codec.JoinedTexts | codec.ConditionText) -> ConditionTree:
+        if isinstance(parsed, codec.ConditionText):
             return self.make(parsed)
         operands = [self._build(operand) for operand in parsed.operands]
         if parsed.operator == "~":
@@ -1044,12 +987,12 @@ class _TextReader:
             return Disjunction(operands)
         return functools.reduce(Conjunction.from_two, operands, Conjunction(None))
 
-    def make(self, parsed: ConditionText) -> Condition:
+    def make(self, parsed: codec.ConditionText) -> Condition:
         """Condition of its text."""
         column, operator = parsed.column, parsed.operator
-        check_column(parsed.text, column, self.types)
+        codec.check_column(parsed.text, column, self.types)
         if operator in ("startswith", "like"):
-            text = parse_value(parsed.text, column, parsed.values[0], pa.string())
+            text = codec.parse_value(parsed.text, column, parsed.values[0], pa.string())
             return StartsWithCondition(column, text) if operator == "startswith" else _like(column, text)
         values = [self._value(parsed, text) for text in parsed.values]
         if operator == "in":
@@ -1060,18 +1003,18 @@ class _TextReader:
             return BetweenCondition(column, *values)
         return COMPARISONS[operator](column, *values)
 
-    def _value(self, parsed: ConditionText, text: str) -> Any:
+    def _value(self, parsed: codec.ConditionText, text: str) -> Any:
         dtype = self.types[parsed.column]
         if self.of_query and text.lower() == "null":
             raise ValueError(
                 f"Condition {abbreviate_text(repr(parsed.text))}: conditions never match nulls; write "
                 f"{parsed.column} IS NULL, or the text 'null' in quotes"
             )
-        parser = query_parser(dtype) if self.of_query else None
+        parser = codec.query_parser(dtype) if self.of_query else None
         if parser is None:
-            return parse_value(parsed.text, parsed.column, text, dtype)
-        unquoted = parse_value(parsed.text, parsed.column, text, pa.string())
-        return convert_value(parsed.text, parsed.column, unquoted, dtype, parser)
+            return codec.parse_value(parsed.text, parsed.column, text, dtype)
+        unquoted = codec.parse_value(parsed.text, parsed.column, text, pa.string())
+        return codec.convert_value(parsed.text, parsed.column, unquoted, dtype, parser)
 
 
 def _like(column: str, pattern: str) -> Condition:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import date, datetime
 from functools import partial
 from itertools import permutations
-from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import attrs
@@ -556,21 +555,11 @@ def imply_polars(predicate: polars.Expr, schema: pa.Schema) -> ImpliedCondition 
         return None
 
 
-#: functions of Polars, with the names that those of Spark have
-_POLARS_FUNCTIONS: tuple[tuple[str, Callable[..., Any]], ...] = (
-    ("and", and_),
-    ("or", or_),
-    ("not", lambda operand: ~operand),
-    ("isnull", lambda operand: operand.is_null()),
-    ("isnotnull", lambda operand: operand.is_not_null()),
-    ("==", eq),
-    ("!=", ne),
-    ("<", lt),
-    ("<=", le),
-    (">", gt),
-    (">=", ge),
-    ("in", lambda operand, listed: operand.is_in(listed)),
-    ("startswith", lambda operand, prefix: operand.str.starts_with(prefix)),
+#: methods of expressions of Polars by the functions that Spark has
+_POLARS_METHODS = (
+    dict(zip(_MIRRORED, ("__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__"), strict=True))
+    | {"and": "__and__", "or": "__or__", "not": "__invert__"}
+    | {"isnull": "is_null", "isnotnull": "is_not_null", "in": "is_in"}
 )
 #: operators of the limits of ``is_between``
 _CLOSED = {"both": (">=", "<="), "left": (">=", "<"), "right": (">", "<="), "none": (">", "<")}
@@ -584,7 +573,9 @@ def _decode_polars(expr: polars.Expr) -> Expression:
         import polars
 
         return polars.select(expr).to_series().to_arrow()[0]
-    for name, function in _POLARS_FUNCTIONS:
+    functions = {name: getattr(type(expr), method) for name, method in _POLARS_METHODS.items()}
+    functions["startswith"] = lambda operand, prefix: operand.str.starts_with(prefix)
+    for name, function in functions.items():
         if (operands := _operands(expr, function)) is not None:
             # a list with a null, for example, is in no condition
             with suppress(ValueError):
@@ -619,17 +610,11 @@ def _operands(expr: polars.Expr, function: Callable[..., Any]) -> list[polars.Ex
 _CLASSIC = "pyspark.sql.classic.column"
 _SPARK_MODULES = (_CLASSIC, "pyspark.sql.connect.column")
 #: functions of Arrow by those of Spark
-_SPARK_FUNCTIONS = {op: function for function, op in _OPERATORS.items()} | {
-    "=": "equal",
-    "and": "and_kleene",
-    "or": "or_kleene",
-    "not": "invert",
-    "!": "invert",
-    "in": "is_in",
-    "isnull": "is_null",
-    "isnotnull": "is_valid",
-    "startswith": "starts_with",
-}
+_SPARK_FUNCTIONS = (
+    {op: function for function, op in _OPERATORS.items()}
+    | {"=": "equal", "and": "and_kleene", "or": "or_kleene", "not": "invert", "!": "invert"}
+    | {"in": "is_in", "isnull": "is_null", "isnotnull": "is_valid", "startswith": "starts_with"}
+)
 
 
 def _decode_column(column: Any) -> Expression | None:
@@ -687,19 +672,7 @@ def _decode_connect(node: Any) -> Expression:
 _INSTANT = pa.timestamp("us", "UTC")
 #: types of Spark Connect whose literals are numbers, and those whose literals are values
 _INTERNAL = {"date": pa.date32(), "timestamp": _INSTANT, "timestamp_ntz": pa.timestamp("us")}
-_PLAIN = {
-    "string",
-    "boolean",
-    "byte",
-    "short",
-    "integer",
-    "long",
-    "float",
-    "double",
-    "decimal",
-    "binary",
-    "void",
-}
+_PLAIN = frozenset("string boolean byte short integer long float double decimal binary void".split())
 
 
 def _decode_call(name: str, arguments: list[Expression]) -> Expression:

@@ -672,7 +672,8 @@ def _decode_connect(node: Any) -> Expression:
 _INSTANT = pa.timestamp("us", "UTC")
 #: types of Spark Connect whose literals are numbers, and those whose literals are values
 _INTERNAL = {"date": pa.date32(), "timestamp": _INSTANT, "timestamp_ntz": pa.timestamp("us")}
-_PLAIN = frozenset("string boolean byte short integer long float double decimal binary void".split())
+_NUMBERS = {"byte", "short", "integer", "long", "float", "double", "decimal"}
+_PLAIN = _NUMBERS | {"string", "boolean", "binary", "void"}
 
 
 def _decode_call(name: str, arguments: list[Expression]) -> Expression:

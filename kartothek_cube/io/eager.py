@@ -33,7 +33,6 @@ from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
 from kartothek_cube.io_components.maintenance.history import keep_dataset_history, rollback_dataset
 from kartothek_cube.io_components.maintenance.publish import PublishDataset, UnpublishDataset
 from kartothek_cube.io_components.maintenance.schema_update import update_dataset_schema
-from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.write import dataset_writes
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_writes import Names
@@ -80,8 +79,7 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
     """The façade that runs a job."""
 
     def run(operation: Operation[Answer]) -> Answer:
-        job = operation.job()
-        return execute(job, available_cores() if job.is_parallel else 1)
+        return execute(operation.job())
 
     return facade(__name__, name, operation, run)
 
@@ -333,7 +331,7 @@ def verify_dataset(
     from kartothek_cube.io_components.maintenance.verify_dataset import verify_dataset_job
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
-    return execute(verify_dataset_job(dataset, deep=deep), available_cores())
+    return execute(verify_dataset_job(dataset, deep=deep))
 
 
 def repair_dataset(

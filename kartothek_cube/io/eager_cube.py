@@ -21,7 +21,7 @@ from kartothek_cube.core.hooks import CommitEvent, Hook, QueryEvent, check_rows,
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Operation, define_facade, facade, plan_job
+from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.maintenance.copy import CopyCube
@@ -128,25 +128,22 @@ _TYPES = {"DataT": "CubeInput", "StoreT": "StoreInput"}
 
 
 def _write(
-    name: str, write: Callable[P, cube_writes.CubeWrite[CubeInput]], title: str
+    name: str, write: Callable[P, cube_writes.CubeWrite[CubeInput]]
 ) -> Callable[P, dict[str, DatasetMetadata]]:
     """The façade of a write of data that is in memory."""
 
     def run(write: cube_writes.CubeWrite[CubeInput]) -> dict[str, DatasetMetadata]:
-        with progress_bar(title, getattr(write, "progress", False)):
-            frames = collect_input(write.data, write.cube)
-            return execute(write_cube_job(write.plan(frames), frames))
+        frames = collect_input(write.data, write.cube)
+        return execute(write_cube_job(write.plan(frames), frames))
 
     return facade(__name__, name, write, run, types=_TYPES)
 
 
-def _eager(name: str, operation: Callable[P, Operation[Answer]], title: str = "") -> Callable[P, Answer]:
+def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, Answer]:
     """The façade that runs a job."""
 
     def run(operation: Operation[Answer]) -> Answer:
-        with progress_bar(title, getattr(operation, "progress", False)):
-            job = plan_job(operation)
-            return execute(job, available_cores() if job.is_parallel else 1)
+        return execute(operation.job())
 
     return facade(__name__, name, operation, run, types=_TYPES)
 
@@ -161,8 +158,8 @@ class _ExtendCube(cube_writes.ExtendCube[CubeInput, StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-build_cube = _write("build_cube", _BuildCube, "build")
-extend_cube = _write("extend_cube", _ExtendCube, "extend")
+build_cube = _write("build_cube", _BuildCube)
+extend_cube = _write("extend_cube", _ExtendCube)
 
 
 @attrs.frozen
@@ -172,8 +169,7 @@ class _AdoptDataset(AdoptDataset):
 
 @define_facade(_AdoptDataset)
 def adopt_dataset(adopt: _AdoptDataset) -> Adoption:
-    with progress_bar("adopt", adopt.progress):
-        return execute(adopt.job(), ADOPT_THREADS)
+    return execute(adopt.job(), ADOPT_THREADS)
 
 
 @attrs.frozen
@@ -181,7 +177,7 @@ class _AppendToCube(cube_writes.AppendToCube[CubeInput, StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-append_to_cube = _write("append_to_cube", _AppendToCube, "append")
+append_to_cube = _write("append_to_cube", _AppendToCube)
 
 
 @attrs.frozen
@@ -189,7 +185,7 @@ class _UpdateCube(cube_writes.UpdateCube[CubeInput, StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-update_cube = _write("update_cube", _UpdateCube, "update")
+update_cube = _write("update_cube", _UpdateCube)
 
 
 def merge_into_cube(
@@ -281,7 +277,7 @@ class _DeleteRows(DeleteRows[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-delete_rows = _eager("delete_rows", _DeleteRows, "delete")
+delete_rows = _eager("delete_rows", _DeleteRows)
 
 
 @attrs.frozen
@@ -296,22 +292,19 @@ class _QueryFrame(QueryFrame[StoreInput]):
 
 @define_facade(_QueryFrames, _TYPES)
 def query_cube(query: _QueryFrames) -> list[pd.DataFrame]:
-    with progress_bar("query", query.progress):
-        plan = plan_query(query)
-        task = plan.single_task()
-        tasks = [] if task is None else [task]
-        parts = execute(executor.query_job(plan, tasks, executor.run_frames))
-        return list(chain.from_iterable(parts))
+    plan = plan_query(query)
+    task = plan.single_task()
+    parts = execute(executor.query_job(plan, [] if task is None else [task], executor.run_frames))
+    return list(chain.from_iterable(parts))
 
 
 @define_facade(_QueryFrame, _TYPES)
 def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
-    with progress_bar("query", query.progress):
-        plan = plan_table(query)
-        if query.limit is not None:
-            return executor.frame_of_result(plan.context, [executor.query_table(plan, query.limit)])
-        (frame,) = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
-        return frame
+    plan = plan_table(query)
+    if query.limit is not None:
+        return executor.frame_of_result(plan.context, [executor.query_table(plan, query.limit)])
+    (frame,) = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
+    return frame
 
 
 explain_query = facade(
@@ -335,11 +328,11 @@ class _ComputeDataset(ComputeDataset[StoreInput]):
 
 
 delete_cube = _eager("delete_cube", DeleteCube[StoreInput])
-copy_cube = _eager("copy_cube", _CopyCube, "copy")
+copy_cube = _eager("copy_cube", _CopyCube)
 build_column_statistics = _eager("build_column_statistics", BuildColumnStatistics[StoreInput])
-collect_stats = _eager("collect_stats", _CollectStats, "stats")
+collect_stats = _eager("collect_stats", _CollectStats)
 cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
-compute_dataset = _eager("compute_dataset", _ComputeDataset, "compute")
+compute_dataset = _eager("compute_dataset", _ComputeDataset)
 list_cube_changes = _eager("list_cube_changes", ListCubeChanges[StoreInput])
 lineage_cube = _eager("lineage_cube", LineageCube[StoreInput])
 
@@ -387,7 +380,7 @@ class _CompactCube(CompactCube[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-compact_cube = _eager("compact_cube", _CompactCube, "compact")
+compact_cube = _eager("compact_cube", _CompactCube)
 
 
 @attrs.frozen
@@ -395,7 +388,7 @@ class _PublishCube(PublishCube):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-publish_cube = _eager("publish_cube", _PublishCube, "publish")
+publish_cube = _eager("publish_cube", _PublishCube)
 unpublish_cube = _eager("unpublish_cube", UnpublishCube)
 
 
@@ -404,7 +397,7 @@ class _VerifyCube(VerifyCube[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
-verify_cube = _eager("verify_cube", _VerifyCube, "verify")
+verify_cube = _eager("verify_cube", _VerifyCube)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")

@@ -25,6 +25,7 @@ from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.errors import CubeNotFoundError
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.job import Answer, Job
+from kartothek_cube.io_components.runtime import progress_bar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -192,7 +193,8 @@ def facade(
             except TypeError as error:
                 raise TypeError(f"{name}() {error}") from None
             raise
-        return run(_find_cube(arguments))
+        with progress_bar(name.partition("_")[0], getattr(arguments, "progress", False)):
+            return run(_find_cube(arguments))
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = module

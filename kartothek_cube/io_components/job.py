@@ -14,9 +14,9 @@ from typing import Generic, Protocol, TypeVar
 
 import attrs
 
-from kartothek_cube.core import errors
+from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.display import card, table
-from kartothek_cube.io_components import runtime
+from kartothek_cube.io_components.runtime import available_cores, ordered_map, progress_add_total
 
 Context = TypeVar("Context")
 Task = TypeVar("Task")
@@ -97,7 +97,7 @@ def delete_on_failure(delete: Callable[[], None] | None) -> Iterator[None]:
     """Delete what was written if the commit in the block fails, unless it may have been done all the same."""
     try:
         yield
-    except errors.UnknownOutcomeError:
+    except UnknownOutcomeError:
         raise
     except BaseException:
         if delete is not None:
@@ -108,9 +108,11 @@ def delete_on_failure(delete: Callable[[], None] | None) -> Iterator[None]:
 # -- the executor of this process ---------------------------------------------------------------------------
 
 
-def execute(job: Job[Context, Task, Result, Answer], threads: int = 1) -> Answer:
+def execute(job: Job[Context, Task, Result, Answer], threads: int | None = None) -> Answer:
     """Run the tasks of a job, then its last step; one thread takes a task when the one before it is done."""
-    runtime.progress_add_total(job.files)
+    if threads is None:
+        threads = available_cores() if job.is_parallel else 1
+    progress_add_total(job.files)
     if job.prepare is not None:
         job.prepare()
     with delete_on_failure(job.discard):
@@ -121,4 +123,4 @@ def iter_results(job: Job[Context, Task, Result, Answer], threads: int = 1) -> I
     """The results of the tasks in their order."""
     run = partial(job.run, job.context)
     # unlike the loop of a generator, map holds no result while the next task runs
-    return map(run, job.tasks) if threads == 1 else runtime.ordered_map(run, list(job.tasks), threads)
+    return map(run, job.tasks) if threads == 1 else ordered_map(run, list(job.tasks), threads)

@@ -145,14 +145,13 @@ class IndexColumns:
         sorter = order(ranks, codes, max(len(labels), 1))
         if sorter is not None:
             ranks, codes = ranks[sorter], codes[sorter]
-        return cls._from_ranks(values, ranks, codes, labels)
+        return cls._from_counts(values, np.bincount(ranks, minlength=len(values)), codes, labels)
 
     @classmethod
-    def _from_ranks(
-        cls, values: pa.Array, ranks: arrow.Ints, codes: arrow.Ints, labels: pa.StringArray
+    def _from_counts(
+        cls, values: pa.Array, counts: arrow.Ints, codes: arrow.Ints, labels: pa.StringArray
     ) -> IndexColumns:
-        """Index data of entries sorted by value; values without entries are dropped."""
-        counts = np.bincount(ranks, minlength=len(values))
+        """Index data of entries sorted by value, of which each value has some or none; these are dropped."""
         if not counts.all():
             values, counts = values.filter(pa.array(counts > 0)), counts[counts > 0]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -210,9 +209,11 @@ class IndexColumns:
         kept = (is_listed != invert)[self.codes]
         if kept.all():
             return self
-        used, codes = np.unique(self.codes[kept], return_inverse=True)
-        labels = self.labels.take(pa.array(used))
-        remaining = self._from_ranks(self.values, self.value_ids()[kept], codes, labels)
+        codes = self.codes[kept]
+        is_used = np.bincount(codes, minlength=len(self.labels)) > 0
+        counts = np.add.reduceat(kept, self.offsets[:-1], dtype=np.int64)
+        codes = (np.cumsum(is_used) - 1)[codes]
+        remaining = self._from_counts(self.values, counts, codes, self.labels.filter(pa.array(is_used)))
         return replace(remaining, file_type=self.file_type)
 
     def equals(self, other: IndexColumns) -> bool:
@@ -290,7 +291,8 @@ def _sort_within(ids: arrow.Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.ND
     return codes[np.lexsort([codes, ids])]
 
 
-_VALUES_PER_GROUP = 10_000
+#: 1.5 million values take .18 s to write and read, in groups of 10,000 .31
+_VALUES_PER_GROUP = 1 << 17
 #: the labels of a row group have to fit into one Arrow array of strings
 _ENTRIES_PER_GROUP = 4_000_000
 

@@ -544,8 +544,10 @@ def test_files_are_those_of_the_format():
     assert file.schema_arrow.equals(pa.schema([("x", pa.timestamp("us")), ("partition", lists)]))
 
 
-@pytest.mark.parametrize("n, groups", [(0, [0]), (1, [1]), (10_000, [10_000]), (10_001, [10_000, 1])])
-def test_row_groups_are_small(n, groups):
+@pytest.mark.parametrize(
+    "n, groups", [(0, [0]), (1, [1]), (1 << 17, [1 << 17]), ((1 << 17) + 1, [1 << 17, 1])]
+)
+def test_row_groups_are_bounded(n, groups):
     columns = IndexColumns.from_pairs(pa.array(range(n), pa.int64()), ["a"], np.zeros(n, dtype=np.int64))
     content = index_file.render_index("x", columns)
     metadata = pq.read_metadata(pa.BufferReader(content))

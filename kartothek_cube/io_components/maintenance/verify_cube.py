@@ -25,6 +25,7 @@ from kartothek_cube.core.store import PreconditionFailed, StoreFactory, StoreInp
 from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, execute
+from kartothek_cube.io_components.maintenance import verify_dataset
 from kartothek_cube.io_components.maintenance.verify_dataset import (
     Problem,
     Report,
@@ -32,9 +33,6 @@ from kartothek_cube.io_components.maintenance.verify_dataset import (
     VerifyPlan,
     VerifyResult,
     VerifyTask,
-    plan_verify,
-    recover_schema,
-    verify_job,
 )
 from kartothek_cube.io_components.runtime import available_cores, store_factory
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices, statistics_job
@@ -98,7 +96,7 @@ class VerifyCube(Generic[StoreT]):
         for name in sorted(discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)):
             # deleted since the listing
             with suppress(DatasetNotFoundError):
-                plans[name] = plan_verify(
+                plans[name] = verify_dataset.plan_verify(
                     cube.ktk_dataset_uuid(name),
                     self.store,
                     deep=self.deep,
@@ -107,7 +105,7 @@ class VerifyCube(Generic[StoreT]):
                 )
         problems = list(_cube_problems(cube, plans, existing))
         find_more = partial(_find_more, cube, store, plans, problems)
-        return verify_job("cube", cube.uuid_prefix, store, plans, find_more)
+        return verify_dataset.verify_job("cube", cube.uuid_prefix, store, plans, find_more)
 
 
 def _find_more(
@@ -173,25 +171,15 @@ def _find_contract_problems(
 # -- rules of the cube ---------------------------------------------------------------------------------------
 
 #: kinds of problems, whether they concern the schema file or the header, and what they say
+_TABLES = f"a dataset of a cube has one table, {naming.SINGLE_TABLE!r}; there are: {{tables}}"
+_TYPES = "column {columns} has type {types[0]}, but {types[1]} in dataset {other}"
 _KINDS = {
-    Rule.TABLE: (
-        "cube-table",
-        False,
-        f"a dataset of a cube has one table, {naming.SINGLE_TABLE!r}; there are: {{tables}}",
-    ),
+    Rule.TABLE: ("cube-table", False, _TABLES),
     Rule.DIMENSIONS: ("cube-columns", True, "dimension columns are missing: {columns}"),
-    Rule.PARTITION_KEYS: (
-        "cube-columns",
-        True,
-        "columns are no partition keys, but have to be: {columns}",
-    ),
+    Rule.PARTITION_KEYS: ("cube-columns", True, "columns are no partition keys, but have to be: {columns}"),
     Rule.INDICES: ("index-absent", False, "there is no index of {columns}"),
     Rule.OVERLAP: ("payload-overlap", True, "column {columns} is payload of dataset {other} already"),
-    Rule.TYPES: (
-        "type-conflict",
-        True,
-        "column {columns} has type {types[0]}, but {types[1]} in dataset {other}",
-    ),
+    Rule.TYPES: ("type-conflict", True, _TYPES),
 }
 
 
@@ -221,26 +209,22 @@ def _cube_problems(cube: Cube, plans: Mapping[str, VerifyPlan], ids: set[str]) -
         text = text.format(
             columns=columns, other=violation.other, types=types, tables=", ".join(dataset.tables)
         )
-        key = (
-            naming.schema_key(uuid, dataset.table_name) if in_schema else naming.metadata_key_from_uuid(uuid)
-        )
-        yield Problem(uuid, kind, key, text, min(violation.columns, default=None))
-    for name, dataset in datasets.items():
-        yield from _metadata_problems(cube, name, dataset)
-
-
-def _metadata_problems(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
-    """Metadata of a dataset that contradict the specification of the cube."""
-    expected = consistency.cube_metadata(cube, name)
-    for key in (
+        header = naming.metadata_key_from_uuid(uuid)
+        key = naming.schema_key(uuid, dataset.table_name) if in_schema else header
+        yield Problem(uuid, kind, key, text, column)
+    specified = (
         constants.KTK_CUBE_METADATA_KEY_IS_SEED,
         constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS,
         constants.KTK_CUBE_METADATA_PARTITION_COLUMNS,
-    ):
-        value, stored = expected[key], consistency.read_specification(dataset.metadata, key)
-        if stored is not None and stored != value:
-            text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
-            yield Problem(dataset.uuid, "cube-metadata", naming.metadata_key_from_uuid(dataset.uuid), text)
+    )
+    for name, dataset in datasets.items():
+        expected = consistency.cube_metadata(cube, name)
+        for key in specified:
+            value, stored = expected[key], consistency.read_specification(dataset.metadata, key)
+            if stored is not None and stored != value:
+                text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
+                header = naming.metadata_key_from_uuid(dataset.uuid)
+                yield Problem(dataset.uuid, "cube-metadata", header, text)
 
 
 # -- repair --------------------------------------------------------------------------------------------------
@@ -293,7 +277,7 @@ def _put_schema(uuid: str, store: StoreInput) -> None:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
         schema = dataset.schema
     except KeyError:
-        schema = recover_schema(dataset, blobs)
+        schema = verify_dataset.recover_schema(dataset, blobs)
     if schema is None:
         return
     content = schema_to_bytes(VersionedSchema(schema, schema_version_of(dataset.metadata)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -13,7 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import errors, naming
+from kartothek_cube import display
+from kartothek_cube.core import errors, history, naming, pruning
 from kartothek_cube.core.arrow import count_nulls, is_nested, same_type
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
@@ -25,19 +26,11 @@ from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
-from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.pruning import (
-    concat_statistics,
-    differing_columns,
-    statistics_columns,
-    statistics_file,
-)
 from kartothek_cube.core.schema import SchemaWrapper, make_meta, schema_file_from_bytes, validate_compatible
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, read_transforms
-from kartothek_cube.display import card, facts, table
 from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys
@@ -193,7 +186,7 @@ class Report:
         pandas.DataFrame
         """
         columns = ["dataset", "kind", "key", "column", "message", "remedy", "repairable"]
-        return pd.DataFrame([problem.to_dict() for problem in self.problems], columns=columns)
+        return pd.DataFrame(map(Problem.to_dict, self.problems), columns=columns)
 
     def describe_checked(self) -> str:
         """What was checked, in words."""
@@ -211,9 +204,10 @@ class Report:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        checked = facts({"problems": len(self.problems), "repaired": len(self.repaired), **self.checked})
-        rows = [(p.dataset, p.kind, p.key, p.message, p.remedy) for p in self.problems]
-        return card("", checked, table("Problems", ["dataset", "kind", "key", "message", "remedy"], rows))
+        counts = {"problems": len(self.problems), "repaired": len(self.repaired), **self.checked}
+        header = ["dataset", "kind", "key", "message", "remedy"]
+        rows = [[getattr(problem, name) for name in header] for problem in self.problems]
+        return display.card("", display.facts(counts), display.table("Problems", header, rows))
 
 
 # -- datasets ------------------------------------------------------------------------------------------------
@@ -251,14 +245,8 @@ class VerifyContext:
     mapping: ColumnMapping | None = attrs.field(eq=False, repr=False)
 
 
-@attrs.frozen
-class VerifyTask:
-    """Some partitions to check."""
-
-    #: name of the dataset
-    dataset: str
-    labels: tuple[str, ...]
-    keys: tuple[str, ...]
+VerifyTask: TypeAlias = tuple[str, Sequence[str], Sequence[str]]
+"""Name of a dataset, labels and keys of some of its partitions."""
 
 
 @attrs.frozen
@@ -313,8 +301,7 @@ def plan_verify(
         raise
     except (errors.CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))))
-    problems += _history_problems(dataset, blobs)
-    problems += _operation_problems(dataset, blobs)
+    problems += [*_history_problems(dataset, blobs), *_operation_problems(dataset, blobs)]
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
     except (errors.CorruptDatasetError, KeyError) as error:
@@ -324,17 +311,14 @@ def plan_verify(
             problems.append(Problem(uuid, "schema", key, f"the schema cannot be read: {error}"))
             return VerifyPlan(uuid, (*problems, *_find_missing(dataset, blobs)[0]), dataset)
         dataset = dataset.copy(schema=schema)
-    problems += _schema_file_problems(dataset, blobs)
-    problems += _publication_problems(dataset, blobs)
+    problems += [*_schema_file_problems(dataset, blobs), *_publication_problems(dataset, blobs)]
     missing, files = _find_missing(dataset, blobs)
     for keys in dataset.partition_table.files.values():
         counts = pc.value_counts(keys)
         for key in counts.filter(pc.greater(counts.field(1), 1)).field(0).to_pylist():
             problems.append(Problem(uuid, "shared-file", key, "several partitions refer to this file"))
-    problems += missing
-    labels = list(_label_problems(dataset))
-    problems += labels
-    if dataset.schema is None or any(problem.kind == "label" for problem in labels):
+    problems += [*missing, *_label_problems(dataset)]
+    if dataset.schema is None or any(problem.kind == "label" for problem in problems):
         return VerifyPlan(uuid, tuple(problems), dataset)
     try:
         mapping, transforms = dataset.column_mapping, read_transforms(dataset.metadata)
@@ -348,7 +332,7 @@ def plan_verify(
         dataset.schema.internal().remove_metadata(),
         tuple(dataset.partition_keys),
         tuple(sorted(set(dataset.secondary_indices) & known)),
-        tuple(c for c in statistics_columns(dataset.metadata) if c in known),
+        tuple(c for c in pruning.statistics_columns(dataset.metadata) if c in known),
         tuple(c for c in cell if c in known),
         tuple(not_null),
         deep,
@@ -481,14 +465,14 @@ def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterato
 
 def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
     uuid = dataset.uuid
-    copies = [blob.key for blob in blobs.list(history_folder(uuid)) if is_snapshot_key(blob.key)]
+    copies = list(filter(history.is_snapshot_key, (b.key for b in blobs.list(history.history_folder(uuid)))))
     if not copies:
         return
     # what the newest state needs as well is a problem of that
     present = {blob.key for blob in blobs.list(f"{uuid}/")}.union(file_keys(dataset))
     for copy in copies:
         try:
-            state = load_snapshot(uuid, blobs, copy)
+            state = history.load_snapshot(uuid, blobs, copy)
         except KeyError:
             # a commit has expired it since
             continue
@@ -549,15 +533,16 @@ def _key_types(dataset: DatasetMetadata, blobs: BlobStore) -> dict[str, pa.DataT
 
 def _run(contexts: Mapping[str, VerifyContext], task: VerifyTask) -> tuple[str, VerifyResult]:
     """Check the files of some partitions."""
-    context = contexts[task.dataset]
+    dataset, labels, keys = task
+    context = contexts[dataset]
     blobs = open_blobs(context.store)
-    files = PartitionTable(task.labels, {context.table: task.keys})
-    values = files.keys(context.partition_keys, context.schema)
-    results = [
-        _check_file(context, blobs, label, key, {column: array[row] for column, array in values.items()})
-        for row, (label, key) in enumerate(zip(task.labels, task.keys, strict=True))
-    ]
-    return task.dataset, _merge(results)
+    values = PartitionTable(labels, {context.table: keys}).keys(context.partition_keys, context.schema)
+    return dataset, _merge(
+        [
+            _check_file(context, blobs, label, key, {column: array[row] for column, array in values.items()})
+            for row, (label, key) in enumerate(zip(labels, keys, strict=True))
+        ]
+    )
 
 
 def _merge(results: Sequence[VerifyResult]) -> VerifyResult:
@@ -567,7 +552,7 @@ def _merge(results: Sequence[VerifyResult]) -> VerifyResult:
         sum(part.files for part in results),
         sum(part.rows for part in results),
         {c: IndexUpdate.merge([part.entries[c] for part in results if c in part.entries]) for c in columns},
-        concat_statistics(part.statistics for part in results),
+        pruning.concat_statistics(part.statistics for part in results),
     )
 
 
@@ -595,21 +580,17 @@ def _check_file(
         return VerifyResult(tuple(problems), rows=rows)
     problems += _place_problems(context, key, table, values)
     problems += _cell_problems(context, key, table)
-    typed = {c: context.schema.field(c).type for c in context.indices if c in table.column_names}
-    entries = {}
-    for column, dtype in typed.items():
-        try:
-            entries[column] = index_entries_of(column, [label], [table], dtype)
-        except pa.ArrowException:
-            # the file has another type, which is reported already
-            continue
-    stored = {*table.column_names}
-    statistics, columns = None, [c for c in context.statistics if c in stored]
-    if columns:
-        # as above
+    entries, statistics = {}, None
+    for column in context.indices:
+        # the file has another type, which is reported already
         with suppress(pa.ArrowException):
-            schema = pa.schema([context.schema.field(column) for column in columns])
-            statistics = statistics_of_files([table], pa.array([label]), schema)
+            if column in table.column_names:
+                dtype = context.schema.field(column).type
+                entries[column] = index_entries_of(column, [label], [table], dtype)
+    columns = [context.schema.field(c) for c in context.statistics if c in table.column_names]
+    if columns:
+        with suppress(pa.ArrowException):
+            statistics = statistics_of_files([table], pa.array([label]), pa.schema(columns))
     return VerifyResult(tuple(problems), rows=rows, entries=entries, statistics=statistics)
 
 
@@ -649,18 +630,16 @@ def _place_problems(
     context: VerifyContext, key: str, table: pa.Table, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Partition keys that rows have, or imply, with other values than in the path of the file."""
-    names = set(table.column_names)
-    derived = {t.name: t for t in context.transforms if t.column in names}
+    derived = {t.name: t for t in context.transforms}
     for column, value in values.items():
-        if column not in names | set(derived):
+        source = column if column in table.column_names or column not in derived else derived[column].column
+        if source not in table.column_names:
             continue
         try:
-            # conditions on the other column would not find rows with another value
-            stored = (
-                table.column(column)
-                if column in names
-                else derived[column].apply(table.column(derived[column].column).drop_null())
-            )
+            stored = table.column(source)
+            if source != column:
+                # conditions on the other column would not find rows with another value
+                stored = derived[column].apply(stored.drop_null())
             same = pc.equal(stored.cast(value.type), value)
         except (pa.ArrowException, TypeError, ValueError):
             same = pa.array([False])
@@ -675,7 +654,7 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
     for column in context.not_null:
         nulls = count_nulls(table.column(column)) if column in table.column_names else 0
         if nulls:
-            counts = f"{errors.format_count(nulls, 'null')} in {errors.format_count(n_rows, 'row')}"
+            counts = f"{format_count(nulls, 'null')} in {format_count(n_rows, 'row')}"
             yield Problem(uuid, "null-key", key, f"column {column} has {counts}", column)
     cell = [column for column in context.cell if column not in context.partition_keys]
     if not cell or not set(cell) <= set(table.column_names):
@@ -690,7 +669,7 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
         row = table.select(cell).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
         n_repeated = int((~last).sum())
         verb = "has" if n_repeated == 1 else "have"
-        counts = errors.format_count(n_repeated, "row")
+        counts = format_count(n_repeated, "row")
         text = f"{counts} {verb} a cell of {names} that comes again, such as {row}"
         yield Problem(uuid, "duplicate-cells", key, text)
 
@@ -727,7 +706,7 @@ def _index_problems(
         used = data.labels.take(pa.array(np.unique(data.codes)))
         unknown = used.filter(pa.array(dataset.partition_table.positions(used) < 0)).to_pylist()
         if unknown:
-            counts = errors.format_count(len(unknown), "partition")
+            counts = format_count(len(unknown), "partition")
             text = (
                 f"the index of {column} knows {counts} that the dataset does not have, such as {unknown[0]}"
             )
@@ -759,23 +738,26 @@ def _compare_entries(index: IndexColumns, data: IndexUpdate) -> Iterator[tuple[s
                 f"{values[row].as_py()!r} in {labels[row].as_py()}"
                 for row in rows[excess[:_EXAMPLES]].tolist()
             )
-            yield kind, f"{text} {errors.format_count(len(excess), 'value')} in partitions, as {examples}"
+            yield kind, f"{text} {format_count(len(excess), 'value')} in partitions, as {examples}"
 
 
 def _statistics_problems(
     dataset: DatasetMetadata, actual: pa.Table | None, blobs: BlobStore
 ) -> Iterator[Problem]:
     """What is wrong with column statistics; those of the data are None if they are not known."""
-    key = statistics_file(dataset.uuid, dataset.extra)
+    key = pruning.statistics_file(dataset.uuid, dataset.extra)
     stored = dataset.load_statistics(blobs)
     if key is not None and stored is None:
         text = "the column statistics are missing or cannot be read, and nothing is pruned"
         yield Problem(dataset.uuid, "missing-statistics", key, text)
     if key is not None and stored is not None and actual is not None:
-        for column in differing_columns(stored, actual):
+        for column in pruning.differing_columns(stored, actual):
             text = f"the statistics of {column} are not those of the data"
             yield Problem(dataset.uuid, "wrong-statistics", key, text)
 
+
+VerifyJob: TypeAlias = Job[dict[str, VerifyContext], VerifyTask, tuple[str, VerifyResult], Report]
+FindMore: TypeAlias = Callable[[Mapping[str, VerifyResult]], Iterable[Problem]]
 
 # -- the job -------------------------------------------------------------------------------------------------
 
@@ -785,15 +767,13 @@ def verify_job(
     name: str,
     store: StoreInput,
     plans: Mapping[str, VerifyPlan],
-    find_more: Callable[[Mapping[str, VerifyResult]], Iterable[Problem]] | None = None,
-) -> Job[dict[str, VerifyContext], VerifyTask, tuple[str, VerifyResult], Report]:
+    find_more: FindMore = lambda results: (),
+) -> VerifyJob:
     """Check files of datasets, then their indices, then what `find_more` finds; `plans` by name."""
     tasks = [
-        VerifyTask(dataset, tuple(labels), tuple(keys))
+        (dataset, labels, keys)
         for dataset, plan in plans.items()
-        for labels, keys in zip(
-            *(batched(column, _PARTITIONS_PER_TASK) for column in plan.files), strict=True
-        )
+        for labels, keys in zip(*(batched(each, _PARTITIONS_PER_TASK) for each in plan.files), strict=True)
     ]
     return Job(
         name=f"verify_{kind}",
@@ -804,14 +784,14 @@ def verify_job(
         finish=partial(_finish, store_factory(store), plans, find_more),
         steps=("prepare", "files", "report"),
         is_parallel=True,
-        files=sum(len(task.keys) for task in tasks),
+        files=sum(len(keys) for _, _, keys in tasks),
     )
 
 
 def _finish(
     store: StoreFactory,
     plans: Mapping[str, VerifyPlan],
-    find_more: Callable[[Mapping[str, VerifyResult]], Iterable[Problem]] | None,
+    find_more: FindMore,
     parts: Iterable[tuple[str, VerifyResult]],
 ) -> Report:
     """Compare indices with the data, and report all problems."""
@@ -820,7 +800,7 @@ def _finish(
     for name, part in parts:
         by_dataset[name].append(part)
     results = {name: _merge(own) for name, own in by_dataset.items()}
-    problems = [] if find_more is None else list(find_more(results))
+    problems = list(find_more(results))
     n_indices = 0
     for name, plan in plans.items():
         result = results[name]
@@ -831,18 +811,12 @@ def _finish(
                 own += _index_problems(plan.dataset, index, result.entries.get(column), blobs)
             own += _statistics_problems(plan.dataset, result.statistics, blobs)
         problems += sorted(dict.fromkeys(own), key=lambda p: (p.dataset, p.kind, p.key, p.message))
-    checked = {
-        "datasets": len(plans),
-        "files": sum(result.files for result in results.values()),
-        "rows": sum(result.rows for result in results.values()),
-        "indices": n_indices,
-    }
+    n_files, n_rows = (sum(getattr(r, name) for r in results.values()) for name in ("files", "rows"))
+    checked = {"datasets": len(plans), "files": n_files, "rows": n_rows, "indices": n_indices}
     return Report(problems, checked)
 
 
-def verify_dataset_job(
-    dataset: DatasetFactory, *, deep: bool = True
-) -> Job[dict[str, VerifyContext], VerifyTask, tuple[str, VerifyResult], Report]:
+def verify_dataset_job(dataset: DatasetFactory, *, deep: bool = True) -> VerifyJob:
     """Check the files of a dataset, then its indices."""
     uuid, store = dataset.dataset_uuid, dataset.store_factory
     return verify_job("dataset", uuid, store, {uuid: plan_verify(uuid, store, deep=deep)})

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import clock, tuning
+from kartothek_cube.core import clock, naming, tuning
 from kartothek_cube.core.arrow import concat_promoted
 from kartothek_cube.core.commit.header_store import attempts, retry_request
 from kartothek_cube.core.commit.operation import committed_state
@@ -33,30 +33,12 @@ from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, PublicationWarning, format_count
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.header import parse_record
-from kartothek_cube.core.naming import (
-    EVOLUTION,
-    ICEBERG,
-    PARQUET_FILE_SUFFIX,
-    PUBLISH,
-    TABLE_FORMATS,
-    check_column_names,
-)
+from kartothek_cube.core.naming import EVOLUTION
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
-from kartothek_cube.io_components.kernels import (
-    combine_keys,
-    encode_ordered,
-    group_codes,
-    last_occurrence_mask,
-)
+from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.publication import delta_log
-from kartothek_cube.io_components.runtime import (
-    available_cores,
-    ordered_map,
-    progress_add_total,
-    progress_advance,
-)
 from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.serialization.parquet_reader import read_footer
 
@@ -111,9 +93,9 @@ class ShownState:
 
 def check_format(format: str) -> None:
     """Raise ValueError for an unknown format, ImportError without its package."""
-    if format not in TABLE_FORMATS:
-        raise ValueError(f"format is one of {', '.join(map(repr, TABLE_FORMATS))}, not {format!r}")
-    if format == ICEBERG and find_spec("pyiceberg") is None:
+    if format not in naming.TABLE_FORMATS:
+        raise ValueError(f"format is one of {', '.join(map(repr, naming.TABLE_FORMATS))}, not {format!r}")
+    if format == naming.ICEBERG and find_spec("pyiceberg") is None:
         raise ImportError("Iceberg tables need pyiceberg: pip install 'kartothek_cube[iceberg]'")
 
 
@@ -135,7 +117,7 @@ def shown_state(state: DatasetMetadata) -> ShownState:
         raise ValueError(f"{where}: its header does not list its files, as only kartothek 3 wrote it")
     schema = state.schema.internal().remove_metadata()
     try:
-        check_column_names(schema.names)
+        naming.check_column_names(schema.names)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     for field in schema:
@@ -151,7 +133,7 @@ def shown_state(state: DatasetMetadata) -> ShownState:
         problem = _key_problem(values)
         if problem is not None:
             raise ValueError(f"{where}: partition key {name} {problem}")
-    others = [key for key in data_keys(state) if not key.endswith(PARQUET_FILE_SUFFIX)]
+    others = [key for key in data_keys(state) if not key.endswith(naming.PARQUET_FILE_SUFFIX)]
     if others:
         raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
     dimensions = _names(state, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
@@ -246,7 +228,7 @@ def _list_new_groups(table: ShownState, log: delta_log.LogState) -> list[FileGro
     physical = _names(state, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS)
     known = set(table.cell) | set(state.partition_keys if physical is None else physical)
     values = [array for column, array in state.key_columns().items() if column in known]
-    groups = group_positions(group_codes(values, len(state.partition_table)))
+    groups = group_positions(kernels.group_codes(values, len(state.partition_table)))
     return [group for part in groups if not new.isdisjoint(group := tuple(keys[i] for i in part))]
 
 
@@ -254,7 +236,7 @@ def read_new_groups(blobs: BlobStore, uuid: str, format: str) -> dict[FileGroup,
     """Facts of the files that a publication of the newest state adds; ValueError if no table can show it."""
     log, state = delta_log.read_log(blobs, uuid), load_shown(blobs, uuid)
     table = shown_state(state)
-    if format == ICEBERG:
+    if format == naming.ICEBERG:
         check_iceberg(blobs, table)
     return _read_groups(blobs, table, _list_new_groups(table, log))
 
@@ -262,9 +244,9 @@ def read_new_groups(blobs: BlobStore, uuid: str, format: str) -> dict[FileGroup,
 def _read_groups(
     blobs: BlobStore, table: ShownState, groups: Sequence[FileGroup]
 ) -> dict[FileGroup, GroupFacts]:
-    threads = available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
-    progress_add_total(sum(map(len, groups)))
-    facts = ordered_map(partial(_read_group, blobs, table), groups, threads)
+    threads = runtime.available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
+    runtime.progress_add_total(sum(map(len, groups)))
+    facts = runtime.ordered_map(partial(_read_group, blobs, table), groups, threads)
     return dict(zip(groups, facts, strict=True))
 
 
@@ -276,7 +258,7 @@ def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFa
         footers.append(footer)
         facts[key], reason = _file_facts(table, key, footer, size)
         problem = problem or reason
-        progress_advance(size)
+        runtime.progress_advance(size)
     if problem is None and table.cell is not None and len(keys) > 1:
         hidden, example = _count_hidden_rows(blobs, table, keys, footers)
         if hidden:
@@ -340,8 +322,8 @@ def _count_hidden_rows(
         return 0, ""
     tables = read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
     rows = concat_promoted(list(tables))
-    codes, bound = combine_keys([encode_ordered(rows.column(c)) for c in columns], len(rows))
-    last = last_occurrence_mask(codes, bound)
+    codes, bound = kernels.combine_keys([kernels.encode_ordered(rows.column(c)) for c in columns], len(rows))
+    last = kernels.last_occurrence_mask(codes, bound)
     if last is None or last.all():
         return 0, ""
     cell = rows.slice(int(np.argmin(last)), 1).to_pylist()[0]
@@ -380,9 +362,9 @@ def _schema_of_log(table: ShownState, log: delta_log.LogState) -> pa.Schema | No
 
 def publish_committed(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata:
     """Publish a state that was committed, if its metadata ask for that; return the state."""
-    if state.metadata.get(PUBLISH) is not None:
+    if state.metadata.get(naming.PUBLISH) is not None:
         try:
-            publish_table(blobs, state.uuid, state.metadata[PUBLISH], on_commit=True)
+            publish_table(blobs, state.uuid, state.metadata[naming.PUBLISH], on_commit=True)
         except Exception as error:
             # The commit is done and cannot be taken back; the next publication catches up.
             warnings.warn(
@@ -408,12 +390,12 @@ def publish_table(
         names = delta_log.list_log(blobs, uuid)
         log = delta_log.read_log(blobs, uuid, names)
         state = load_shown(blobs, uuid)
-        if on_commit and state.metadata.get(PUBLISH) is None:
+        if on_commit and state.metadata.get(naming.PUBLISH) is None:
             # unpublished since
             return _count(log, 0, 0)
         table = shown_state(state)
         newest = delta_log.newest_iceberg(names)
-        has_iceberg = format == ICEBERG or newest > 0
+        has_iceberg = format == naming.ICEBERG or newest > 0
         if has_iceberg:
             check_iceberg(blobs, table)
         if _is_shown(table, log):
@@ -443,7 +425,7 @@ def publish_table(
             if has_iceberg:
                 _put_iceberg(blobs, table, newest, new)
             delta_log.add_version(blobs, uuid, new, actions)
-            if on_commit and not new.version and load_shown(blobs, uuid).metadata.get(PUBLISH) is None:
+            if on_commit and not new.version and load_shown(blobs, uuid).metadata.get(naming.PUBLISH) is None:
                 # unpublished before there was a log to delete
                 delta_log.delete_log(blobs, uuid)
         except PreconditionFailed:
@@ -462,7 +444,7 @@ def publish_table(
 
 def check_iceberg(blobs: BlobStore, table: ShownState) -> None:
     """Raise ValueError for what a Delta table can show, but no Iceberg table; ImportError."""
-    check_format(ICEBERG)
+    check_format(naming.ICEBERG)
     delta_log.store_location(blobs, table.state.uuid)
     for key in table.state.partition_keys:
         if pat.is_floating(table.schema.field(key).type):

@@ -33,7 +33,6 @@ from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, PublicationWarning, format_count
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.header import parse_record
-from kartothek_cube.core.naming import EVOLUTION
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
@@ -177,7 +176,7 @@ def _names(state: DatasetMetadata, key: str) -> list[str] | None:
 def _digests(state: DatasetMetadata) -> dict[str, str]:
     """Digests of what a table shows: all of it, and its columns only."""
     schema = None if state.schema is None else str(state.schema.internal().remove_metadata())
-    fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(EVOLUTION)]
+    fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(naming.EVOLUTION)]
     columns, prefix = _digest(json.dumps(fields, default=str)), f"{state.uuid}/"
     # without the prefix: a table may be moved with its log
     keys = sorted(key.removeprefix(prefix) for key in data_keys(state))

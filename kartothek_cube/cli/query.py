@@ -18,8 +18,6 @@ from kartothek_cube.cli.output import choose_format, write_tables
 from kartothek_cube.core.cube.discover import discover_cube, list_cubes
 from kartothek_cube.core.errors import format_count, unknown_names
 from kartothek_cube.display import cut_text
-from kartothek_cube.io import eager_cube
-from kartothek_cube.io.sql import connect
 from kartothek_cube.io_components.arrow_dataset import CubeScan
 from kartothek_cube.io_components.query import executor
 from kartothek_cube.io_components.query.logical_plan import QueryCube
@@ -151,7 +149,9 @@ def _split_names(text: str | None) -> list[str] | None:
 
 def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -> None:
     """Print the plan of a query, as JSON or as text that is no wider than the terminal."""
-    explanation = eager_cube.explain_query(state.cube, state.store, **arguments)
+    from kartothek_cube.io.eager_cube import explain_query
+
+    explanation = explain_query(state.cube, state.store, **arguments)
     if output == "json":
         cli.print_json(explanation.to_dict())
         return
@@ -269,8 +269,10 @@ def _parse_payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None
 def _query_frame(
     state: CliContext, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
 ) -> Any:
+    from kartothek_cube.io.eager_cube import query_cube
+
     with state.progress("query"):
-        frames = eager_cube.query_cube(
+        frames = query_cube(
             state.cube,
             state.store,
             conditions=cli.parse_conditions(conditions, types),
@@ -324,6 +326,8 @@ def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
         import duckdb  # noqa: F401 - before the cube is loaded
     except ImportError:
         usage_error("SQL needs DuckDB: pip install 'kartothek_cube[sql]'")
+    from kartothek_cube.io.sql import connect
+
     connection = None
     if state.prefix:
         moment = None if as_of is None else cli.parse_as_of(as_of, "--as-of")

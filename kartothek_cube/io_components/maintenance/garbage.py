@@ -85,24 +85,30 @@ def _select_garbage(
     blobs: BlobStore, uuids: Iterable[str], files: Iterable[Blob], referenced: Set[str], limit: float | None
 ) -> list[Blob]:
     """Files that are old and to which nothing refers, with the tombstones of datasets that are done."""
-    garbage = [
-        blob
-        for blob in files
-        if not (
-            blob.key in referenced
-            or naming.is_header_key(blob.key)
-            or header_store.is_tombstone_file(blob.key)
-        )
-        and is_older(blob, limit)
-    ]
+    garbage = []
+    for blob in files:
+        is_special = naming.is_header_key(blob.key) or header_store.is_tombstone_file(blob.key)
+        if not is_special and blob.key not in referenced and is_older(blob, limit):
+            garbage.append(blob)
     for uuid in uuids:
-        garbage += list_finished_tombstones(blobs, uuid, garbage, limit)
+        garbage += _list_finished_tombstones(blobs, uuid, garbage, limit)
     return sorted(garbage)
 
 
 def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     """Files of the newest state, and of the one to which readers go back if it does not get committed."""
-    return {*referenced_keys(dataset), *schema_keys(dataset, blobs), *_keys_before(blobs, dataset)}
+    keys = {*referenced_keys(dataset), *schema_keys(dataset, blobs)}
+    participation = operation.pending_participation(dataset)
+    if participation is None or not participation.before:
+        return keys
+    if operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED:
+        return keys
+    # it was committed or aborted since, and this state is archived no more
+    with suppress(KeyError):
+        before = operation.load_before(blobs, dataset.uuid, participation)
+        if before is not None:
+            keys |= {participation.before, *referenced_keys(before)}
+    return keys
 
 
 def _all_keys(
@@ -112,14 +118,11 @@ def _all_keys(
     # a snapshot that is not listed was archived since, for a commit that may have removed listed files
     old = [blob.key for blob in files if is_older(blob, limit)]
     log = [blob.key for blob in files if blob.key.startswith(delta_log.log_folder(dataset.uuid))]
-    return (
-        _newest_keys(blobs, dataset)
-        | history_keys(dataset, blobs, old)
-        | _table_keys(blobs, dataset.uuid, log)
-    )
+    keys = _newest_keys(blobs, dataset) | history_keys(dataset, blobs, old)
+    return keys | _table_keys(blobs, dataset.uuid, log)
 
 
-def list_finished_tombstones(
+def _list_finished_tombstones(
     blobs: BlobStore, uuid: str, garbage: Iterable[Blob], limit: float | None
 ) -> list[Blob]:
     """Tombstone files of killed collections whose files are all deleted, or garbage themselves."""
@@ -144,22 +147,6 @@ def list_finished_tombstones(
     ]
 
 
-def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
-    """Files of the state before an operation that may not be committed, to which readers go back."""
-    participation = operation.pending_participation(dataset)
-    if participation is None or not participation.before:
-        return set()
-    if operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED:
-        return set()
-    before = None
-    # it was committed or aborted since, and this state is archived no more
-    with suppress(KeyError):
-        before = operation.load_before(blobs, dataset.uuid, participation)
-    if before is None:
-        return set()
-    return {participation.before, *referenced_keys(before)}
-
-
 def history_keys(
     dataset: DatasetMetadata, blobs: BlobStore, deletable: Iterable[str] | None = None
 ) -> set[str]:
@@ -177,15 +164,11 @@ def history_keys(
         superseded = set(history.list_expired_snapshots(uuid, blobs))
     if deletable is not None:
         superseded.intersection_update(deletable)
-    keys = set()
-    for key in snapshots:
-        if key in superseded or history.is_before_key(key):
-            continue
-        keys.add(key)
-        if history.is_snapshot_key(key):
-            # a commit may expire it in the meantime
-            with suppress(KeyError):
-                keys.update(referenced_keys(history.load_snapshot(uuid, blobs, key)))
+    keys = {key for key in snapshots if key not in superseded and not history.is_before_key(key)}
+    for key in filter(history.is_snapshot_key, list(keys)):
+        # a commit may expire it in the meantime
+        with suppress(KeyError):
+            keys.update(referenced_keys(history.load_snapshot(uuid, blobs, key)))
     return keys | _pinned_keys(blobs, uuid, pins)
 
 
@@ -223,20 +206,15 @@ def delete_garbage(store: StoreInput, keys: Iterable[str], staged_id: str = "") 
     # their deletion until they are gone, and the commit of one of them is refused. They are in the header of
     # the dataset; where there is none, in a file (kartothek_cube.core.commit.header_store).
     blobs, keys = open_blobs(store), sorted(key for key in keys if not naming.is_header_key(key))
-    for uuid, own in groupby(keys, key=_dataset_of):
-        if uuid is None:
-            # temporary files of local stores: their names are unique, so that no commit refers to them
-            blobs.delete(list(own))
-        else:
+    for uuid, own in groupby(keys, key=lambda key: key.partition("/")[0] if "/" in key else ""):
+        files = list(own)
+        if uuid:
             # a repetition deletes the remaining files under the same tombstones
-            collection, files = gen_uuid(), list(own)
-            header_store.retry_request(partial(_delete_files, blobs, uuid, collection, files, staged_id))
-
-
-def _dataset_of(key: str) -> str | None:
-    """The dataset of a file; None for one at the top level, which is the temporary file of a header."""
-    uuid, separator, _ = key.partition("/")
-    return uuid if separator else None
+            delete = partial(_delete_files, blobs, uuid, gen_uuid(), files, staged_id)
+            header_store.retry_request(delete)
+        else:
+            # temporary files of local stores: their names are unique, so that no commit refers to them
+            blobs.delete(files)
 
 
 def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str], staged_id: str) -> None:
@@ -502,16 +480,13 @@ class CollectDatasetGarbage:
 
 def finish_operations(
     cube: Cube, store: StoreInput, records: Mapping[str, CommitRecord] | None = None
-) -> list[str]:
-    """Abort the operations on several datasets whose writer was killed; return the ids of the datasets."""
+) -> None:
+    """Abort the operations on several datasets whose writer was killed."""
     ensure_cube(cube)
     blobs = open_blobs(store)
-    finished = []
     for name, record in (_read_records(cube, blobs) if records is None else records).items():
-        is_open = record.participation is not None and record.participation.before is not None
-        if is_open and finish_operation(blobs, cube.ktk_dataset_uuid(name)):
-            finished.append(name)
-    return finished
+        if record.participation is not None and record.participation.before is not None:
+            finish_operation(blobs, cube.ktk_dataset_uuid(name))
 
 
 def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
@@ -596,8 +571,8 @@ def _order_keys(keys: Iterable[str]) -> list[str]:
     return sorted(keys, key=lambda key: (naming.DELTA_LOG_DIRECTORY not in key.split("/"), key))
 
 
-def _delete_dataset_header(uuid: str, store: StoreInput) -> None:
-    header_store.retry_request(partial(header_store.delete_headers, open_blobs(store), uuid))
+def _delete_dataset_header(store: StoreInput, uuid: str, unless: Sequence[str] = ()) -> None:
+    header_store.retry_request(partial(header_store.delete_headers, open_blobs(store), uuid, unless))
 
 
 def _deletions_folder(uuid: str) -> str:
@@ -622,7 +597,7 @@ def _list_files_left(blobs: BlobStore, uuid: str, lists: Iterable[str]) -> set[s
             files = json.loads(blobs.get(key))
             keys.update(file for file in files if isinstance(file, str) and file.startswith(f"{uuid}/"))
     garbage = map(Blob, [*keys, *lists])
-    return keys | {blob.key for blob in list_finished_tombstones(blobs, uuid, garbage, None)}
+    return keys | {blob.key for blob in _list_finished_tombstones(blobs, uuid, garbage, None)}
 
 
 def _list_by_dataset(keys: Iterable[str]) -> dict[str, list[str]]:
@@ -653,12 +628,11 @@ def _delete_cube_headers(
         blobs.put(key, json.dumps(files).encode(), durable=True)
     header_store.retry_request(partial(blobs.delete, replaced))
     if seed in uuids:
-        header_store.retry_request(partial(header_store.delete_headers, blobs, seed))
+        _delete_dataset_header(blobs, seed)
     others = [uuid for uuid in uuids if uuid != seed]
     for uuid in others:
         # a seed that is there again is that of a new cube, and so are its other datasets
-        unless = naming.header_keys(seed) if seed in uuids else ()
-        header_store.retry_request(partial(header_store.delete_headers, blobs, uuid, unless))
+        _delete_dataset_header(blobs, uuid, naming.header_keys(seed) if seed in uuids else ())
     if seed not in uuids:
         # else readers would look for them, should one be created at the moment
         with suppress(errors.DatasetNotFoundError):
@@ -801,5 +775,5 @@ class DeleteDataset:
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         keys, description = _list_dataset_files(dataset), f"delete dataset {dataset.dataset_uuid}"
         store = dataset.store_factory
-        delete = partial(_delete_dataset_header, dataset.dataset_uuid, store)
+        delete = partial(_delete_dataset_header, store, dataset.dataset_uuid)
         return delete_files_job("delete_dataset", description, store, keys, blocksize, delete, "header")

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeAlias, TypeGuard, overload
 import attrs
 import pandas as pd
 
+from kartothek_cube import display
 from kartothek_cube.core import errors, history, tuning
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.commit import header_store
@@ -33,7 +34,6 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.display import card, plain_text_table, table
 from kartothek_cube.io_components.maintenance.garbage import finish_operations, store_time
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map
@@ -269,7 +269,7 @@ class CubeHistory(Sequence[CubeState]):
     def __repr__(self) -> str:
         shown, rows = describe_states(self)
         pins = [f"pinned until {format_time(p.expires)}: {format_versions(p.versions)}" for p in self.pins]
-        return "\n".join([plain_text_table(shown, rows), *pins])
+        return "\n".join([display.plain_text_table(shown, rows), *pins])
 
     def to_frame(self) -> pd.DataFrame:
         """The states as a table."""
@@ -287,7 +287,8 @@ class CubeHistory(Sequence[CubeState]):
             for row in rows
         ]
         pins = [(pin.id, format_versions(pin.versions), format_time(pin.expires)) for pin in self.pins]
-        return card("", table("", shown, rows), table("Pins", ("pin", "datasets", "expires"), pins))
+        listed = display.table("Pins", ("pin", "datasets", "expires"), pins)
+        return display.card("", display.table("", shown, rows), listed)
 
 
 def describe_states(states: Sequence[CubeState]) -> tuple[list[str], list[tuple[str, ...]]]:
@@ -331,6 +332,9 @@ def format_job(job: Mapping[str, Any] | None) -> str:
     return ", ".join(str(text) if key == "name" else f"{key} {text}" for key, text in (job or {}).items())
 
 
+_Cut: TypeAlias = Mapping[str, history.DatasetState]
+
+
 class _Histories:
     """The states of all datasets of a cube, also hidden ones, loaded on demand."""
 
@@ -360,14 +364,15 @@ class _Histories:
         loaded = self.load(name, state)
         return None if loaded is None else parse_record(loaded.extra)
 
-    def select_visible(self, states: Mapping[str, history.DatasetState]) -> dict[str, history.DatasetState]:
+    def select_visible(self, states: _Cut) -> _Cut:
         """The states of the datasets that are not hidden."""
-        loaded = {name: self.load(name, state) for name, state in states.items()}
         return {
-            n: state for n, state in states.items() if (own := loaded[n]) is not None and not is_hidden(own)
+            name: state
+            for name, state in states.items()
+            if (own := self.load(name, state)) is not None and not is_hidden(own)
         }
 
-    def cut(self, moment: datetime, names: Iterable[str]) -> dict[str, history.DatasetState]:
+    def cut(self, moment: datetime, names: Iterable[str]) -> _Cut:
         """The states of datasets at a point in time, also of those that a rollback had hidden."""
         # The seed names for each dataset the last operation on several ones that was committed. What that
         # operation made of the dataset belongs to the moment, and later commits of the dataset alone.
@@ -407,9 +412,9 @@ class _Histories:
         record = self.record(name, state)
         return None if record is None else record.participation
 
-    def cuts(self) -> Iterator[tuple[datetime, dict[str, history.DatasetState]]]:
+    def cuts(self) -> Iterator[tuple[datetime, _Cut]]:
         """The states of the cube, also with hidden datasets, and when they became visible; oldest first."""
-        last: dict[str, history.DatasetState] = {}
+        last: _Cut = {}
         for moment in self._moments():
             try:
                 cut = self.cut(moment, self.states)
@@ -490,7 +495,7 @@ def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
 
 def _describe_states(histories: _Histories) -> CubeHistory:
     states: list[CubeState] = []
-    last: dict[str, history.DatasetState] = {}
+    last: _Cut = {}
     for moment, cut in histories.cuts():
         states.append(_describe(histories, moment, last, cut))
         last = cut
@@ -499,16 +504,11 @@ def _describe_states(histories: _Histories) -> CubeHistory:
     return CubeHistory(states, histories.states)
 
 
-def _versions(cut: Mapping[str, history.DatasetState]) -> dict[str, int]:
+def _versions(cut: _Cut) -> dict[str, int]:
     return {name: state.version for name, state in cut.items()}
 
 
-def _describe(
-    histories: _Histories,
-    moment: datetime,
-    before: Mapping[str, history.DatasetState],
-    after: Mapping[str, history.DatasetState],
-) -> CubeState:
+def _describe(histories: _Histories, moment: datetime, before: _Cut, after: _Cut) -> CubeState:
     version = sum(_versions(after).values())
     before, after = histories.select_visible(before), histories.select_visible(after)
     new, old = _load_changed(histories, after, before), _load_changed(histories, before, after)
@@ -538,11 +538,7 @@ def _describe(
     )
 
 
-def _load_changed(
-    histories: _Histories,
-    states: Mapping[str, history.DatasetState],
-    others: Mapping[str, history.DatasetState],
-) -> dict[str, DatasetMetadata]:
+def _load_changed(histories: _Histories, states: _Cut, others: _Cut) -> dict[str, DatasetMetadata]:
     """The states of the datasets that have another version elsewhere, or none."""
     return {
         name: loaded
@@ -622,9 +618,7 @@ def keep_cube_history(
     return {name: keep_dataset_history(uuid, store, states) for name, uuid in uuids.items()}
 
 
-def _resolve_as_of(
-    histories: _Histories, as_of: CubeAsOf, names: Iterable[str]
-) -> dict[str, history.DatasetState]:
+def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str]) -> _Cut:
     """The states of datasets that existed at a moment, or that a mapping names."""
     cube = histories.cube
     if isinstance(as_of, Mapping):
@@ -640,13 +634,13 @@ def _resolve_as_of(
             states[name] = state
         return states
     moment, seed = history.check_as_of(as_of), cube.seed_dataset
-    cut: Mapping[str, history.DatasetState] = {}
+    cut: _Cut = {}
     if isinstance(moment, datetime):
         cut = histories.select_visible(histories.cut(moment, {seed, *names} & histories.states.keys()))
     else:
-        for _, states in histories.cuts():
-            if sum(_versions(states).values()) == moment:
-                cut = histories.select_visible(states)
+        for _, each in histories.cuts():
+            if sum(_versions(each).values()) == moment:
+                cut = histories.select_visible(each)
     if not cut or (seed in histories.states and seed not in cut):
         known = history.name_states(_describe_states(histories))
         raise errors.StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube")

@@ -27,13 +27,9 @@ from kartothek_cube.io_components.job import CountsByDataset, Job, execute, sing
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys
 from kartothek_cube.io_components.publication import delta_log, table
 from kartothek_cube.io_components.runtime import available_cores, store_factory
+from kartothek_cube.io_components.write import write_commit
 from kartothek_cube.io_components.write.rewrite import compact_files_job
-from kartothek_cube.io_components.write.write_commit import (
-    StagedInput,
-    StagedWrite,
-    check_outcome,
-    commit_datasets,
-)
+from kartothek_cube.io_components.write.write_commit import StagedInput, StagedWrite
 
 
 @attrs.frozen
@@ -172,15 +168,11 @@ def _publish(
     """Publish all datasets or none, `uuids` by name; `compacted`: the cube, if it may be compacted first."""
     blobs = open_blobs(store)
     facts = {uuid: table.read_new_groups(blobs, uuid, format) for uuid in uuids.values()}
-    problems = {
-        group: fact.problem
-        for groups in facts.values()
-        for group, fact in groups.items()
-        if fact.problem is not None
-    }
-    if problems and compacted is None:
-        raise ValueError(next(iter(problems.values())))
-    if problems and compacted is not None:
+    groups = chain.from_iterable(known.items() for known in facts.values())
+    problems = {group: fact.problem for group, fact in groups if fact.problem is not None}
+    if problems:
+        if compacted is None:
+            raise ValueError(next(iter(problems.values())))
         job = compact_files_job(compacted, store, set(chain.from_iterable(problems)))
         execute(job, available_cores())
     counts = {name: table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()}
@@ -348,8 +340,8 @@ def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetM
     if plan.is_cube_write:
         states = load_states(plan.cube.uuid_prefix, blobs)
         if not all(is_committed(states.get(name), change) for name, change in write.changes.items()):
-            check_outcome(plan, write.changes, states)
-    return commit_datasets(plan, write.changes, blobs)
+            write_commit.check_outcome(plan, write.changes, states)
+    return write_commit.commit_datasets(plan, write.changes, blobs)
 
 
 def discard_staged(staged: StagedInput, store: StoreInput) -> None:

@@ -14,23 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core import expressions
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions import (
-    BoundLiteral,
-    LiteralType,
-    Node,
-    PredicatesType,
-    bind_literal,
-    evaluate,
-    imply,
-    is_comparable,
-    literal_mask,
-    mask_of,
-    to_tree,
-    tree_mask,
-)
 from kartothek_cube.core.index import PARTITION, IndexColumns, PartitionIndex, rank
 from kartothek_cube.core.naming import statistics_key
 from kartothek_cube.core.pandas_conversion import to_pandas
@@ -42,12 +29,12 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadataBase
 
 
-def select_partitions(dataset: DatasetMetadataBase, node: Node | None) -> Ints:
+def select_partitions(dataset: DatasetMetadataBase, node: expressions.Node | None) -> Ints:
     """Positions of the partitions that can hold rows which match; None selects all."""
     return np.flatnonzero(_partition_mask(dataset, node)).astype(np.int64)
 
 
-def imply_partition_keys(dataset: DatasetMetadataBase, node: Node) -> Node:
+def imply_partition_keys(dataset: DatasetMetadataBase, node: expressions.Node) -> expressions.Node:
     """The same condition, with what it implies about partition keys that are transforms of other columns."""
     keys, schema = set(dataset.partition_keys), dataset.schema
     transforms = [t for t in read_transforms(dataset.metadata) or () if t.name in keys]
@@ -56,19 +43,19 @@ def imply_partition_keys(dataset: DatasetMetadataBase, node: Node) -> Node:
     return refine(node, transforms, {field.name: field.type for field in schema})
 
 
-def _partition_mask(dataset: DatasetMetadataBase, node: Node | None) -> Mask:
+def _partition_mask(dataset: DatasetMetadataBase, node: expressions.Node | None) -> Mask:
     length = len(dataset.partition_table)
     if node is None:
         return np.ones(length, dtype=bool)
     node = imply_partition_keys(dataset, node)
-    return to_numpy(evaluate(node, lambda literal: _mask_of_literal(dataset, literal), length))
+    return to_numpy(expressions.evaluate(node, lambda literal: _mask_of_literal(dataset, literal), length))
 
 
-def _mask_of_literal(dataset: DatasetMetadataBase, literal: LiteralType) -> pa.BooleanArray:
+def _mask_of_literal(dataset: DatasetMetadataBase, literal: expressions.LiteralType) -> pa.BooleanArray:
     """Mask of the partitions that can match a literal."""
     column, op, value = literal
     if column in dataset.partition_keys:
-        return literal_mask(dataset.key_columns()[column], op, value, column)
+        return expressions.literal_mask(dataset.key_columns()[column], op, value, column)
     index = dataset.indices.get(column)
     if index is not None and index.columns_data is not None:
         value_mask = index.mask(op, value)
@@ -81,9 +68,9 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: LiteralType) -> pa.B
     return pa.repeat(True, len(dataset.partition_table))
 
 
-def _matches_nulls(dtype: pa.DataType, literal: LiteralType) -> bool:
+def _matches_nulls(dtype: pa.DataType, literal: expressions.LiteralType) -> bool:
     column, op, value = literal
-    bound = bind_literal(dtype, op, value, column)
+    bound = expressions.bind_literal(dtype, op, value, column)
     return bound.kind == "null" or bound.or_null
 
 
@@ -91,16 +78,16 @@ def indices_as_dataframe(
     dataset: DatasetMetadataBase,
     columns: Sequence[str] | None,
     date_as_object: bool,
-    predicates: PredicatesType,
+    predicates: expressions.PredicatesType,
 ) -> pd.DataFrame:
     """Index data as a frame, see ``DatasetMetadataBase.get_indices_as_dataframe``."""
-    rows, values = index_rows(dataset, columns, to_tree(predicates))
+    rows, values = index_rows(dataset, columns, expressions.to_tree(predicates))
     columns = pa.table({PARTITION: dataset.partition_table.labels.take(pa.array(rows)), **values})
     return to_pandas(columns, dates_as_object=date_as_object).set_index(PARTITION)
 
 
 def index_rows(
-    dataset: DatasetMetadataBase, columns: Sequence[str] | None, node: Node | None
+    dataset: DatasetMetadataBase, columns: Sequence[str] | None, node: expressions.Node | None
 ) -> tuple[Ints, dict[str, pa.Array]]:
     """Index data joined by partition: positions of partitions, and the values of each column."""
     # One row per partition and combination of values; partition indices must be loaded.
@@ -109,13 +96,13 @@ def index_rows(
     if node is not None:
         ids_of = dict(zip(indices, ids, strict=True))
 
-        def mask_of_literal(literal: LiteralType) -> pa.BooleanArray:
+        def mask_of_literal(literal: expressions.LiteralType) -> pa.BooleanArray:
             column, op, value = literal
             if column in ids_of:
                 return pa.array(dataset.indices[column].mask(op, value)[ids_of[column]])
             return _mask_of_literal(dataset, literal).take(pa.array(rows))
 
-        matching = to_numpy(evaluate(node, mask_of_literal, len(rows)))
+        matching = to_numpy(expressions.evaluate(node, mask_of_literal, len(rows)))
         rows, ids = rows[matching], [each[matching] for each in ids]
     return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
 
@@ -138,7 +125,7 @@ def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> 
 
 
 def _join(
-    dataset: DatasetMetadataBase, indices: Mapping[str, IndexColumns], node: Node | None
+    dataset: DatasetMetadataBase, indices: Mapping[str, IndexColumns], node: expressions.Node | None
 ) -> tuple[Ints, list[Ints]]:
     """Positions of partitions and value ids by index, of all rows that can match, and maybe more."""
     table = dataset.partition_table
@@ -146,8 +133,10 @@ def _join(
     entries = []
     for column, data in indices.items():
         ids, positions = data.value_ids(), data.positions(table)
-        implied = None if node is None else imply(node, {column})
-        is_match = to_numpy(tree_mask(pa.table({column: data.values}), implied))[ids] & (positions >= 0)
+        implied = None if node is None else expressions.imply(node, {column})
+        is_match = to_numpy(expressions.tree_mask(pa.table({column: data.values}), implied))[ids] & (
+            positions >= 0
+        )
         if len(table):
             is_match &= possible[positions]
         entries.append((positions[is_match], ids[is_match]))
@@ -218,7 +207,7 @@ def collect_statistics(
     """Statistics of the columns of a table whose partitions begin at `starts`; NaN counts as null."""
     result = {PARTITION: labels}
     for column, values in columns.items():
-        if is_comparable(values.type):
+        if expressions.is_comparable(values.type):
             numbers = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
             result[column] = _bounds_of(values, numbers).take(
                 pc.index_in(pa.array(np.arange(len(starts))), value_set=pa.array(np.unique(numbers)))
@@ -332,14 +321,14 @@ def store_statistics(blobs: BlobStore, uuid: str, table: pa.Table) -> str:
 def statistics_mask(entries: pa.StructArray, op: str, value: Any, column: str) -> pa.BooleanArray:
     """Mask of the partitions that can hold rows which match a literal; those without entry can."""
     low, high, nulls = entries.flatten()
-    bound = bind_literal(low.type, op, value, column)
+    bound = expressions.bind_literal(low.type, op, value, column)
     mask = _mask_of_bounds(low, high, bound)
     if bound.kind == "null" or bound.or_null:
         mask = pc.or_(mask, pc.greater(pc.fill_null(nulls, 0), 0))
     return pc.or_(mask, entries.is_null())
 
 
-def _mask_of_bounds(low: pa.Array, high: pa.Array, bound: BoundLiteral) -> pa.BooleanArray:
+def _mask_of_bounds(low: pa.Array, high: pa.Array, bound: expressions.BoundLiteral) -> pa.BooleanArray:
     """Mask of the partitions with a value, from `low` to `high`, that can match; not of those without."""
     if bound.kind in ("never", "null"):
         return pa.repeat(False, len(low))
@@ -348,14 +337,17 @@ def _mask_of_bounds(low: pa.Array, high: pa.Array, bound: BoundLiteral) -> pa.Bo
     if bound.kind == "in":
         return _mask_of_values(low, high, bound.operand)
     if bound.kind == "compare" and bound.op == "==":
-        reaches = (BoundLiteral("compare", "<=", bound.operand), BoundLiteral("compare", ">=", bound.operand))
-        return pc.and_(mask_of(low, reaches[0]), mask_of(high, reaches[1]))
+        reaches = (
+            expressions.BoundLiteral("compare", "<=", bound.operand),
+            expressions.BoundLiteral("compare", ">=", bound.operand),
+        )
+        return pc.and_(expressions.mask_of(low, reaches[0]), expressions.mask_of(high, reaches[1]))
     if bound.kind == "compare" and bound.op in ("<", "<="):
-        return mask_of(low, bound)
+        return expressions.mask_of(low, bound)
     if bound.kind == "compare" and bound.op in (">", ">="):
-        return mask_of(high, bound)
+        return expressions.mask_of(high, bound)
     # `!=` and `not in`: only a partition with one value can have no match
-    return pc.or_(mask_of(low, bound), pc.fill_null(pc.not_equal(low, high), False))
+    return pc.or_(expressions.mask_of(low, bound), pc.fill_null(pc.not_equal(low, high), False))
 
 
 def _mask_of_values(low: pa.Array, high: pa.Array, values: pa.Array) -> pa.BooleanArray:

@@ -13,21 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import expressions, tuning
 from kartothek_cube.core.arrow import Ints, Mask, concat_promoted
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.evolution import ColumnMapping, narrow_type
-from kartothek_cube.core.expressions import (
-    LiteralType,
-    Node,
-    PredicatesType,
-    Tree,
-    all_of,
-    bind,
-    columns_of,
-    literal_mask,
-    simplify,
-)
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -62,7 +51,7 @@ class ReadContext:
     #: columns of the result, in this order; None: partition keys, then the columns as the file has them
     columns: tuple[str, ...] | None = None
     #: what rows meet; None for all rows
-    where: Tree | None = None
+    where: expressions.Tree | None = None
     #: columns by which rows are grouped
     dispatch_by: tuple[str, ...] = ()
     #: columns to dictionary-encode
@@ -142,7 +131,7 @@ class DatasetRead:
     columns: list[str] | None = None
     #: of kartothek, without effect: predicates are always evaluated by the scan
     predicate_pushdown_to_io: bool = True
-    predicates: PredicatesType | Tree = None
+    predicates: expressions.PredicatesType | expressions.Tree = None
     factory: DatasetFactory | None = None
     categoricals: list[str] | None = attrs.field(default=None, kw_only=True)
     dispatch_by: str | Sequence[str] | None = attrs.field(default=None, kw_only=True)
@@ -158,7 +147,7 @@ class DatasetRead:
         selected = check_columns("columns", self.columns, schema.names, dataset.dataset_uuid)
         result_columns = schema.names if selected is None else selected
         encoded = check_columns("categoricals", self.categoricals, result_columns, dataset.dataset_uuid) or ()
-        where = bind(self.predicates, schema)
+        where = expressions.bind(self.predicates, schema)
         widths = dataset.dataset_metadata.widths
         if widths:
             fields = [field.with_type(narrow_type(field, widths)) for field in schema]
@@ -183,7 +172,7 @@ class DatasetRead:
         )
         shared = encoded if same_categories else ()
         loaded: DatasetMetadata = dataset.load_indices(
-            {*columns_of(where), *context.dispatch_by, *shared}, dataset.store_factory
+            {*expressions.columns_of(where), *context.dispatch_by, *shared}, dataset.store_factory
         ).dataset_metadata
         context = attrs.evolve(context, categories=_indexed_categories(loaded, shared))
         files = loaded.partition_table
@@ -231,7 +220,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
             table = table.add_column(0, column, repeat(values[column], rows.lengths))
     for column, op, value in group:
         if isinstance(value, bytes):
-            table = table.filter(literal_mask(table.column(column), op, value, column))
+            table = table.filter(expressions.literal_mask(table.column(column), op, value, column))
     # files may have columns that are null throughout and absent in others, and so not in the schema
     in_schema, stored = set(context.schema.names), table.column_names
     names = [name for name in stored if name in in_schema] if context.columns is None else context.columns
@@ -243,7 +232,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:
     """Values of the partition keys by file, if a predicate or the result needs them."""
-    predicate_columns = columns_of(context.where)
+    predicate_columns = expressions.columns_of(context.where)
     if context.columns is not None and set(context.partition_keys).isdisjoint(
         predicate_columns | set(context.columns)
     ):
@@ -252,23 +241,25 @@ def _key_values(context: ReadContext, files: PartitionTable) -> Values:
 
 
 def _remaining_filters(
-    context: ReadContext, values: Values, length: int, group: Sequence[LiteralType]
-) -> list[Tree | bool]:
+    context: ReadContext, values: Values, length: int, group: Sequence[expressions.LiteralType]
+) -> list[expressions.Tree | bool]:
     """What has to be checked in each file: False if no row can match, True if all do."""
-    where = all_of([context.where, *group])
+    where = expressions.all_of([context.where, *group])
     if where is None:
         return [True] * length
-    keys = [c for c in context.partition_keys if c in columns_of(where)]
+    keys = [c for c in context.partition_keys if c in expressions.columns_of(where)]
     if not keys:
         return [where] * length
     # evaluated once per distinct key instead of once per file
     codes = group_codes([values[c] for c in keys], length)
     _, first_files = np.unique(codes, return_index=True)
-    by_key = [simplify(where, {c: values[c][int(i)] for c in keys}) for i in first_files]
+    by_key = [expressions.simplify(where, {c: values[c][int(i)] for c in keys}) for i in first_files]
     return [by_key[code] for code in codes]
 
 
-def _read_rows(context: ReadContext, files: PartitionTable, filters: Sequence[Tree | bool]) -> FileRows:
+def _read_rows(
+    context: ReadContext, files: PartitionTable, filters: Sequence[expressions.Tree | bool]
+) -> FileRows:
     """Rows of all files in which a row can match, with pandas types of the first one."""
     blobs, schema, mapping = open_blobs(context.store), context.schema, context.mapping
     matching = [i for i, where in enumerate(filters) if where is not False]
@@ -362,7 +353,9 @@ def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None
         )
 
 
-def dispatch_groups(dataset: DatasetMetadata, dispatch_by: Sequence[str], where: Node | None) -> list[Group]:
+def dispatch_groups(
+    dataset: DatasetMetadata, dispatch_by: Sequence[str], where: expressions.Node | None
+) -> list[Group]:
     """Combinations of indexed values that meet the predicates, sorted; their indices are loaded."""
     positions, values = index_rows(dataset.load_partition_indices(), dispatch_by, where)
     if not len(positions):
@@ -393,7 +386,7 @@ _TYPES = {
 
 
 def plan_footers(
-    dataset: DatasetFactory, predicates: PredicatesType = None, frac: float = 1.0
+    dataset: DatasetFactory, predicates: expressions.PredicatesType = None, frac: float = 1.0
 ) -> list[tuple[str, str]]:
     """Labels and keys of the files that predicates on indexed columns keep; or of a part, at least one."""
     if not 0 < frac <= 1:
@@ -463,7 +456,7 @@ class ReadTable(DatasetRead):
 
     categoricals: list[str] | None = None
     dates_as_object: bool = True
-    predicates: PredicatesType = None
+    predicates: expressions.PredicatesType = None
     factory: DatasetFactory | None = None
     dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
     dtype_backend: DtypeBackend | None = attrs.field(default=None, kw_only=True)
@@ -575,7 +568,7 @@ class ReadTableArrow(DatasetRead):
     """
 
     categoricals: list[str] | None = None
-    predicates: PredicatesType = None
+    predicates: expressions.PredicatesType = None
     factory: DatasetFactory | None = None
     dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)
 
@@ -637,7 +630,7 @@ class ReadBatches(DatasetRead):
     ['Bonn', 'Rom']
     """
 
-    predicates: PredicatesType = None
+    predicates: expressions.PredicatesType = None
     factory: DatasetFactory | None = None
     categoricals: list[str] | None = attrs.field(default=None, init=False)
     dispatch_by: str | Sequence[str] | None = attrs.field(default=None, init=False)

@@ -18,38 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import expressions, tuning
 from kartothek_cube.core.arrow import Ints, concat_promoted, widen, zero_column_table
 from kartothek_cube.core.caching import FILE_SCHEMAS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.evolution import ColumnMapping, column_widths, widest
-from kartothek_cube.core.expressions import (
-    AllOf,
-    LiteralType,
-    Node,
-    Tree,
-    bind_literal,
-    columns_of,
-    identify,
-    tree_mask,
-)
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import from_file, from_pandas
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.runtime import (
-    available_cores,
-    batched,
-    mean_size,
-    ordered_map,
-    progress_advance,
-)
-from kartothek_cube.serialization import DataFrameSerializer
-from kartothek_cube.serialization.parquet_reader import (
-    columns_of_file,
-    read_footer,
-    read_parquet,
-    type_null_columns,
-)
+from kartothek_cube.io_components import runtime
+from kartothek_cube.serialization import DataFrameSerializer, parquet_reader
 
 if TYPE_CHECKING:
     import polars
@@ -86,17 +64,10 @@ class FileRows(NamedTuple):
     lengths: Ints
 
 
-class _Process:
-    #: the threads of Polars do not survive a fork: a child that used Polars would wait for them forever
-    is_forked = False
-
-
-def _note_fork() -> None:
-    _Process.is_forked = True
-
-
+#: not empty in a forked process: the threads of Polars do not survive a fork, and it would wait for them
+_FORKS: list[None] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+    os.register_at_fork(after_in_child=partial(_FORKS.append, None))
 
 
 class Scan(NamedTuple):
@@ -108,7 +79,7 @@ class Scan(NamedTuple):
     #: that of the dataset; it types columns that are null in all files
     schema: pa.Schema
     #: what the rows of each file meet; None for all rows of all files
-    filters: Sequence[Tree | None] | None = None
+    filters: Sequence[expressions.Tree | None] | None = None
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = None
     #: tables of some of the columns; rows whose values are not in one of them may be missing
@@ -118,7 +89,7 @@ class Scan(NamedTuple):
         """Numbers of the files with the same filter."""
         members: dict[object, list[int]] = {}
         for number, where in enumerate(self.filters or [None] * len(self.keys)):
-            members.setdefault(identify(where), []).append(number)
+            members.setdefault(expressions.identify(where), []).append(number)
         return list(members.values())
 
 
@@ -159,19 +130,12 @@ def _merge_parts(scan: Scan, members: list[list[int]], parts: list[FileRows]) ->
 
 def _run_all(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
     """Rows of scans with one filter each."""
-    by_polars = [_prepare(blobs, scan) for scan in scans]
-    if any(by_polars):
-        by_polars, tables = _scan_with_polars(blobs, by_polars)
-    rows = []
-    for scan, prepared in zip(scans, by_polars, strict=True):
-        if prepared is None:
-            rows.append(_scan_with_pyarrow(blobs, scan))
-        else:
-            found = next(tables)
-            table = found.table.replace_schema_metadata(prepared.metadata)
-            table = from_file(table, scan.schema)
-            rows.append(FileRows(type_null_columns(table, scan.schema), found.lengths))
-    return rows
+    prepared = [_prepare(blobs, scan) for scan in scans]
+    found = _scan_with_polars(blobs, prepared) if any(prepared) else [None] * len(scans)
+    return [
+        _scan_with_pyarrow(blobs, scan) if rows is None else rows
+        for scan, rows in zip(scans, found, strict=True)
+    ]
 
 
 def _scan_with_pyarrow(blobs: BlobStore, scan: Scan) -> FileRows:
@@ -195,7 +159,7 @@ def _select_known(names: Sequence[str], schema: pa.Schema) -> list[str]:
 def can_use_polars(keys: Sequence[str]) -> bool:
     """Whether Polars can read the files in this process."""
     return not (
-        _Process.is_forked
+        _FORKS
         # this module may be imported after the fork
         or (multiprocessing.parent_process() and multiprocessing.get_start_method(allow_none=True) == "fork")
         or os.environ.get(CHECK_PAGES)
@@ -208,13 +172,12 @@ def can_use_polars(keys: Sequence[str]) -> bool:
 class _PolarsScan(NamedTuple):
     """Scan by Polars, of files that have all columns, in types that it has."""
 
-    keys: Sequence[str]
+    scan: Scan
     sources: list[str] | list[bytes]
     #: of the client of an object store
     options: Mapping[str, str | int] | None
     columns: Sequence[str]
-    where: Tree | None
-    cells: Sequence[pa.Table]
+    where: expressions.Tree | None
     #: of the columns, and of those of the filter, in all files
     types: pa.Schema
     #: of the first file
@@ -232,21 +195,17 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
     stored = file.columns
     columns = _select_known(stored.names, scan.schema) if scan.columns is None else scan.columns
     where = scan.filters[0] if scan.filters else None
-    names = tuple(dict.fromkeys([*columns, *sorted(columns_of(where))]))
+    names = tuple(dict.fromkeys([*columns, *sorted(expressions.columns_of(where))]))
     types = _select_types(stored, names)
     if types is None or not columns:
         return None
     # of a file among many, few row groups are skipped; to know their writers, each footer would be read
     use_statistics = len(sources) == 1 and file.has_reliable_statistics
-    return _PolarsScan(
-        scan.keys, sources, options, columns, where, scan.cells, types, stored.metadata, use_statistics
-    )
+    return _PolarsScan(scan, sources, options, columns, where, types, stored.metadata, use_statistics)
 
 
-def _scan_with_polars(
-    blobs: BlobStore, scans: Sequence[_PolarsScan | None]
-) -> tuple[list[_PolarsScan | None], Iterator[FileRows]]:
-    """Rows of scans; and the scans, None in place of those whose files turn out to have other types."""
+def _scan_with_polars(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> list[FileRows | None]:
+    """Rows of scans; None for those that are none, or whose files turn out to have other types."""
     errors = _import_polars().exceptions
     try:
         try:
@@ -260,20 +219,23 @@ def _scan_with_polars(
     except (errors.PolarsError, errors.PanicException, OSError) as error:
         problem = _explain(blobs, scans, error)
     else:
-        for key in (key for scan in scans if scan for key in scan.keys):
-            progress_advance(partial(blobs.size, key))
-        return list(scans), iter(found)
+        for key in _keys(scans):
+            runtime.progress_advance(partial(blobs.size, key))
+        return found
     # outside of the handler: errors of object stores may show secrets, so they must not become the context
     raise problem
 
 
-def _collect_all(scans: Sequence[_PolarsScan | None]) -> list[FileRows]:
+def _keys(scans: Sequence[_PolarsScan | None]) -> list[str]:
+    return [key for scan in scans if scan for key in scan.scan.keys]
+
+
+def _collect_all(scans: Sequence[_PolarsScan | None]) -> list[FileRows | None]:
     """Rows of all scans at once: for small files half of the time of one after the other."""
-    polars = _import_polars()
-    wanted = [scan for scan in scans if scan is not None]
-    plans = [_plan(scan) for scan in wanted]
-    frames = iter(polars.collect_all([frame for plan in plans for frame in plan]))
-    return [_to_rows(scan, [next(frames) for _ in plan]) for scan, plan in zip(wanted, plans, strict=True)]
+    plans = [[] if scan is None else _plan(scan) for scan in scans]
+    frames = iter(_import_polars().collect_all([frame for plan in plans for frame in plan]))
+    parts = [[next(frames) for _ in plan] for plan in plans]
+    return [scan and _to_rows(scan, part) for scan, part in zip(scans, parts, strict=True)]
 
 
 def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
@@ -296,7 +258,7 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
         cache=False,
     )
     types = scan.types
-    conditions = [condition for cells in scan.cells for condition in _is_among(types, cells)]
+    conditions = [condition for cells in scan.scan.cells for condition in _is_among(types, cells)]
     if scan.where is not None:
         conditions.insert(0, _translate(types, scan.where))
     if isinstance(scan.sources[0], bytes):
@@ -325,11 +287,16 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
         ends = np.searchsorted(numbers, np.arange(len(scan.sources), dtype=numbers.dtype), side="right")
         lengths = np.diff(ends, prepend=0)
     # texts of a file share their memory: few rows would keep all of it
-    if scan.where is not None or scan.cells:
+    if scan.where is not None or scan.scan.cells:
         rows = rows.rechunk()
     table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
     types = pa.schema([scan.types.field(column) for column in scan.columns])
-    return FileRows(table if table.schema.equals(types) else table.cast(types), lengths)
+    table = table if table.schema.equals(types) else table.cast(types)
+    schema = scan.scan.schema
+    table = parquet_reader.type_null_columns(
+        from_file(table.replace_schema_metadata(scan.metadata), schema), schema
+    )
+    return FileRows(table, lengths)
 
 
 def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
@@ -337,7 +304,9 @@ def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
     threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
     names = tuple(scan.types.names)
     schemas = list(
-        ordered_map(lambda key: _select_types(_read_schema(blobs, key).columns, names), scan.keys, threads)
+        runtime.ordered_map(
+            lambda key: _select_types(_read_schema(blobs, key).columns, names), scan.scan.keys, threads
+        )
     )
     if None in schemas:
         return None
@@ -345,7 +314,7 @@ def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:
         return scan._replace(types=pa.unify_schemas(schemas, promote_options="permissive"))
     except pa.ArrowException as error:
         problem = f"its files have types that do not fit together: {error}"
-        raise CorruptDatasetError(scan.keys[0], problem) from error
+        raise CorruptDatasetError(scan.scan.keys[0], problem) from error
 
 
 @lru_cache(maxsize=64)
@@ -398,7 +367,7 @@ def _locate(
         paths = [path for key in keys if (path := blobs.local_path(key)) is not None]
         if len(paths) == len(keys):
             return paths, None
-    return list(ordered_map(partial(_get_file, blobs), keys, tuning.REMOTE_REQUESTS)), None
+    return list(runtime.ordered_map(partial(_get_file, blobs), keys, tuning.REMOTE_REQUESTS)), None
 
 
 def _get_file(blobs: BlobStore, key: str) -> bytes:
@@ -433,7 +402,7 @@ def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
 
 
 def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
-    schema = columns_of_file(footer.schema.to_arrow_schema())
+    schema = parquet_reader.columns_of_file(footer.schema.to_arrow_schema())
     written = (footer.metadata or {}).get(b"ARROW:schema")
     if written and any(map(pat.is_date32, schema.types)):
         # pyarrow writes date64 as days and reads date32; Polars goes by the type that was written
@@ -454,7 +423,7 @@ def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
     cached = identity and FILE_SCHEMAS.get(identity)
     if isinstance(cached, _FileSchema):
         return cached
-    schema = _schema_of_footer(*read_footer(blobs, key))
+    schema = _schema_of_footer(*parquet_reader.read_footer(blobs, key))
     if identity:
         FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema.columns)))
     return schema
@@ -468,9 +437,9 @@ def read_columns(blobs: BlobStore, key: str) -> pa.Schema:
 def estimate_size(blobs: BlobStore, keys: Sequence[str]) -> float:
     """Mean bytes of some files; of those that are not local by the first, whose footer is read anyway."""
     if blobs.is_local:
-        return mean_size(blobs, keys[:: max(1, len(keys) // tuning.SAMPLE)])
+        return runtime.mean_size(blobs, keys[:: max(1, len(keys) // tuning.SAMPLE)])
     is_typed = keys and keys[0].endswith(PARQUET_FILE_SUFFIX)
-    return _read_schema(blobs, keys[0]).size if is_typed else mean_size(blobs, keys[:1])
+    return _read_schema(blobs, keys[0]).size if is_typed else runtime.mean_size(blobs, keys[:1])
 
 
 def _survives_polars(dtype: pa.DataType) -> bool:
@@ -483,7 +452,7 @@ def _survives_polars(dtype: pa.DataType) -> bool:
     )
 
 
-def _translate(types: pa.Schema, node: Node) -> polars.Expr:
+def _translate(types: pa.Schema, node: expressions.Node) -> polars.Expr:
     """A filter as an expression of Polars."""
     import polars
 
@@ -491,17 +460,21 @@ def _translate(types: pa.Schema, node: Node) -> polars.Expr:
         return _translate_literal(types, node)
     operands = [_translate(types, operand) for operand in node.operands]
     if not operands:
-        return polars.lit(isinstance(node, AllOf))
+        return polars.lit(isinstance(node, expressions.AllOf))
     # operators would be a chain, for which Polars needs time by the square of its length
-    return polars.all_horizontal(operands) if isinstance(node, AllOf) else polars.any_horizontal(operands)
+    return (
+        polars.all_horizontal(operands)
+        if isinstance(node, expressions.AllOf)
+        else polars.any_horizontal(operands)
+    )
 
 
-def _translate_literal(types: pa.Schema, literal: LiteralType) -> polars.Expr:
+def _translate_literal(types: pa.Schema, literal: expressions.LiteralType) -> polars.Expr:
     import polars
 
     column, op, value = literal
     dtype = types.field(column).type
-    bound = bind_literal(dtype, op, value, column)
+    bound = expressions.bind_literal(dtype, op, value, column)
     values, operand = polars.col(column), bound.operand
     if bound.kind == "never":
         return polars.lit(False)
@@ -566,13 +539,13 @@ def _hash_values(types: pa.Schema, columns: Sequence[str]) -> polars.Expr:
 
 def _find_missing(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> str:
     """The key of the first file that does not exist; messages of Polars cut paths off."""
-    keys = [key for scan in scans if scan for key in scan.keys]
+    keys = _keys(scans)
     return next((key for key in keys if not blobs.exists(key)), keys[0])
 
 
 def _explain(blobs: BlobStore, scans: Sequence[_PolarsScan | None], error: BaseException) -> BaseException:
     """The error for failed scans: that of the first file that pyarrow does not read either."""
-    files = [(key, scan.types.names) for scan in scans if scan for key in scan.keys]
+    files = [(key, scan.types.names) for scan in scans if scan for key in scan.scan.keys]
     for key, names in files:
         try:
             read_file(blobs, key, names)
@@ -587,7 +560,7 @@ def read_file(
     blobs: BlobStore,
     key: str,
     columns: Sequence[str] | None = None,
-    where: Tree | None = None,
+    where: expressions.Tree | None = None,
     *,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
@@ -598,11 +571,11 @@ def read_file(
     path = blobs.local_path(key)
     source = _get_file(blobs, key) if path is None else path
     try:
-        table = read_parquet(source, key, columns, where, schema, mapping=mapping)
+        table = parquet_reader.read_parquet(source, key, columns, where, schema, mapping=mapping)
     except FileNotFoundError as error:
         # a concurrent garbage collection may have deleted the file since its path was resolved
         raise MissingFileError(key) from error
-    progress_advance(partial(blobs.size, key))
+    runtime.progress_advance(partial(blobs.size, key))
     return table
 
 
@@ -610,27 +583,33 @@ def read_files(
     blobs: BlobStore,
     keys: Sequence[str],
     columns: Sequence[str] | None = None,
-    where: Tree | None = None,
+    where: expressions.Tree | None = None,
     *,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
 ) -> Iterator[pa.Table]:
     """One table per file, in order, as of `read_file`."""
     read = partial(read_file, blobs, columns=columns, where=where, schema=schema, mapping=mapping)
-    return ordered_map(read, keys, available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS)
+    return runtime.ordered_map(
+        read, keys, runtime.available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
+    )
 
 
 def count_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
     """Rows in Parquet files, from their footers."""
     threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    return sum(ordered_map(lambda key: int(read_footer(blobs, key)[0].num_rows), keys, threads))
+    return sum(
+        runtime.ordered_map(
+            lambda key: int(parquet_reader.read_footer(blobs, key)[0].num_rows), keys, threads
+        )
+    )
 
 
 def _read_untyped(
     blobs: BlobStore,
     key: str,
     columns: Sequence[str] | None,
-    where: Tree | None,
+    where: expressions.Tree | None,
     schema: pa.Schema | None,
     mapping: ColumnMapping | None,
 ) -> pa.Table:
@@ -639,7 +618,7 @@ def _read_untyped(
         frame = DataFrameSerializer.restore_dataframe(blobs.store, key)
     except KeyError as error:
         raise MissingFileError(key) from error
-    progress_advance(partial(blobs.size, key))
+    runtime.progress_advance(partial(blobs.size, key))
     table = from_pandas(frame)
     if mapping is not None:
         table = mapping.adapt_all(table)
@@ -649,7 +628,7 @@ def _read_untyped(
         if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
             table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
     if where is not None:
-        table = table.filter(tree_mask(table, where))
+        table = table.filter(expressions.tree_mask(table, where))
     return table if columns is None else table.select(list(columns))
 
 
@@ -683,7 +662,7 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
         except pa.ArrowException as exc:
             message = f"its files have types that do not fit together: {exc}"
             raise CorruptDatasetError(origin, message) from exc
-    return type_null_columns(result, schema)
+    return parquet_reader.type_null_columns(result, schema)
 
 
 def file_widths(
@@ -694,9 +673,9 @@ def file_widths(
     if len(keys) > tuning.MAX_FOOTERS:
         return full
     # files of numbers that are as wide as in the schema tell it at once
-    for batch in batched(keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS):
+    for batch in runtime.batched(keys, 1 if blobs.is_local else tuning.REMOTE_REQUESTS):
         read = partial(_widths_of_file, blobs, schema=schema, mapping=mapping)
-        widths = widest([widths, *ordered_map(read, batch, len(batch))])
+        widths = widest([widths, *runtime.ordered_map(read, batch, len(batch))])
         if all(widths.get(name) == bits for name, bits in full.items()):
             break
     return {name: bits for name, bits in widths.items() if name in full}
@@ -708,7 +687,7 @@ def _widths_of_file(
     if not key.endswith(PARQUET_FILE_SUFFIX):
         return column_widths(schema)
     try:
-        file_schema = read_footer(blobs, key)[0].schema.to_arrow_schema()
+        file_schema = parquet_reader.read_footer(blobs, key)[0].schema.to_arrow_schema()
     except (MissingFileError, CorruptDatasetError):
         # if a query needs rows of this file, that fails, and says why
         return {}

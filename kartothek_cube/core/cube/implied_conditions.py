@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core import expressions
 from kartothek_cube.core.arrow import is_text
 from kartothek_cube.core.cube.condition_codec import MAX_DEPTH
 from kartothek_cube.core.cube.conditions import (
@@ -28,14 +29,6 @@ from kartothek_cube.core.cube.conditions import (
     parse_conditions,
 )
 from kartothek_cube.core.errors import abbreviate_text
-from kartothek_cube.core.expressions import (
-    OPERATORS,
-    LiteralType,
-    PredicatesType,
-    check_columns,
-    check_predicates,
-    is_null_value,
-)
 
 if TYPE_CHECKING:
     import polars
@@ -120,7 +113,7 @@ def _exact_condition(
 ) -> ImpliedCondition:
     """The condition that is equivalent to an expression; raises TypeError if there is none."""
     if decoded is not None:
-        check_columns(fields_of(decoded), types, "Conditions")
+        expressions.check_columns(fields_of(decoded), types, "Conditions")
         condition = _Translator(types, library, is_exact=True).implied(decoded, True)
         if condition is not None:
             return condition
@@ -130,37 +123,41 @@ def _exact_condition(
     )
 
 
-def _is_predicates(value: object) -> TypeGuard[LiteralType | list[LiteralType] | list[list[LiteralType]]]:
+def _is_predicates(
+    value: object,
+) -> TypeGuard[expressions.LiteralType | list[expressions.LiteralType] | list[list[expressions.LiteralType]]]:
     """Whether a value is a predicate, ``(column, operator, value)``, a list of them, or of such lists."""
     if isinstance(value, tuple):
         if len(value) != 3 or not all(isinstance(part, str) for part in value[:2]):
             return False
         # three texts may be conditions; one of a single word or of signs only is an operator, known or not
-        return value[1] in OPERATORS or value[1].isalpha() or not any(map(str.isalnum, value[1]))
+        return value[1] in expressions.OPERATORS or value[1].isalpha() or not any(map(str.isalnum, value[1]))
     return isinstance(value, list) and len(value) > 0 and _is_predicates(value[0])
 
 
 def _from_predicates(
-    predicates: LiteralType | list[LiteralType] | list[list[LiteralType]],
+    predicates: expressions.LiteralType | list[expressions.LiteralType] | list[list[expressions.LiteralType]],
 ) -> ImpliedCondition:
     nested: Any = [predicates] if isinstance(predicates, tuple) else predicates
-    conjunctions: PredicatesType = [nested] if isinstance(nested[0], tuple) else nested
-    check_predicates(conjunctions)
+    conjunctions: expressions.PredicatesType = [nested] if isinstance(nested[0], tuple) else nested
+    expressions.check_predicates(conjunctions)
     alternatives = [Conjunction(list(map(_from_literal, literals))) for literals in conjunctions or ()]
     return alternatives[0] if len(alternatives) == 1 else Disjunction(alternatives)
 
 
-def _from_literal(literal: LiteralType) -> ImpliedCondition:
+def _from_literal(literal: expressions.LiteralType) -> ImpliedCondition:
     column, op, value = literal
-    if op not in OPERATORS:
-        raise ValueError(f"Predicate {literal}: unknown operator {op!r}; known are {', '.join(OPERATORS)}")
+    if op not in expressions.OPERATORS:
+        raise ValueError(
+            f"Predicate {literal}: unknown operator {op!r}; known are {', '.join(expressions.OPERATORS)}"
+        )
     if op in ("in", "not in"):
-        values = [item for item in value if not is_null_value(item)]
+        values = [item for item in value if not expressions.is_null_value(item)]
         listed = C(column).isin(values)
         if op == "not in":
             return ~listed
         return listed if len(values) == len(value) else listed | C(column).is_null()
-    if is_null_value(value):
+    if expressions.is_null_value(value):
         return C(column).is_null() if op == "==" else C(column).not_null()
     return COMPARISONS[op](column, value)
 

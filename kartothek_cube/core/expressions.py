@@ -789,7 +789,9 @@ def literals_of(node: Node | None) -> list[LiteralType]:
 
 def columns_of(node: Node | None) -> set[str]:
     """Columns that occur in a tree."""
-    return {column for column, _, _ in literals_of(node)}
+    if node is None:
+        return set()
+    return {node[0]} if isinstance(node, tuple) else set().union(*map(columns_of, node.operands))
 
 
 def identify(node: Node | None) -> object:
@@ -840,7 +842,7 @@ def reduce_to_columns(node: Node, columns: Collection[str]) -> Node:
 
 def all_of(nodes: Iterable[Node | None]) -> AllOf | None:
     """What holds where all nodes do; None where there is none."""
-    operands = tuple(node for node in nodes if node is not None)
+    operands = tuple([node for node in nodes if node is not None])
     return AllOf(operands) if operands else None
 
 

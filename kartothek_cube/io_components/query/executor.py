@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import attrs
@@ -30,7 +30,7 @@ from kartothek_cube.core.pandas_conversion import align_date_units, cast_to_sche
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.query.frame_conversion import FrameBuilder, frame_of_table, frames_of_slices
+from kartothek_cube.io_components.query.frame_conversion import frame_of_table, frames_of_slices
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetScan,
@@ -55,49 +55,16 @@ Rows = TypeVar("Rows", pd.DataFrame, pa.Table)
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    blocks = _run_blocks(context, task)
-    first = list(islice(blocks, 1))
-    # a projection may lack columns that the rows are sorted by
-    is_complete = {*context.sort_columns} <= {*context.output.names}
-    is_single = all(block.done == 1 for block in first)
-    if is_single or task.groups is not None or context.dtype_backend is not None or not is_complete:
-        return _convert_blocks(context, task.groups, [*first, *blocks])
-    return _build_frame(context, chain(first, blocks))
-
-
-def _build_frame(context: ScanContext, blocks: Iterator[BlockRows]) -> list[pd.DataFrame]:
-    """The frame of all blocks, none if they have no rows; those that are sorted are copied one by one."""
-    builder = FrameBuilder(context.output)
-    last: list[pa.Table | None] = []
-    for block in blocks:
-        if not len(block.table):
-            continue
-        ends = end_rows(context, block)
-        table = make_output(context, [block.table])
-        if not are_sorted([*last, ends]) or not builder.accepts(table):
-            first = [BlockRows(builder.to_table(), np.empty(0, np.int64), block.done)] if len(builder) else []
-            return _convert_blocks(context, None, [*first, block, *blocks])
-        expected, tables = int((len(builder) + len(table)) / block.done), [table]
-        del block, table
-        builder.append(tables, expected)
-        last = [ends]
-    return _align_dates(context, [builder.finish()]) if len(builder) else []
-
-
-def _convert_blocks(
-    context: ScanContext, groups: Sequence[Group] | None, blocks: list[BlockRows]
-) -> list[pd.DataFrame]:
-    """Frames of the groups of all blocks, or of all rows; ``blocks`` is emptied."""
-    rows = group_rows(context, groups, blocks)
+    rows = group_rows(context, task.groups, list(_run_blocks(context, task)))
     if rows is None:
         return []
     table, bounds = rows
-    if len(bounds) == 2:
-        del rows
-        tables = [table]
-        del table
-        return [frame_of_result(context, tables)]
-    return _align_dates(context, frames_of_slices(table, bounds, context.dtype_backend))
+    del rows
+    if len(bounds) > 2:
+        return _align_dates(context, frames_of_slices(table, bounds, context.dtype_backend))
+    tables = [table]
+    del table
+    return [frame_of_result(context, tables)]
 
 
 def frame_of_result(context: ScanContext, tables: list[pa.Table]) -> pd.DataFrame:
@@ -106,7 +73,7 @@ def frame_of_result(context: ScanContext, tables: list[pa.Table]) -> pd.DataFram
 
 
 def _align_dates(context: ScanContext, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    if context.dtype_backend is None and any(pa.types.is_date(field.type) for field in context.output):
+    if context.dtype_backend is None and any(map(pa.types.is_date, context.output.types)):
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
         align_date_units(frames)
     return frames
@@ -226,8 +193,6 @@ class _Block(NamedTuple):
     files: Sequence[ScanFiles]
     #: rows of the restricted datasets
     restricted: Sequence[RowBatch]
-    #: number of the partition after it, of those of the task
-    stop: int
 
 
 def _run_blocks(context: ScanContext, task: ScanTask) -> Iterator[BlockRows]:
@@ -237,10 +202,11 @@ def _run_blocks(context: ScanContext, task: ScanTask) -> Iterator[BlockRows]:
     if not len(datasets[0]):
         return
     aligned = [files for files in datasets if files.aligned]
-    shared = _load(blobs, [files for files in datasets if not files.aligned], task.predicates)
+    unaligned = [files for files in datasets if not files.aligned]
+    shared = _load(blobs, unaligned, task.predicates) if unaligned else []
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
     blocks = _split_into_blocks(blobs, aligned, n_partitions, task.predicates, _cells_of(shared))
-    run = partial(_run_block, context, blobs, shared, task.predicates, n_partitions)
+    run = partial(_run_block, context, blobs, shared, task.predicates)
     yield from ordered_map(run, blocks, max(available_cores(), 1 if blobs.is_local else tuning.REMOTE_BLOCKS))
 
 
@@ -258,7 +224,7 @@ def _split_into_blocks(
     if not others or not filtered:
         weights = _partition_bytes(blobs, datasets, n_partitions)
         for start, stop in pairwise(split_by_weight(weights, 1, size).tolist()):
-            yield _Block([files.between(start, stop) for files in datasets], (), stop)
+            yield _Block([files.between(start, stop) for files in datasets], ())
         return
     # as many as restrict the scans of the others, or cells of a block
     cell_bytes = max(
@@ -275,7 +241,7 @@ def _split_into_blocks(
         for start, stop in pairwise(bounds.tolist()):
             if counts[start:stop].any():
                 restricted = [batch.between(start, stop) for batch in rows]
-                yield _Block([files.between(start, stop) for files in read], restricted, stop)
+                yield _Block([files.between(start, stop) for files in read], restricted)
 
 
 def _partition_bytes(
@@ -295,7 +261,6 @@ def _run_block(
     blobs: BlobStore,
     shared: Sequence[RowBatch],
     predicates: Predicates,
-    n_partitions: int,
     block: _Block,
 ) -> BlockRows:
     """Joined rows of a block, with the columns of the result."""
@@ -315,7 +280,7 @@ def _run_block(
     names = dict.fromkeys([*context.output.names, *context.sort_columns])
     present = set(seed.table.column_names)
     table = seed.table.select([name for name in names if name in present])
-    return BlockRows(table, seed.partition_starts() if seed.is_sorted else None, block.stop / n_partitions)
+    return BlockRows(table, seed.partition_starts() if seed.is_sorted else None)
 
 
 def _load(
@@ -349,8 +314,6 @@ class BlockRows(NamedTuple):
     table: pa.Table
     #: where the partitions begin, but for the first, if the rows of each are sorted; else None
     starts: Ints | None
-    #: share of the partitions of the task that are behind the end of the block, from 0 to 1
-    done: float
 
 
 def group_rows(
@@ -361,8 +324,9 @@ def group_rows(
         return None
     starts = blocks[0].starts if len(blocks) == 1 else None
     is_one_partition = starts is not None and not len(starts)
-    is_sorted = is_one_partition or are_sorted([end_rows(context, block) for block in blocks])
-    table = make_output(context, [block.table for block in blocks])
+    is_sorted = is_one_partition or _are_sorted([_end_rows(context, block) for block in blocks])
+    table = concat_tables([block.table for block in blocks], context.output, context.scans[0].uuid)
+    table = cast_to_schema(table, context.output)
     order = None
     if context.sort_columns and not is_sorted:
         order = kernels.sort_order([table.column(column) for column in context.sort_columns], len(table))
@@ -380,12 +344,7 @@ def group_rows(
     return table, bounds
 
 
-def make_output(context: ScanContext, tables: Sequence[pa.Table]) -> pa.Table:
-    """Rows of several tables in the types of the result."""
-    return cast_to_schema(concat_tables(tables, context.output, context.scans[0].uuid), context.output)
-
-
-def end_rows(context: ScanContext, block: BlockRows) -> pa.Table | None:
+def _end_rows(context: ScanContext, block: BlockRows) -> pa.Table | None:
     """Sort columns of the rows where partitions begin and end; None if the rows of one are not sorted."""
     if block.starts is None:
         return None
@@ -396,7 +355,7 @@ def end_rows(context: ScanContext, block: BlockRows) -> pa.Table | None:
     return keys.take(pa.array(ends))
 
 
-def are_sorted(ends: Sequence[pa.Table | None]) -> bool:
+def _are_sorted(ends: Sequence[pa.Table | None]) -> bool:
     """Whether rows are sorted and unique, by those where partitions begin and end."""
     tables = [table for table in ends if table is not None]
     if len(tables) < len(ends):

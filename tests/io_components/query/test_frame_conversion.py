@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.pandas_conversion import as_table, to_pandas
-from kartothek_cube.io.eager_cube import build_cube, query_cube
 from kartothek_cube.io_components.query import frame_conversion
-from kartothek_cube.io_components.query.frame_conversion import FrameBuilder, frame_of_table, frames_of_slices
+from kartothek_cube.io_components.query.frame_conversion import frame_of_table, frames_of_slices
 
 VALUES = {
     "int": (pa.int32(), [1, 2]),
@@ -49,35 +47,13 @@ def test_frames_of_many_tables(data):
     expected, lengths = [to_pandas(table) for table in tables], [*map(len, tables)]
     with mock.patch.object(tuning, "SMALL_FRAME_ROWS", data.draw(st.sampled_from([0, 2, 1000]))):
         sliced = [*frames_of_slices(pa.concat_tables(tables), np.cumsum([0, *lengths]))] if tables else []
+    if tables:
+        whole = pa.concat_tables(tables)
+        pd.testing.assert_frame_equal(frame_of_table([whole]), to_pandas(whole), check_index_type="exact")
     for frames in ([frame_of_table([table]) for table in tables], sliced):
         for a, b in zip(frames, expected, strict=True):
             pd.testing.assert_frame_equal(a, b, check_index_type="exact", check_freq=True)
             assert type(a.index) is pd.RangeIndex
-
-
-@given(st.data())
-def test_a_frame_built_of_many_tables_is_that_of_the_whole(data):
-    kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
-    schema = pa.schema([(f"v{i}", VALUES[kind][0]) for i, kind in enumerate(kinds)])
-    builder, tables = FrameBuilder(schema), []
-    for length in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=6)):
-        values = [
-            st.sampled_from([*VALUES[kind][1], *data.draw(st.sampled_from([[], [None]]))]) for kind in kinds
-        ]
-        columns = [data.draw(st.lists(value, min_size=length, max_size=length)) for value in values]
-        arrays = [pa.array(c, f.type) for f, c in zip(schema, columns, strict=True)]
-        table = pa.table(arrays, schema=schema)
-        if len(builder) and not builder.accepts(table):
-            # nulls among integers: the table so far and the others are converted as a whole
-            pd.testing.assert_frame_equal(to_pandas(builder.to_table()), to_pandas(pa.concat_tables(tables)))
-            return
-        tables.append(table)
-        builder.append([table], expected=data.draw(st.integers(0, 30)))
-    expected = to_pandas(pa.concat_tables(tables))
-    blocks = data.draw(st.sampled_from([frame_conversion._FROM_BLOCKS, None]), label="None: as in pandas 2")
-    with mock.patch.object(frame_conversion, "_FROM_BLOCKS", blocks):
-        found = builder.finish()
-    pd.testing.assert_frame_equal(found, expected, check_index_type="exact")
 
 
 def test_extension_types_and_no_columns():
@@ -104,21 +80,3 @@ def test_frames_are_independent(copies_on_write, monkeypatch):
         assert second["v"].tolist() == [3, 4]
         assert (second.index.name, second.columns.name) == (None, None)
     assert table["v"].to_pylist() == [1, 2, 3, 4]
-
-
-def test_memory_of_a_result_is_reserved_once(monkeypatch, tmp_path):
-    """Blocks have different numbers of partitions: the estimate counts partitions, not blocks."""
-    cube, url = Cube(["x"], ["p"], "cube"), f"hfs://{tmp_path}"
-    x = np.arange(20_000)
-    build_cube(pd.DataFrame({"x": x, "p": x // 1000, "v": x * 0.5}), cube, url)
-    size = max(path.stat().st_size for path in tmp_path.glob("*/table/*/*.parquet"))
-    monkeypatch.setattr(tuning, "MIN_TASK_BYTES", 1)
-    monkeypatch.setattr(tuning, "BLOCK_BYTES", int(1.35 * size))
-    shapes, original = [], frame_conversion.allocate_array
-    monkeypatch.setattr(
-        frame_conversion, "allocate_array", lambda n, dtype: shapes.append(n) or original(n, dtype)
-    )
-    (frame,) = query_cube(cube, url)
-    assert frame["v"].tolist() == (x * 0.5).tolist()
-    # one array of integers, one of floats
-    assert shapes == [2 * 22_000, 22_000]

@@ -38,7 +38,72 @@ from kartothek_cube.display import card, facts, table
 __all__ = ("DatasetMetadata", "DatasetMetadataBase")
 
 
-class DatasetMetadataBase(arguments.CopyMixin):
+class _Rendered(arguments.CopyMixin):
+    """The content of a header, rendered."""
+
+    uuid: str
+    metadata: dict[str, Any]
+    indices: Mapping[str, IndexBase | str]
+    metadata_version: int
+    partition_keys: list[str] | None
+    extra: dict[str, Any]
+
+    def _listed_partitions(self) -> PartitionTable | None:
+        """The partitions that the header lists; None if it lists none."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of the header: loaded indices are inline, others are storage keys."""
+        return self._render(IndexBase.to_dict)
+
+    def _render_msgpack(self) -> bytes:
+        naming.check_metadata_version(self.metadata_version)
+        return packb(self._render(_inline))
+
+    def _render_json(self) -> bytes:
+        naming.check_metadata_version(self.metadata_version)
+        listed = self._listed_partitions()
+        fields = self._render_fields(_inline, None if listed is None else {})
+        return render_header(fields, None if listed is None else listed.to_json()).encode("ascii")
+
+    def _render(self, inline: _Inline) -> dict[str, Any]:
+        listed = self._listed_partitions()
+        return self._render_fields(inline, None if listed is None else listed.to_header())
+
+    def _render_fields(self, inline: _Inline, partitions: Mapping[str, Any] | None) -> dict[str, Any]:
+        """All fields in order; unknown ones are last."""
+        parts: dict[str, Any] = {
+            naming.METADATA_VERSION_KEY: self.metadata_version,
+            naming.UUID_KEY: self.uuid,
+        }
+        if self.indices:
+            parts["indices"] = {
+                column: _render_index(index, inline) for column, index in self.indices.items()
+            }
+        if self.metadata:
+            parts["metadata"] = dict(self.metadata)
+        if partitions is not None:
+            parts["partitions"] = partitions
+        if self.partition_keys is not None:
+            parts["partition_keys"] = list(self.partition_keys)
+        return {**parts, **self.extra}
+
+
+_Inline: TypeAlias = Callable[[IndexBase], dict[Any, list[str]]]
+
+
+def _render_index(index: IndexBase | str, inline: _Inline) -> str | dict[Any, list[str]]:
+    if isinstance(index, str):
+        return index
+    key: str | None = getattr(index, "index_storage_key", None)
+    return key if key is not None and not index.loaded else inline(index)
+
+
+def _inline(index: IndexBase) -> dict[Any, list[str]]:
+    return {} if index.columns_data is None else inline_dict(index.columns_data)
+
+
+class DatasetMetadataBase(_Rendered):
     """The state of a dataset; immutable.
 
     The attributes have the names of the parameters; ``partition_table`` has the partitions as columns.
@@ -215,20 +280,15 @@ class DatasetMetadataBase(arguments.CopyMixin):
         return sorted(blob.key for prefix in (f"{uuid}.", f"{uuid}/") for blob in blobs.list(prefix))
 
     def _listed_partitions(self) -> PartitionTable | None:
-        """The partitions that the header lists; None if it lists none."""
         return self.partition_table if self.explicit_partitions or len(self.partition_table) else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of the header: loaded indices are inline, others are storage keys."""
-        return _render_dict(self, IndexBase.to_dict)
 
     def to_json(self) -> bytes:
         """The header as JSON; raises NotImplementedError unless the version of the format is 4."""
-        return _render_json(self)
+        return self._render_json()
 
     def to_msgpack(self) -> bytes:
         """The header as compressed msgpack; raises NotImplementedError as :meth:`to_json`."""
-        return _render_msgpack(self)
+        return self._render_msgpack()
 
     # indices
 
@@ -677,7 +737,7 @@ class DatasetsById(dict[str, DatasetMetadata]):
         return card("", table("", header, rows)) if rows else card("No datasets")
 
 
-class DatasetMetadataBuilder(arguments.CopyMixin):
+class DatasetMetadataBuilder(_Rendered):
     """A header under construction.
 
     The attributes have the names of the parameters; ``metadata``, ``partitions`` and ``indices`` (column to
@@ -815,20 +875,15 @@ class DatasetMetadataBuilder(arguments.CopyMixin):
             extra=self.extra,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The content of the header."""
-        return _render_dict(self, IndexBase.to_dict)
-
     def to_json(self) -> tuple[str, bytes]:
         """The storage key of the header, and its content as JSON."""
-        return naming.metadata_key_from_uuid(self.uuid, "json"), _render_json(self)
+        return naming.metadata_key_from_uuid(self.uuid, "json"), self._render_json()
 
     def to_msgpack(self) -> tuple[str, bytes]:
         """The storage key of the header, and its content as compressed msgpack."""
-        return naming.metadata_key_from_uuid(self.uuid, "msgpack"), _render_msgpack(self)
+        return naming.metadata_key_from_uuid(self.uuid, "msgpack"), self._render_msgpack()
 
     def _listed_partitions(self) -> PartitionTable | None:
-        """The partitions that the header lists; None if it lists none."""
         return self._partition_table() if self.explicit_partitions else None
 
 
@@ -843,57 +898,6 @@ def _rename_index(index: IndexBase | str, old: str, new: str) -> IndexBase | str
         return index.replace(old, new, 1)
     key = getattr(index, "index_storage_key", None)
     return index if key is None else index.copy(index_storage_key=key.replace(old, new, 1))
-
-
-# -- rendering ----------------------------------------------------------------------------------------------
-
-_Source: TypeAlias = "DatasetMetadataBase | DatasetMetadataBuilder"
-_Inline: TypeAlias = Callable[[IndexBase], dict[Any, list[str]]]
-
-
-def _render_dict(dataset: _Source, inline: _Inline) -> dict[str, Any]:
-    table = dataset._listed_partitions()
-    return _render_fields(dataset, inline, None if table is None else table.to_header())
-
-
-def _render_msgpack(dataset: _Source) -> bytes:
-    naming.check_metadata_version(dataset.metadata_version)
-    return packb(_render_dict(dataset, _inline))
-
-
-def _render_json(dataset: _Source) -> bytes:
-    naming.check_metadata_version(dataset.metadata_version)
-    table = dataset._listed_partitions()
-    fields = _render_fields(dataset, _inline, None if table is None else {})
-    return render_header(fields, None if table is None else table.to_json()).encode("ascii")
-
-
-def _render_fields(dataset: _Source, inline: _Inline, partitions: Mapping[str, Any] | None) -> dict[str, Any]:
-    """All fields in order; loaded indices are inline, others are storage keys."""
-    parts: dict[str, Any] = {
-        naming.METADATA_VERSION_KEY: dataset.metadata_version,
-        naming.UUID_KEY: dataset.uuid,
-    }
-    if dataset.indices:
-        parts["indices"] = {column: _render_index(index, inline) for column, index in dataset.indices.items()}
-    if dataset.metadata:
-        parts["metadata"] = dict(dataset.metadata)
-    if partitions is not None:
-        parts["partitions"] = partitions
-    if dataset.partition_keys is not None:
-        parts["partition_keys"] = list(dataset.partition_keys)
-    return {**parts, **dataset.extra}  # unknown fields, written last
-
-
-def _render_index(index: IndexBase | str, inline: _Inline) -> str | dict[Any, list[str]]:
-    if isinstance(index, str):
-        return index
-    key: str | None = getattr(index, "index_storage_key", None)
-    return key if key is not None and not index.loaded else inline(index)
-
-
-def _inline(index: IndexBase) -> dict[Any, list[str]]:
-    return {} if index.columns_data is None else inline_dict(index.columns_data)
 
 
 # -- helpers of kartothek -----------------------------------------------------------------------------------

@@ -74,10 +74,10 @@ def header_indices(
     """Indices listed in a header; `owned` refuses storage keys outside of the dataset."""
     indices: dict[str, IndexBase] = {}
     for column, entry in header.get("indices", {}).items():
-        if owned and isinstance(entry, str):
-            check_owned(entry, header["dataset_uuid"])
         dtype = _type_of(schema, column)
         if isinstance(entry, str):
+            if owned:
+                check_owned(entry, header["dataset_uuid"])
             indices[column] = ExplicitSecondaryIndex(column, index_storage_key=entry, dtype=dtype)
         else:
             inferred = pa.string() if dtype is None else dtype

@@ -511,33 +511,17 @@ _MAX_TEXT = 200
 
 
 def abbreviate_text(text: str, limit: int = _MAX_TEXT) -> str:
-    """The beginning of a long text, and how long it is.
-
-    >>> abbreviate_text("STORE_ID in [1, 2, 3, 4, 5]", limit=16)
-    'STORE_ID in [1, … (27 characters)'
-    """
+    """The beginning of a long text, and how long it is."""
     return text if len(text) <= limit else f"{text[:limit].rstrip()} … ({len(text):,} characters)"
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:
-    """A number and what is counted, in singular or plural.
-
-    Examples
-    --------
-    >>> format_count(1, "partition"), format_count(2000, "index", "indices")
-    ('1 partition', '2,000 indices')
-    """
+    """A number and what is counted, in singular or plural."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[object]) -> str:
-    """Message about unknown names: probable corrections, and the available names.
-
-    Examples
-    --------
-    >>> unknown_names("column", ["CITI"], ["COUNTRY_CODE", "CITY", "DAY"])
-    'unknown column CITI; did you mean CITY? available: CITY, COUNTRY_CODE, DAY'
-    """
+    """Message about unknown names: probable corrections, and the available names."""
     names = sorted({str(name) for name in available})
     missing = sorted({str(name) for name in unknown})
     nearest = sorted({match for name in missing for match in nearest_names(name, names)})

@@ -341,10 +341,7 @@ def unite_schemas(
     uuid: str,
     table: str,
 ) -> SchemaWrapper | None:
-    """Schema of a dataset after rows of a schema are added; raises SchemaConflictError.
-
-    With the metadata of a dataset that is `evolving`, the rows may have other columns.
-    """
+    """Schema of a dataset after rows of a schema are added; raises SchemaConflictError."""
     if stored.equals(given, check_metadata=True):
         return stored
     if evolving is not None:
@@ -376,13 +373,8 @@ def _merge_schemas(
 
 
 def _select(schema: SchemaWrapper, columns: Sequence[str]) -> SchemaWrapper:
-    internal = schema.internal()
-    selected = pa.schema([internal.field(name) for name in columns])
-    if internal.metadata is not None:
-        names = set(columns)
-        extensions = {n: e for n, e in pandas_conversion.extension_dtypes(internal).items() if n in names}
-        selected = pandas_conversion.with_pandas_metadata(selected, extensions)
-    return SchemaWrapper(selected, schema.origin)
+    fields = [schema.field(name) for name in columns]
+    return SchemaWrapper(pa.schema(fields, schema.internal().metadata), schema.origin)
 
 
 def merge_evolution(
@@ -412,11 +404,7 @@ Widths: TypeAlias = Mapping[str, int]
 
 
 def column_widths(schema: pa.Schema) -> dict[str, int]:
-    """Bits of all columns of numbers, or of lists of numbers.
-
-    >>> column_widths(pa.schema([("CITY", pa.string()), ("TEMP", pa.float32()), ("DAY", pa.int64())]))
-    {'TEMP': 32, 'DAY': 64}
-    """
+    """Bits of all columns of numbers, or of lists of numbers."""
     return {field.name: bits for field in schema if (bits := arrow.number_bits(field.type))}
 
 
@@ -430,11 +418,7 @@ def widest(parts: Iterable[Widths]) -> dict[str, int]:
 
 
 def narrow_type(field: pa.Field, widths: Widths) -> pa.DataType:
-    """The type of a column of a schema with the width of its numbers in files.
-
-    >>> narrow_type(pa.field("TEMP", pa.float64()), {"TEMP": 32})
-    DataType(float)
-    """
+    """The type of a column of a schema with the width of its numbers in files."""
     return arrow.with_number_bits(field.type, widths[field.name]) if field.name in widths else field.type
 
 

@@ -464,7 +464,10 @@ class IndexBase(arguments.CopyMixin):
         elif dtype is None and index_dct:
             dtype = infer_dtype(list(cast(Mapping[Any, Any], index_dct)))
         if dtype is not None:
-            _check_dtype(column, dtype)
+            if arrow.is_nested(dtype) or pat.is_null(dtype):
+                raise NotImplementedError(
+                    f"Column {column!r} of type {dtype} cannot be indexed: its values have no order"
+                )
             dtype = arrow.widen(dtype) if normalize_dtype else dtype
         self.column = column
         self.dtype = dtype
@@ -621,7 +624,12 @@ class IndexBase(arguments.CopyMixin):
                     )
                 )
             )
-        return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
+        pairs = pa.table({self.column: data.pairs()[0], PARTITION: data.entry_labels()})
+        frame = pandas_conversion.to_pandas(pairs, dates_as_object=date_as_object)
+        key, value = (PARTITION, self.column) if partitions_as_index else (self.column, PARTITION)
+        if compact:
+            return frame.groupby(key, sort=partitions_as_index)[value].agg(list).astype(object)
+        return pd.Series(frame[value].array, index=pd.Index(frame[key]), name=value)
 
     def to_dict(self) -> dict[Any, list[str]]:
         """Value to labels: a copy of :attr:`index_dct`."""
@@ -681,13 +689,6 @@ class IndexBase(arguments.CopyMixin):
             return self.copy(index_dct=columns)
         self.columns_data, self._index_dct = columns, None
         return self
-
-
-def _check_dtype(column: str, dtype: pa.DataType) -> None:
-    if arrow.is_nested(dtype) or pat.is_null(dtype):
-        raise NotImplementedError(
-            f"Column {column!r} of type {dtype} cannot be indexed: its values have no order"
-        )
 
 
 class PartitionIndex(IndexBase):
@@ -975,45 +976,8 @@ def index_columns(
 def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
     """Inline form of an index in a header, with string keys; UnicodeDecodeError for binary values."""
     values = columns.values
-    if pat.is_date(values.type) or pat.is_timestamp(values.type):
+    # booleans as the json module writes them
+    if pat.is_date(values.type) or pat.is_timestamp(values.type) or pat.is_boolean(values.type):
         columns = columns.cast(pa.string())
-    return {_json_key(value): labels for value, labels in columns.to_dict().items()}
-
-
-def _json_key(value: Any) -> str:
-    """String form of a key by the rules of the json module."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-
-
-def flat_series(
-    column: str, columns: IndexColumns, compact: bool, partitions_as_index: bool, date_as_object: bool
-) -> pd.Series[Any]:
-    """Index as a series, see ``IndexBase.as_flat_series``."""
-    if compact and partitions_as_index:
-        return _values_per_partition(column, columns, date_as_object)
-    if compact:
-        labels = pa.ListArray.from_arrays(pa.array(columns.offsets, pa.int32()), columns.entry_labels())
-        index = _series(column, columns.values, date_as_object)
-        return pd.Series(labels.to_pandas().to_numpy(), index=pd.Index(index), name=PARTITION, dtype=object)
-    values = _series(column, columns.pairs()[0], date_as_object)
-    partitions = _series(PARTITION, columns.entry_labels(), date_as_object)
-    data, index = (values, partitions) if partitions_as_index else (partitions, values)
-    return pd.Series(data.array, index=pd.Index(index), name=data.name)
-
-
-def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bool) -> pd.Series[Any]:
-    """Lists of values by label; labels sorted."""
-    entries = _series(column, columns.pairs()[0], date_as_object).astype(object).to_numpy()
-    labels = arrow.to_numpy(columns.entry_labels())
-    order = np.argsort(labels, kind="stable")
-    names, starts = np.unique(labels[order], return_index=True)
-    lists = [values.tolist() for values in np.split(entries[order], starts[1:])] if len(names) else []
-    data = pd.Series(lists, dtype=object).to_numpy()
-    index = _series(PARTITION, pa.array(names, pa.string()), date_as_object)
-    return pd.Series(data, index=pd.Index(index), name=column, dtype=object)
-
-
-def _series(name: str, values: pa.Array, date_as_object: bool) -> pd.Series[Any]:
-    return pandas_conversion.to_pandas(pa.table({name: values}), dates_as_object=date_as_object)[name]
+    entries = columns.to_dict().items()
+    return {v.decode("utf-8") if isinstance(v, bytes) else str(v): labels for v, labels in entries}

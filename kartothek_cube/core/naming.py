@@ -81,12 +81,7 @@ def check_table_name(table: object) -> None:
 
 
 def check_column_names(names: Iterable[str]) -> None:
-    """Raise ValueError for columns that other engines could not read.
-
-    >>> check_column_names(["CITY", "__filename"])
-    Traceback (most recent call last):
-    ValueError: Column '__filename' has a name that pyarrow.dataset reserves for a virtual column; rename it
-    """
+    """Raise ValueError for columns that other engines could not read."""
     for name in names:
         if name in _VIRTUAL_COLUMNS:
             raise ValueError(
@@ -104,14 +99,12 @@ def name_too_long(name: str) -> ValueError:
     )
 
 
-def check_metadata_version(version: int) -> None:
+def check_metadata_version(metadata_version: int) -> None:
     """Raise NotImplementedError for versions of the dataset format other than 4."""
-    if isinstance(version, bool) or version != DEFAULT_METADATA_VERSION:
-        raise NotImplementedError(f"Dataset metadata version {version!r} is not supported, only version 4 is")
-
-
-def _version(metadata_version: Any) -> Any:
-    return metadata_version
+    if isinstance(metadata_version, bool) or metadata_version != DEFAULT_METADATA_VERSION:
+        raise NotImplementedError(
+            f"Dataset metadata version {metadata_version!r} is not supported, only version 4 is"
+        )
 
 
 def verify_metadata_version(*args: Any, **kwargs: Any) -> None:
@@ -122,7 +115,7 @@ def verify_metadata_version(*args: Any, **kwargs: Any) -> None:
     Traceback (most recent call last):
     NotImplementedError: Dataset metadata version 3 is not supported, only version 4 is
     """
-    check_metadata_version(_version(*args, **kwargs))
+    check_metadata_version(*args, **kwargs)
 
 
 def metadata_key_from_uuid(uuid: str, format: str = "json") -> str:
@@ -152,11 +145,7 @@ def is_header_key(key: str) -> bool:
 
 
 def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:
-    """Storage key of the schema file of a table.
-
-    >>> schema_key("sales", "table")
-    'sales/table/_common_metadata'
-    """
+    """Storage key of the schema file of a table."""
     check_uuid(uuid)
     check_table_name(table)
     return f"{uuid}/{table}/{TABLE_METADATA_FILE}"
@@ -179,11 +168,7 @@ def get_partition_file_prefix(
 
 
 def index_key(uuid: str, column: str, timestamp: datetime) -> str:
-    """Storage key of a secondary index; `timestamp` is naive UTC.
-
-    >>> index_key("sales", "CITY", datetime(2000, 1, 1, 1, 1, 1, 1))
-    'sales/indices/CITY/2000-01-01T01%3A01%3A01.000001.by-dataset-index.parquet'
-    """
+    """Storage key of a secondary index; `timestamp` is naive UTC."""
     check_uuid(uuid)
     if column in ("", ".", ".."):
         raise ValueError(f"A column called {column!r} cannot be indexed: it gives no legal storage key")
@@ -192,21 +177,13 @@ def index_key(uuid: str, column: str, timestamp: datetime) -> str:
 
 
 def statistics_key(uuid: str, name: str) -> str:
-    """Storage key of a file of column statistics, among indices: other software takes it for no data file.
-
-    >>> statistics_key("sales", "0d34")
-    'sales/indices/kartothek_cube_statistics/0d34.parquet'
-    """
+    """Storage key of a file of column statistics, among indices: other software takes it for no data file."""
     check_uuid(uuid)
     return f"{uuid}/{INDICES_DIRECTORY}/kartothek_cube_statistics/{name}{PARQUET_FILE_SUFFIX}"
 
 
 def legacy_index_key(uuid: str, column: str) -> str:
-    """Storage key of a secondary index in early versions of the format.
-
-    >>> legacy_index_key("sales", "CITY")
-    'sales.CITY.by-dataset-index.parquet'
-    """
+    """Storage key of a secondary index in early versions of the format."""
     check_uuid(uuid)
     if "/" in column:
         raise ValueError(f"An index on column {column!r} has no key of the old form: the name holds a slash")

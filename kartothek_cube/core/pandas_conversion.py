@@ -43,12 +43,7 @@ def check_dtype_backend(value: object) -> DtypeBackend | None:
 
 
 def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast the columns of a table that have another type in a schema, such as narrow numbers.
-
-    >>> narrow = pa.table({"AVG_TEMP": pa.array([7], pa.int8())})
-    >>> cast_to_schema(narrow, pa.schema([("AVG_TEMP", pa.int64())])).schema.types
-    [DataType(int64)]
-    """
+    """Cast the columns of a table that have another type in a schema, such as narrow numbers."""
     types = {field.name: field.type for field in schema}
     columns = {}
     for position, field in enumerate(table.schema):
@@ -229,11 +224,7 @@ def _column(field: pa.Field, extension: str | None) -> dict[str, Any]:
 
 
 def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
-    """``pandas_type``, ``numpy_type`` and ``metadata`` of a column of an Arrow type.
-
-    >>> pandas_types(pa.string())
-    ('unicode', 'object', None)
-    """
+    """``pandas_type``, ``numpy_type`` and ``metadata`` of a column of an Arrow type."""
     details: dict[str, Any] | None = None
     if pat.is_timestamp(t) and t.tz:
         details = {"timezone": t.tz}
@@ -283,10 +274,7 @@ _MANY_COLUMNS = 1_000
 
 
 def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Convert a frame without its index to a table of storage types, the same for every pandas version.
-
-    ``types`` are those of stored columns, which the result gets where a read has changed them.
-    """
+    """Table of storage types of a frame without its index; ``types``, of stored columns a read changed."""
     if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
         raise NotImplementedError(
             "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
@@ -420,10 +408,7 @@ def _is_time(dtype: pa.DataType) -> bool:
 
 
 def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Convert a frame, an Arrow object or any Arrow C stream (polars, DuckDB) to a table of storage types.
-
-    ``types`` are those of stored columns, as in :func:`from_pandas`.
-    """
+    """Convert a frame, an Arrow object or any Arrow C stream (polars, DuckDB) to a table of storage types."""
     if isinstance(obj, pd.DataFrame):
         return from_pandas(obj, types)
     return to_storage(restore_types(_arrow_table(obj), types or {}))
@@ -525,12 +510,7 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
 
 
 def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
-    """Cast a table of file types to memory types; times are in us where they are in the schema.
-
-    >>> table = pa.table({"DAY": pa.array([0], pa.timestamp("us"))})
-    >>> from_file(table).schema.types, from_file(table, table.schema).schema.types
-    ([TimestampType(timestamp[ns])], [TimestampType(timestamp[us])])
-    """
+    """Cast a table of file types to memory types; times are in us where they are in the schema."""
     far = {field.name for field in schema or () if arrow.has_far_times(field.type)}
     columns = {}
     for position, field in enumerate(table.schema):
@@ -573,9 +553,6 @@ def to_pandas(
 
     With a backend, the types do not depend on the values. Without, integers that would lose digits next to
     missing values become ``Int64`` or ``UInt64``.
-
-    >>> to_pandas(pa.table({"DAY": pa.array([0], pa.date32())})).dtypes["DAY"]
-    dtype('<M8[ns]')
     """
     categorical = list(categories)
     missing = sorted(set(categorical) - set(table.column_names))
@@ -634,14 +611,7 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
 
 
 def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
-    """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it.
-
-    >>> days = [datetime.date(2020, 1, 31), datetime.date(9999, 12, 31)]
-    >>> frames = [to_pandas(pa.table({"UNTIL": [day]})) for day in days]
-    >>> align_date_units(frames)
-    >>> [str(frame["UNTIL"].dtype) for frame in frames]
-    ['datetime64[s]', 'datetime64[s]']
-    """
+    """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it."""
     if len(frames) < 2:
         return
     columns = {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
@@ -652,11 +622,7 @@ def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
 
 
 def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
-    """Convert ``datetime64[s]`` columns to Timestamp objects, in place.
-
-    >>> dates_as_stamps(to_pandas(pa.table({"UNTIL": [datetime.date(9999, 12, 31)]})))["UNTIL"].tolist()
-    [Timestamp('9999-12-31 00:00:00')]
-    """
+    """Convert ``datetime64[s]`` columns to Timestamp objects, in place."""
     # pandas refuses to concatenate datetime64[s] with datetime64[ns].
     for name, dtype in frame.dtypes.items():
         if dtype == _SECONDS:
@@ -670,11 +636,6 @@ def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
     Integers become floats or integers of the other kind, dates timestamps, and decimals those of the dataset.
     What pandas makes of stored types is reversed: timestamps for dates, floats for integers next to missing
     values. Other columns, and columns with values that do not fit, stay as they are.
-
-    >>> days = pa.table({"DAY": [datetime.datetime(2020, 1, 1)], "AVG_TEMP": [6.0], "WIND": [3]})
-    >>> stored = {"DAY": pa.date32(), "AVG_TEMP": pa.int64(), "WIND": pa.float64()}
-    >>> restore_types(days, stored).schema.types
-    [DataType(date32[day]), DataType(double), DataType(double)]
     """
     columns = {}
     for position, field in enumerate(table.schema):

@@ -53,22 +53,10 @@ def needs_escapes(texts: pa.StringArray) -> bool:
     return data is not None and bool(data.to_pybytes().translate(None, _PLAIN_IN_JSON))
 
 
-# Fast path for the escapes of timestamps, blanks and large floats: as no decoded character can be part of an
-# escape, replacing them one after the other equals decoding from left to right.
-_COMMON_ESCAPES = (("%20", " "), ("%3A", ":"), ("%2B", "+"))
-
-
 def decode_labels(
     labels: pa.StringArray, partition_keys: Sequence[str], types: Sequence[pa.DataType]
 ) -> dict[str, pa.Array]:
-    """Typed values of the partition keys by column; raises CorruptDatasetError.
-
-    Examples
-    --------
-    >>> labels = pa.array(["COUNTRY_CODE=DE/a1", "COUNTRY_CODE=CH/a1"])
-    >>> decode_labels(labels, ["COUNTRY_CODE"], [pa.string()])["COUNTRY_CODE"].to_pylist()
-    ['DE', 'CH']
-    """
+    """Typed values of the partition keys by column; raises CorruptDatasetError."""
     column_types = dict(zip(partition_keys, types, strict=True))
     if not len(labels):
         return {
@@ -111,37 +99,28 @@ def _quote_slashes(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.
 
 
 def unquote_texts(texts: pa.Array) -> pa.Array:
-    """Apply :func:`~kartothek_cube.core.naming.unquote` to a column without nulls."""
-    for escape, character in _COMMON_ESCAPES:
-        if not _has_percent(texts):
-            return texts
+    """Apply :func:`~kartothek_cube.core.unquote` to a column without nulls."""
+    # Fast path for the escapes of timestamps, blanks and large floats: as no decoded character can be part of
+    # an escape, replacing them one after the other equals decoding from left to right.
+    for escape, character in (("%20", " "), ("%3A", ":"), ("%2B", "+")):
         texts = pc.replace_substring(texts, pattern=escape, replacement=character)
-    has_escapes = pc.match_substring(texts, "%")
-    if not pc.any(has_escapes).as_py():
+    if not pc.any(pc.match_substring(texts, "%")).as_py():
         return texts
-    decoded = pa.array(_unquote_each(texts.filter(has_escapes).to_pylist()), pa.string())
-    return pc.replace_with_mask(texts, has_escapes, decoded)
+    encoded = texts.to_pylist()
+    # all in one call, unless a decoded text contains the separator
+    decoded = unquote("\n".join(encoded)).split("\n")
+    return pa.array(decoded if len(decoded) == len(encoded) else map(unquote, encoded), pa.string())
 
 
 def encode_component(column: str, values: pa.Array) -> pa.StringArray:
-    """Label components of the values of a partition key.
-
-    Examples
-    --------
-    >>> encode_component("CITY", pa.array(["Rom", "Köln"])).to_pylist()
-    ['CITY=Rom', 'CITY=K%C3%B6ln']
-    """
+    """Label components of the values of a partition key."""
     encoded = values.dictionary_encode()
     texts = pc.binary_join_element_wise(f"{quote(column)}=", _quote_values(encoded.dictionary), "")
     return texts.take(encoded.indices)
 
 
 def join_components(values: Mapping[str, pa.Array], length: int) -> pa.StringArray:
-    """Label components of rows of partition keys, joined.
-
-    >>> join_components({"CITY": pa.array(["Rom"]), "DAY": pa.array([1])}, 1).to_pylist()
-    ['CITY=Rom/DAY=1']
-    """
+    """Label components of rows of partition keys, joined."""
     if not values:
         return pa.repeat("", length)
     parts = [encode_component(column, array) for column, array in values.items()]
@@ -174,18 +153,6 @@ def quote_texts(texts: pa.StringArray) -> pa.StringArray:
         return texts
     quoted = pa.array([quote(text) for text in texts.filter(special).to_pylist()], pa.string())
     return pc.replace_with_mask(texts, special, quoted)
-
-
-def _unquote_each(texts: list[str]) -> list[str]:
-    """Decode rare escapes, all texts in one call."""
-    # A decoded text may contain the separator itself; then they are decoded one by one.
-    decoded = unquote("\n".join(texts)).split("\n")
-    return decoded if len(decoded) == len(texts) else [unquote(text) for text in texts]
-
-
-def _has_percent(texts: pa.Array) -> bool:
-    data = texts.buffers()[2]
-    return data is not None and b"%" in data.to_pybytes()
 
 
 def _split_component(
@@ -443,14 +410,7 @@ class PartitionTable:
         return is_derived
 
     def keys(self, partition_keys: Sequence[str], schema: Any) -> dict[str, pa.Array]:
-        """Typed values of the partition keys by column, decoded from the labels.
-
-        Examples
-        --------
-        >>> table = PartitionTable.from_labels("sales", "table", ["STORE_ID=7/a1"])
-        >>> table.keys(["STORE_ID"], pa.schema([("STORE_ID", pa.int64())]))["STORE_ID"].to_pylist()
-        [7]
-        """
+        """Typed values of the partition keys by column, decoded from the labels."""
         if not partition_keys:
             return {}
         types = tuple(_type_of(schema, column) for column in partition_keys)
@@ -535,11 +495,7 @@ def _type_of(schema: Any, column: str) -> pa.DataType:
 
 
 def group_positions(codes: npt.NDArray[np.integer[Any]]) -> list[arrow.Ints]:
-    """Positions of each code, in the order of the codes.
-
-    >>> [group.tolist() for group in group_positions(np.array([1, 0, 1]))]
-    [[1], [0, 2]]
-    """
+    """Positions of each code, in the order of the codes."""
     if not len(codes):
         return []
     order = np.argsort(codes, kind="stable")

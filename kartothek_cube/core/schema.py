@@ -20,6 +20,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError,
 from kartothek_cube.core.naming import EVOLUTION, SINGLE_TABLE, TABLE_METADATA_FILE, schema_key
 from kartothek_cube.core.store import BlobStore, StoreInput, get_required, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.display import plain_text_table
 
 
 class SchemaWrapper:
@@ -323,16 +324,11 @@ def _difference(reference: SchemaWrapper, schema: SchemaWrapper) -> str:
         stored, given = given, stored
     heads = ("stored", "given") if _is_stored(stored) else ("first", "second")
     remedies = _REMEDIES_OF_STORED if _is_stored(stored) else _REMEDIES_OF_INPUT
-    rows = [("column", *heads, "what to do"), *_conflicts(stored.internal(), given.internal(), *remedies)]
-    widths = [max(len(row[position]) for row in rows) for position in range(3)]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
-        for row in rows
-    ]
+    rows = list(_conflicts(stored.internal(), given.internal(), *remedies))
     other = "the dataset" if _is_stored(stored) else _format_origin(stored)
     source = _cut(", ".join(sorted(given.origin))) if _is_stored(stored) else _format_origin(given)
     title = f"Schema violation: the columns of {source} do not fit those of {other}."
-    return "\n".join([title, *lines])
+    return f"{title}\n{plain_text_table(['column', *heads, 'what to do'], rows)}"
 
 
 def _is_stored(schema: SchemaWrapper) -> bool:
@@ -698,8 +694,15 @@ def schema_from_bytes(buf: bytes, origin: str, schema_version: str | None = None
 
 def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
     """All schema versions in the content of a schema file; raises CorruptDatasetError."""
+
+    def parse(content: bytes) -> VersionedSchema:
+        schema = _read_arrow_schema(content, origin)
+        if len(set(schema.names)) < len(schema.names):
+            raise CorruptDatasetError(origin, "column names occur more than once")
+        return decode_version(SchemaWrapper(schema, origin), schema.metadata, origin)
+
     return CACHE.parse(
-        ("schema", origin), bytes(buf), lambda content: _parse_schema_file(content, origin), _parsed_size
+        ("schema", origin), bytes(buf), parse, lambda parsed: _COLUMN_BYTES * (1 + len(parsed.schema))
     )
 
 
@@ -710,17 +713,6 @@ def _read_arrow_schema(content: bytes, origin: str) -> pa.Schema:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDatasetError(origin, f"not the schema of a table: {error}") from error
     return schema
-
-
-def _parse_schema_file(content: bytes, origin: str) -> VersionedSchema:
-    schema = _read_arrow_schema(content, origin)
-    if len(set(schema.names)) < len(schema.names):
-        raise CorruptDatasetError(origin, "column names occur more than once")
-    return decode_version(SchemaWrapper(schema, origin), schema.metadata, origin)
-
-
-def _parsed_size(parsed: VersionedSchema) -> int:
-    return _COLUMN_BYTES * (1 + len(parsed.schema))
 
 
 def read_schema_metadata(

@@ -142,8 +142,18 @@ def load_states(uuid_prefix: str, blobs: BlobStore) -> dict[str, DatasetMetadata
     return _ListedDatasets(uuid_prefix, blobs, None, load).read_consistently()
 
 
+#: rounds of reading outdated headers again; each needs another commit between two requests
+_ROUNDS = 100
+
+
 class _ListedDatasets:
-    """The newest state of each listed dataset of a cube."""
+    """The newest state of each listed dataset of a cube, and the states of one moment.
+
+    Headers are read again until they are those of one moment; without a concurrent write, none is. For each
+    participant, the coordinator names the last operation that is committed. A header that is newer or older
+    than the coordinator names another operation: the coordinator is read again if it was read before the
+    participant, else the participant is.
+    """
 
     def __init__(
         self,
@@ -157,26 +167,29 @@ class _ListedDatasets:
         self.start = start = uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
         names = sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs))
         uuids = [start + name for name in names if requested is None or name in requested]
-        self.states: dict[str, DatasetMetadata] = {}
-        for uuid, state in zip(uuids, map_uuids(self._read, uuids), strict=True):
-            if state is not None:
-                self.states[uuid] = state
+        states = zip(uuids, map_uuids(self._read, uuids), strict=True)
+        self.initial = {uuid: state for uuid, state in states if state is not None}
+        self.states: dict[str, DatasetMetadata | None] = dict(self.initial)
+        #: round in which each header was read
+        self.read: dict[str, int] = dict.fromkeys(self.initial, 0)
+        #: number of the current round
+        self.round = 0
         #: how many headers have been read again
         self.read_again = 0
 
     def read_consistently(self) -> dict[str, DatasetMetadata]:
         """States of one moment by dataset id, sorted."""
-        cut = _Cut(self.blobs, self.states, self._reload, self._is_requested).resolve()
-        return {uuid.removeprefix(self.start): state for uuid, state in sorted(cut.items())}
+        resolved = sorted(self._resolve_all().items())
+        return {
+            uuid.removeprefix(self.start): state
+            for uuid, state in resolved
+            if state is not None and self._is_requested(uuid) and not is_hidden(state)
+        }
 
     def _is_requested(self, uuid: str) -> bool:
         return uuid.startswith(self.start) and (
             self.requested is None or uuid.removeprefix(self.start) in self.requested
         )
-
-    def _reload(self, uuid: str) -> DatasetMetadata | None:
-        self.read_again += 1
-        return self._read(uuid)
 
     def _read(self, uuid: str) -> DatasetMetadata | None:
         try:
@@ -187,6 +200,124 @@ class _ListedDatasets:
         except KeyError as error:
             _LOGGER.warning("Skip dataset %s, part of it is missing: %s", uuid, error)
             return None
+
+    def _resolve_all(self) -> dict[str, DatasetMetadata | None]:
+        for self.round in range(1, _ROUNDS):
+            coordinators = self._list_coordinators()
+            resolved = dict(self.states)
+            if all(self._resolve(uuid, resolved) for uuid in coordinators):
+                return resolved
+        raise errors.ConcurrentWriteError(
+            min(self._list_coordinators()),
+            detail="No state of its cube could be read as a whole: it changes all the time.",
+        )
+
+    def _list_coordinators(self) -> list[str]:
+        coordinators = set()
+        for uuid, state in self.states.items():
+            record = _record(state)
+            if record is None:
+                continue
+            if record.participants:
+                coordinators.add(uuid)
+            if record.participation is not None:
+                coordinators.add(record.participation.coordinator)
+        return sorted(coordinators)
+
+    def _resolve(self, coordinator: str, resolved: dict[str, DatasetMetadata | None]) -> bool:
+        """Resolve the participants of one coordinator; False if headers have changed since."""
+        if coordinator not in self.states:
+            self._read_again(coordinator)
+            resolved[coordinator] = self.states[coordinator]
+        header = _record(self.states[coordinator])
+        outdated = self._find_mismatches(coordinator, header)
+        if not outdated:
+            return True
+        if any(self.read[uuid] >= self.read[coordinator] for uuid in outdated if uuid in self.read):
+            if self._read_again(coordinator):
+                return False
+            header = _record(self.states[coordinator])
+        # from here on the coordinator is the newer one
+        unchanged = True
+        for uuid in outdated:
+            participation = self._participation(uuid, coordinator)
+            if participation is not None and self._is_pending(uuid, participation, header):
+                committed = None if header is None else header.participants.get(uuid)
+                # not on top of what is committed: this header may be outdated
+                if committed != participation.previous and self._read_again(uuid):
+                    unchanged = False
+                    continue
+                try:
+                    resolved[uuid] = load_before(self.blobs, uuid, participation)
+                    continue
+                except KeyError:
+                    # the operation was committed, or aborted, since
+                    self._read_again(coordinator)
+                    self._read_again(uuid)
+                    unchanged = False
+                    continue
+            # Twice the same: other software wrote or deleted it, which counts as an operation of its own.
+            if self._read_again(uuid):
+                unchanged = False
+        return unchanged
+
+    def _find_mismatches(self, coordinator: str, header: CommitRecord | None) -> list[str]:
+        """Datasets whose last operation is not the one that their coordinator names."""
+        operations = {} if header is None else header.participants
+        outdated = []
+        for uuid in sorted({*self.states, *operations}):
+            participation = self._participation(uuid, coordinator)
+            if self.states[coordinator] is None:
+                if participation is not None and participation.creates:
+                    outdated.append(uuid)
+                continue
+            if header is None or (uuid not in self.states and not self._is_requested(uuid)):
+                continue
+            operation = None
+            if participation is not None and _can_judge(participation, header):
+                operation = participation.operation
+            if operation != operations.get(uuid):
+                outdated.append(uuid)
+        return outdated
+
+    def _participation(self, uuid: str, coordinator: str) -> Participation | None:
+        state = self.states.get(uuid)
+        participation = None if state is None else participation_of(state.extra)
+        return participation if participation and participation.coordinator == coordinator else None
+
+    def _is_pending(self, uuid: str, participation: Participation, header: CommitRecord | None) -> bool:
+        if participation.before is None:
+            return False
+        coordinator = self.states[participation.coordinator]
+        return status_of(uuid, participation, header, coordinator is not None) is not Status.COMMITTED
+
+    def _read_again(self, uuid: str) -> bool:
+        """Read the newest header of a dataset; whether it has changed."""
+        self.read_again += 1
+        old, new = self.states.get(uuid), self._read(uuid)
+        self.states[uuid], self.read[uuid] = new, self.round
+        changed = _commit(old) != _commit(new)
+        if changed:
+            _LOGGER.debug("Dataset %s has changed while a cube was read: its header is read again", uuid)
+        return changed
+
+
+def _can_judge(participation: Participation, header: CommitRecord) -> bool:
+    """Whether the coordinator knows what has become of an operation."""
+    if participation.lineage == header.lineage:
+        return True
+    # an operation that would have created the coordinator, which another one did
+    return participation.creates and participation.before is not None and not header.interrupted
+
+
+def _record(state: DatasetMetadata | None) -> CommitRecord | None:
+    return None if state is None else parse_record(state.extra)
+
+
+def _commit(state: DatasetMetadata | None) -> object:
+    """What tells headers apart; those of other software by their content."""
+    record = _record(state)
+    return state if record is None else record.commit
 
 
 def existing_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[str]:
@@ -307,7 +438,7 @@ def load_snapshot(
     )
     # All checks are functions of headers and schemas: what holds for some holds for the same ones again,
     # unless headers had to be read again to find a state of one moment.
-    key, states = ("cube", cube, requested), list(listed.states.values())
+    key, states = ("cube", cube, requested), list(listed.initial.values())
     checked = CACHE.get(key)
     if (
         isinstance(checked, _Checked)
@@ -315,7 +446,7 @@ def load_snapshot(
         and all(map(is_, [reference() for reference in checked.datasets], states))
     ):
         start = len(listed.start)
-        return CubeSnapshot({uuid[start:]: state for uuid, state in listed.states.items()}, checked.derived)
+        return CubeSnapshot({uuid[start:]: state for uuid, state in listed.initial.items()}, checked.derived)
     datasets = listed.read_consistently()
     _check_datasets(cube, datasets, requested, blobs)
     snapshot = CubeSnapshot(datasets)
@@ -520,161 +651,3 @@ def check_cube_exists(uuid_prefix: str, blobs: BlobStore) -> None:
     """Raise CubeNotFoundError unless the store has some file of the cube, as a failed write leaves them."""
     if not blobs.list_dir(uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR):
         raise cube_not_found(uuid_prefix, blobs)
-
-
-# -- consistent reads ---------------------------------------------------------------------------------------
-
-
-#: rounds of reading outdated headers again; each needs another commit between two requests
-_ROUNDS = 100
-
-
-class _Cut:
-    """Headers that are read again until they are those of one moment; without a concurrent write, none is.
-
-    For each participant, the coordinator names the last operation that is committed. A header that is newer
-    or older than the coordinator names another operation: the coordinator is read again if it was read before
-    the participant, else the participant is.
-    """
-
-    def __init__(
-        self,
-        blobs: BlobStore,
-        states: dict[str, DatasetMetadata],
-        load: Callable[[str], DatasetMetadata | None],
-        is_requested: Callable[[str], bool],
-    ) -> None:
-        #: `is_requested` is asked about new datasets
-        self.blobs, self.load, self.is_requested = blobs, load, is_requested
-        self.states: dict[str, DatasetMetadata | None] = dict(states)
-        #: round in which each header was read
-        self.read: dict[str, int] = dict.fromkeys(states, 0)
-        #: number of the current round
-        self.round = 0
-
-    def resolve(self) -> dict[str, DatasetMetadata]:
-        coordinators = self._list_coordinators()
-        if not coordinators:
-            return self._select_visible(self.states)
-        for self.round in range(1, _ROUNDS):
-            resolved = dict(self.states)
-            if all(self._resolve(uuid, resolved) for uuid in coordinators):
-                return self._select_visible(resolved)
-            coordinators = self._list_coordinators()
-        raise errors.ConcurrentWriteError(
-            min(coordinators),
-            detail="No state of its cube could be read as a whole: it changes all the time.",
-        )
-
-    def _select_visible(self, states: Mapping[str, DatasetMetadata | None]) -> dict[str, DatasetMetadata]:
-        return {
-            uuid: state
-            for uuid, state in states.items()
-            if state is not None and self.is_requested(uuid) and not is_hidden(state)
-        }
-
-    def _list_coordinators(self) -> list[str]:
-        coordinators = set()
-        for uuid, state in self.states.items():
-            record = _record(state)
-            if record is None:
-                continue
-            if record.participants:
-                coordinators.add(uuid)
-            if record.participation is not None:
-                coordinators.add(record.participation.coordinator)
-        return sorted(coordinators)
-
-    def _resolve(self, coordinator: str, resolved: dict[str, DatasetMetadata | None]) -> bool:
-        """Resolve the participants of one coordinator; False if headers have changed since."""
-        if coordinator not in self.states:
-            self._read_again(coordinator)
-            resolved[coordinator] = self.states[coordinator]
-        header = _record(self.states[coordinator])
-        outdated = self._find_mismatches(coordinator, header)
-        if not outdated:
-            return True
-        if any(self.read[uuid] >= self.read[coordinator] for uuid in outdated if uuid in self.read):
-            if self._read_again(coordinator):
-                return False
-            header = _record(self.states[coordinator])
-        # from here on the coordinator is the newer one
-        unchanged = True
-        for uuid in outdated:
-            participation = self._participation(uuid, coordinator)
-            if participation is not None and self._is_pending(uuid, participation, header):
-                committed = None if header is None else header.participants.get(uuid)
-                # not on top of what is committed: this header may be outdated
-                if committed != participation.previous and self._read_again(uuid):
-                    unchanged = False
-                    continue
-                try:
-                    resolved[uuid] = load_before(self.blobs, uuid, participation)
-                    continue
-                except KeyError:
-                    # the operation was committed, or aborted, since
-                    self._read_again(coordinator)
-                    self._read_again(uuid)
-                    unchanged = False
-                    continue
-            # Twice the same: other software wrote or deleted it, which counts as an operation of its own.
-            if self._read_again(uuid):
-                unchanged = False
-        return unchanged
-
-    def _find_mismatches(self, coordinator: str, header: CommitRecord | None) -> list[str]:
-        """Datasets whose last operation is not the one that their coordinator names."""
-        operations = {} if header is None else header.participants
-        outdated = []
-        for uuid in sorted({*self.states, *operations}):
-            participation = self._participation(uuid, coordinator)
-            if self.states[coordinator] is None:
-                if participation is not None and participation.creates:
-                    outdated.append(uuid)
-                continue
-            if header is None or (uuid not in self.states and not self.is_requested(uuid)):
-                continue
-            operation = None
-            if participation is not None and _can_judge(participation, header):
-                operation = participation.operation
-            if operation != operations.get(uuid):
-                outdated.append(uuid)
-        return outdated
-
-    def _participation(self, uuid: str, coordinator: str) -> Participation | None:
-        state = self.states.get(uuid)
-        participation = None if state is None else participation_of(state.extra)
-        return participation if participation and participation.coordinator == coordinator else None
-
-    def _is_pending(self, uuid: str, participation: Participation, header: CommitRecord | None) -> bool:
-        if participation.before is None:
-            return False
-        coordinator = self.states[participation.coordinator]
-        return status_of(uuid, participation, header, coordinator is not None) is not Status.COMMITTED
-
-    def _read_again(self, uuid: str) -> bool:
-        """Read the newest header of a dataset; whether it has changed."""
-        old, new = self.states.get(uuid), self.load(uuid)
-        self.states[uuid], self.read[uuid] = new, self.round
-        changed = _commit(old) != _commit(new)
-        if changed:
-            _LOGGER.debug("Dataset %s has changed while a cube was read: its header is read again", uuid)
-        return changed
-
-
-def _can_judge(participation: Participation, header: CommitRecord) -> bool:
-    """Whether the coordinator knows what has become of an operation."""
-    if participation.lineage == header.lineage:
-        return True
-    # an operation that would have created the coordinator, which another one did
-    return participation.creates and participation.before is not None and not header.interrupted
-
-
-def _record(state: DatasetMetadata | None) -> CommitRecord | None:
-    return None if state is None else parse_record(state.extra)
-
-
-def _commit(state: DatasetMetadata | None) -> object:
-    """What tells headers apart; those of other software by their content."""
-    record = _record(state)
-    return state if record is None else record.commit

@@ -103,13 +103,6 @@ class LocalBlobStore(blob_store.BlobStore):
 
     # reading
 
-    def get(self, key: str) -> bytes:
-        descriptor, info = self._open(key)
-        try:
-            return read_all(descriptor, info.st_size)
-        finally:
-            os.close(descriptor)
-
     def get_with_token(self, key: str) -> tuple[bytes, blob_store.Token]:
         descriptor, info = self._open(key)
         try:

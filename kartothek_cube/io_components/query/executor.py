@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import hooks, tuning
-from kartothek_cube.core.arguments import replace_fields
 from kartothek_cube.core.arrow import (
     Ints,
     Mask,
@@ -431,7 +430,7 @@ class RowBatch:
         """The rows of consecutive physical partitions."""
         low, high = self.partition_ids.searchsorted([start, stop]).tolist()
         first, last = int(self.counts[:low].sum()), int(self.counts[:high].sum())
-        return replace_fields(
+        return attrs.evolve(
             self,
             table=self.table.slice(first, last - first),
             counts=self.counts[low:high],
@@ -445,13 +444,13 @@ class RowBatch:
 
     def append_columns(self, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> RowBatch:
         """The rows with more columns."""
-        return replace_fields(self, table=append_columns(self.table, columns))
+        return attrs.evolve(self, table=append_columns(self.table, columns))
 
     def combine_chunks(self, columns: Iterable[str]) -> RowBatch:
         """The rows with one chunk per column: each comparison would copy them otherwise."""
         positions = [self.table.column_names.index(column) for column in columns]
         single = {position: kernels.to_single_array(self.table.column(position)) for position in positions}
-        return replace_fields(self, table=replace_columns(self.table, single))
+        return attrs.evolve(self, table=replace_columns(self.table, single))
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""
@@ -469,7 +468,7 @@ class RowBatch:
     def filter(self, mask: Mask) -> RowBatch:
         """Only the rows of a mask."""
         counts = np.bincount(self.file_numbers()[mask], minlength=len(self.counts)).astype(np.int64)
-        return replace_fields(self, table=self.table.filter(pa.array(mask)), counts=counts)
+        return attrs.evolve(self, table=self.table.filter(pa.array(mask)), counts=counts)
 
     def take_sorted(self, positions: Ints) -> RowBatch:
         """Rows at positions that sort them by physical partition and dimensions."""
@@ -561,7 +560,7 @@ def _deduplicate_cells(rows: RowBatch) -> RowBatch:
     if equal is not None:
         # versions of a cell are next to each other: rows of a projection, for example
         rows = rows.filter(np.append(~equal, [True] * bool(len(rows)))) if equal.any() else rows
-        return replace_fields(rows, is_sorted=True)
+        return attrs.evolve(rows, is_sorted=True)
     keys = [
         kernels.encode_ordered(pa.array(rows.row_partition_ids())),
         *map(kernels.encode_ordered, dimensions),

@@ -10,23 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli.context import (
-    DAMAGED,
-    CliContext,
-    CubeCommand,
-    RemainderCommand,
-    StoreCommand,
-    as_json,
-    headline,
-    is_internal_column,
-    label,
-    mask_store,
-    one_line,
-    pass_datasets,
-    pass_state,
-    print_json,
-    usage_error,
-)
+from kartothek_cube.cli import context as cli
+from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, headline, label, usage_error
 from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
@@ -44,8 +29,8 @@ _INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")
 
 
 @click.command(cls=RemainderCommand)
-@as_json
-@pass_state
+@cli.as_json
+@cli.pass_state
 def info(state: CliContext, as_json: bool) -> None:
     """Show columns, types and partitions of the datasets."""
     cube, datasets = state.cube, state.datasets
@@ -53,7 +38,7 @@ def info(state: CliContext, as_json: bool) -> None:
         usage_error(f"Cube {state.prefix} has no datasets, only orphaned files; delete them by cleanup")
     description = _describe_cube(cube, datasets)
     if as_json:
-        print_json(description)
+        cli.print_json(description)
         return
     types = description["types"]
     headline("Infos")
@@ -116,7 +101,8 @@ def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
     visible = get_dataset_columns(dataset)
     columns = sorted(column_types({"": dataset}).items())
     types = {name: str(dtype) for name, dtype in columns if name in visible}
-    dimensions = {name: dtype for name, dtype in types.items() if name in cube.dimension_columns}
+    dimensions = {name: types[name] for name in types if name in cube.dimension_columns}
+    others = types.keys() - dimensions.keys() - set(cube.partition_columns)
     return {
         "uuid": dataset.uuid,
         "partition_keys": list(dataset.partition_keys),
@@ -126,11 +112,7 @@ def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
         "contract": _describe_contract(dataset),
         "indices": sorted(set(dataset.indices) - set(dataset.partition_keys)),
         "dimension_columns": dimensions,
-        "payload_columns": {
-            name: dtype
-            for name, dtype in types.items()
-            if name not in dimensions and name not in cube.partition_columns
-        },
+        "payload_columns": {name: types[name] for name in types if name in others},
     }
 
 
@@ -154,7 +136,7 @@ def column_types(datasets: Mapping[str, DatasetMetadata]) -> dict[str, pa.DataTy
     types: dict[str, pa.DataType] = {}
     for dataset in datasets.values():
         for field in arrow_schema(dataset):
-            if is_internal_column(field.name):
+            if cli.is_internal_column(field.name):
                 continue
             if pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
@@ -164,7 +146,7 @@ def column_types(datasets: Mapping[str, DatasetMetadata]) -> dict[str, pa.DataTy
 def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
     """Metadata without the keys of the library, whose content is shown elsewhere; times in UTC."""
     metadata = {
-        key: value for key, value in dataset.metadata.items() if not key.startswith(_INTERNAL_PREFIXES)
+        key: dataset.metadata[key] for key in dataset.metadata if not key.startswith(_INTERNAL_PREFIXES)
     }
     time = metadata.get("creation_time")
     # stored in UTC, without a zone
@@ -195,8 +177,8 @@ def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | 
 
 
 @click.command(cls=CubeCommand)
-@pass_datasets("counted")
-@as_json
+@cli.pass_datasets("counted")
+@cli.as_json
 def stats(state: CliContext, names: list[str], as_json: bool) -> None:
     """Count files, bytes, partitions and rows."""
     from kartothek_cube.io.eager_cube import collect_stats
@@ -206,7 +188,7 @@ def stats(state: CliContext, names: list[str], as_json: bool) -> None:
         statistics = collect_stats(state.cube, state.store, selected)
     total = {key: sum(values[key] for values in statistics.values()) for key in ("blobsize", "files")}
     if as_json:
-        print_json({"datasets": statistics, "total": total})
+        cli.print_json({"datasets": statistics, "total": total})
         return
     for name, values in sorted(statistics.items()):
         _print_stats(name, values)
@@ -223,16 +205,16 @@ def _print_stats(name: str, values: dict[str, int]) -> None:
 # -- ls --------------------------------------------------------------------------------------------
 
 
-@click.command(cls=StoreCommand)
-@as_json
-@pass_state
+@click.command(cls=cli.StoreCommand)
+@cli.as_json
+@cli.pass_state
 def ls(state: CliContext, as_json: bool) -> None:
     """List the cubes of the store with their datasets."""
     from kartothek_cube.core.cube.discover import list_cubes
 
     cubes = {name: ids for name, ids in list_cubes(state.store).items() if state.prefix in ("", name)}
     if as_json:
-        print_json(cubes)
+        cli.print_json(cubes)
         return
     width = max(map(len, cubes), default=0)
     for name, ids in cubes.items():
@@ -248,7 +230,7 @@ class _VerifyCommand(CubeCommand):
     """``verify``; a cube that exists but cannot be loaded is damaged."""
 
     def load_cube(self, ctx: click.Context, state: CliContext) -> None:
-        """Load the cube; exit with DAMAGED if that is impossible."""
+        """Load the cube; exit with cli.DAMAGED if that is impossible."""
         from kartothek_cube.core.cube.discover import list_cubes
 
         try:
@@ -256,15 +238,15 @@ class _VerifyCommand(CubeCommand):
         except click.UsageError as error:
             if state.prefix not in list_cubes(state.store):
                 raise
-            click.echo(f"{state.prefix}: {one_line(error)}")
-            ctx.exit(DAMAGED)
+            click.echo(f"{state.prefix}: {cli.one_line(error)}")
+            ctx.exit(cli.DAMAGED)
 
 
 @click.command(cls=_VerifyCommand)
 @click.option("--quick", is_flag=True, help="Read file footers only instead of all rows.")
 @click.option("--repair", is_flag=True, help="Rebuild wrong and missing indices, restore the schema.")
-@pass_datasets("checked")
-@as_json
+@cli.pass_datasets("checked")
+@cli.as_json
 def verify(state: CliContext, names: list[str], quick: bool, repair: bool, as_json: bool) -> None:
     """Check all files of the cube against its headers. Nothing is changed without --repair.
 
@@ -280,11 +262,11 @@ def verify(state: CliContext, names: list[str], quick: bool, repair: bool, as_js
         else:
             report = verify_cube(state.cube, state.store, names, deep=not quick)
     if as_json:
-        print_json(report.to_dict())
+        cli.print_json(report.to_dict())
     else:
         _print_report(report)
     if not report.ok:
-        click.get_current_context().exit(DAMAGED)
+        click.get_current_context().exit(cli.DAMAGED)
 
 
 def _print_report(report: Report) -> None:
@@ -306,7 +288,7 @@ def _print_report(report: Report) -> None:
     show_default=True,
     help="Output file; - for standard output.",
 )
-@pass_state
+@cli.pass_state
 def report(state: CliContext, output: str) -> None:
     """Write an HTML report: partitions, growth, columns, index selectivity, warnings.
 
@@ -317,7 +299,7 @@ def report(state: CliContext, output: str) -> None:
     from kartothek_cube.core.store import open_blobs
 
     with state.progress("report"):
-        name = mask_store(state.store_name)
+        name = cli.mask_store(state.store_name)
         page = build_page(state.cube, state.datasets, open_blobs(state.store), name)
     html = render(page)
     if output == "-":

@@ -12,21 +12,8 @@ from typing import Any
 
 import click
 
-from kartothek_cube.cli.context import (
-    BROKEN_PIPE,
-    COLORS,
-    TERMINATED,
-    CliContext,
-    closest,
-    complete_cubes,
-    forget_pipe,
-    global_options,
-    is_path,
-    mask_store,
-    report_error,
-    usage_error,
-    use_color,
-)
+from kartothek_cube.cli import context
+from kartothek_cube.cli.context import usage_error
 
 _HELP = ("-h", "--help")
 
@@ -119,7 +106,7 @@ class CubeCli(click.Group):
         if name not in _MODULES and not ctx.resilient_parsing:
             if cube in _MODULES:
                 usage_error(f"The cube must precede the command: {ctx.command_path} {name} {cube}")
-            hint = closest(name, _MODULES) or f" Available commands: {', '.join(sorted(_MODULES))}."
+            hint = context.closest(name, _MODULES) or f" Available commands: {', '.join(sorted(_MODULES))}."
             usage_error(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -128,8 +115,8 @@ class CubeCli(click.Group):
         try:
             return super().make_context(*args, **kwargs)
         except BrokenPipeError:
-            forget_pipe()
-            raise click.exceptions.Exit(BROKEN_PIPE) from None
+            context.forget_pipe()
+            raise click.exceptions.Exit(context.BROKEN_PIPE) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -137,8 +124,8 @@ class CubeCli(click.Group):
             return super().invoke(ctx)
         # the reader of the output has closed the pipe (``| head``): not an error
         except BrokenPipeError:
-            forget_pipe()
-            ctx.exit(BROKEN_PIPE)
+            context.forget_pipe()
+            ctx.exit(context.BROKEN_PIPE)
 
     def main(
         self,
@@ -158,7 +145,7 @@ class CubeCli(click.Group):
         except Exception as error:
             if "--debug" in arguments and not isinstance(error, click.Abort | click.ClickException):
                 raise
-            code = report_error(error, _parse_color(arguments))
+            code = context.report_error(error, _parse_color(arguments))
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -168,7 +155,7 @@ def _exit_on_sigterm() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(context.TERMINATED))
     try:
         yield
     finally:
@@ -178,25 +165,27 @@ def _exit_on_sigterm() -> Iterator[None]:
 def _parse_color(args: Sequence[str]) -> bool | None:
     """Read ``--color`` from arguments that click could not parse."""
     text = " ".join(args)
-    given = (name for name in COLORS if f"--color={name}" in text or f"--color {name}" in text)
-    return use_color(next(given, "auto"))
+    given = (name for name in context.COLORS if f"--color={name}" in text or f"--color {name}" in text)
+    return context.use_color(next(given, "auto"))
 
 
 @click.group(
     name="kartothek_cube",
     cls=CubeCli,
-    params=global_options(),
+    params=context.global_options(),
     context_settings={"help_option_names": list(_HELP)},
     epilog="The options may also follow the command, and CUBE COMMAND -h lists those of a command. "
     "Exit codes: 0 success, 1 aborted, 2 usage or data error, 3 problems found, 4 internal error.",
 )
 @click.version_option(package_name="kartothek_cube")
-@click.argument("cube", shell_complete=complete_cubes)
+@click.argument("cube", shell_complete=context.complete_cubes)
 @click.pass_context
 def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
     """Inspect, query and maintain the cube CUBE; ls and sql work without it, on all cubes."""
-    if is_path(cube):
+    if context.is_path(cube):
         if ctx.invoked_subcommand not in _OF_STORES:
-            usage_error(f"{mask_store(cube)} is a store: pass it by --store, and the cube before the command")
+            usage_error(
+                f"{context.mask_store(cube)} is a store: pass it by --store, and the cube before the command"
+            )
         store, cube = cube, ""
-    ctx.obj = CliContext(skv, store, n_threads, color, cube)
+    ctx.obj = context.CliContext(skv, store, n_threads, color, cube)

@@ -16,25 +16,8 @@ from pyiceberg.exceptions import ResolveError
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.table import StaticTable
 
-from kartothek_cube.api.cube import (
-    C,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    copy_cube,
-    delete_cube,
-    publish_cube,
-    remove_partitions,
-    unpublish_cube,
-    verify_cube,
-)
-from kartothek_cube.api.dataset import (
-    publish_dataset,
-    read_table_arrow,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    update_dataset_schema,
-)
+from kartothek_cube.api import cube as cubes
+from kartothek_cube.api import dataset as datasets
 from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.publication import delta_log, table
@@ -92,13 +75,13 @@ def rows(path: Path, read: Callable[[str], pa.Table] = by_pyiceberg, uuid: str =
 @pytest.mark.parametrize("name", COLUMNS)
 def test_types_of_columns(name, reader, url, path):
     data = pa.table({"x": [1, 2], name: COLUMNS[name]})
-    store_dataframes_as_dataset(url, "u", [data])
-    publish_dataset("u", url, format="iceberg")
+    datasets.store_dataframes_as_dataset(url, "u", [data])
+    datasets.publish_dataset("u", url, format="iceberg")
     if reader == "pyiceberg" and name in UNREADABLE:
         with pytest.raises(UNREADABLE[name]):
             rows(path, by_pyiceberg, "u")
         return
-    stored = read_table_arrow("u", url)
+    stored = datasets.read_table_arrow("u", url)
     # a column without any value has no type so far
     shown = stored.drop_columns([name]) if name in ("null", "empty lists") else stored
     assert plain(READERS[reader](location(path, "u")).select(shown.column_names)) == plain(shown)
@@ -108,21 +91,23 @@ def test_types_of_columns(name, reader, url, path):
 @pytest.mark.parametrize("name", [name for name in KEYS if name not in ("float", "infinite")])
 def test_partition_keys(name, reader, url, path):
     """Values that files do not have, as they are in paths."""
-    store_dataframes_as_dataset(url, "u", [pa.table({"x": [1, 2], name: KEYS[name]})], partition_on=[name])
-    publish_dataset("u", url, format="iceberg")
+    datasets.store_dataframes_as_dataset(
+        url, "u", [pa.table({"x": [1, 2], name: KEYS[name]})], partition_on=[name]
+    )
+    datasets.publish_dataset("u", url, format="iceberg")
     read = READERS[reader](location(path, "u"))
-    assert plain(read.select(["x", name])) == plain(read_table_arrow("u", url).select(["x", name]))
+    assert plain(read.select(["x", name])) == plain(datasets.read_table_arrow("u", url).select(["x", name]))
 
 
 def test_each_publication_is_a_snapshot(url, path):
-    build_cube(seed(), CUBE, url)
-    assert publish_cube(CUBE, url, format="iceberg")["seed"]["version"] == 0
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
-    remove_partitions(CUBE, url, C("p") == 1)
+    cubes.build_cube(seed(), CUBE, url)
+    assert cubes.publish_cube(CUBE, url, format="iceberg")["seed"]["version"] == 0
+    cubes.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    cubes.remove_partitions(CUBE, url, cubes.C("p") == 1)
     # what is an Iceberg table stays one
-    assert publish_cube(CUBE, url)["seed"] == {"version": 1, "files": 2, "added": 1, "removed": 1}
+    assert cubes.publish_cube(CUBE, url)["seed"] == {"version": 1, "files": 2, "added": 1, "removed": 1}
     before = files_below(path)
-    publish_cube(CUBE, url, format="iceberg")
+    cubes.publish_cube(CUBE, url, format="iceberg")
     assert files_below(path) == before
     shown = StaticTable.from_metadata(location(path))
     assert [snapshot.summary["total-data-files"] for snapshot in shown.snapshots()] == ["2", "2"]
@@ -136,9 +121,9 @@ def test_each_publication_is_a_snapshot(url, path):
 
 def test_a_published_dataset_becomes_an_iceberg_table(url, path):
     """Its log shows the state already, and gets no version for that."""
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
-    assert publish_cube(CUBE, url, format="iceberg")["seed"] == {
+    cubes.build_cube(seed(), CUBE, url)
+    cubes.publish_cube(CUBE, url)
+    assert cubes.publish_cube(CUBE, url, format="iceberg")["seed"] == {
         "version": 0,
         "files": 2,
         "added": 0,
@@ -149,11 +134,11 @@ def test_a_published_dataset_becomes_an_iceberg_table(url, path):
 
 @pytest.mark.parametrize("reader", READERS)
 def test_columns_that_older_files_lack_or_have_beside(reader, url, path):
-    build_cube(seed(a=[1, 2], b=[1, 2]), CUBE, url)
-    publish_cube(CUBE, url, format="iceberg")
-    update_dataset_schema("cube++seed", url, add={"new": "string"}, drop="b")
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2], "a": [3], "new": ["n"]}), CUBE, url)
-    publish_cube(CUBE, url)
+    cubes.build_cube(seed(a=[1, 2], b=[1, 2]), CUBE, url)
+    cubes.publish_cube(CUBE, url, format="iceberg")
+    datasets.update_dataset_schema("cube++seed", url, add={"new": "string"}, drop="b")
+    cubes.append_to_cube(pd.DataFrame({"x": [2], "p": [2], "a": [3], "new": ["n"]}), CUBE, url)
+    cubes.publish_cube(CUBE, url)
     assert rows(path, READERS[reader]) == [
         {"p": 0, "a": 1, "new": None, "x": 0},
         {"p": 1, "a": 2, "new": None, "x": 1},
@@ -162,36 +147,36 @@ def test_columns_that_older_files_lack_or_have_beside(reader, url, path):
 
 
 def test_other_types_and_partition_keys(url, path):
-    store_dataframes_as_dataset(url, "u", [seed(v=[1, 2])], partition_on=["p"])
-    publish_dataset("u", url, format="iceberg")
+    datasets.store_dataframes_as_dataset(url, "u", [seed(v=[1, 2])], partition_on=["p"])
+    datasets.publish_dataset("u", url, format="iceberg")
     table_uuid = StaticTable.from_metadata(location(path, "u")).metadata.table_uuid
-    store_dataframes_as_dataset(url, "u", [seed(v=["a", "b"])], partition_on=["v"], overwrite=True)
-    publish_dataset("u", url)
+    datasets.store_dataframes_as_dataset(url, "u", [seed(v=["a", "b"])], partition_on=["v"], overwrite=True)
+    datasets.publish_dataset("u", url)
     assert rows(path, uuid="u") == [{"v": "a", "p": 0, "x": 0}, {"v": "b", "p": 1, "x": 1}]
     assert StaticTable.from_metadata(location(path, "u")).metadata.table_uuid == table_uuid
 
 
 def test_a_dataset_without_rows(url, path):
-    store_dataframes_as_dataset(url, "u", [seed()], partition_on=["p"])
-    publish_dataset("u", url, format="iceberg")
-    update_dataset_from_dataframes([], url, "u", delete_scope=[{}])
-    publish_dataset("u", url)
+    datasets.store_dataframes_as_dataset(url, "u", [seed()], partition_on=["p"])
+    datasets.publish_dataset("u", url, format="iceberg")
+    datasets.update_dataset_from_dataframes([], url, "u", delete_scope=[{}])
+    datasets.publish_dataset("u", url)
     assert rows(path, uuid="u") == []
 
 
 def test_each_commit_publishes(url, path):
-    build_cube(seed(), CUBE, url, metadata={"seed": {"kartothek_cube_publish": "iceberg"}})
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    cubes.build_cube(seed(), CUBE, url, metadata={"seed": {"kartothek_cube_publish": "iceberg"}})
+    cubes.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
     assert len(rows(path)) == 3
     with pytest.warns(PublicationWarning, match="newer version"):
-        append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+        cubes.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
     assert len(rows(path)) == 3
 
 
 def test_readers_of_object_stores():
     url = s3_url(prefix="/some/where")
-    build_cube(seed().assign(p=["a b%c", "d"]), CUBE, url)
-    publish_cube(CUBE, url, format="iceberg")
+    cubes.build_cube(seed().assign(p=["a b%c", "d"]), CUBE, url)
+    cubes.publish_cube(CUBE, url, format="iceberg")
     parts = urlsplit(url)
     properties = {
         "s3.endpoint": parse_qs(parts.query)["endpoint"][0],
@@ -206,66 +191,66 @@ def test_readers_of_object_stores():
 
 def test_a_store_without_locations():
     store = memory()
-    build_cube(seed(), CUBE, Same.of(store))
+    cubes.build_cube(seed(), CUBE, Same.of(store))
     before = set(store.keys())
     with pytest.raises(
         ValueError, match="Iceberg tables name their files by absolute paths, and this store has"
     ):
-        publish_cube(CUBE, Same.of(store), format="iceberg")
+        cubes.publish_cube(CUBE, Same.of(store), format="iceberg")
     assert set(store.keys()) == before
 
 
 def test_floating_point_numbers_as_partition_key(url, path):
     """pyiceberg and Polars would round 0.1; no other dataset is published either."""
     data = {"seed": seed(), "more": seed(f=[0.1, 0.2])}
-    build_cube(data, CUBE, url, partition_on={"more": ["p", "f"]})
+    cubes.build_cube(data, CUBE, url, partition_on={"more": ["p", "f"]})
     with pytest.raises(ValueError, match="partition key f is a floating point number"):
-        publish_cube(CUBE, url, format="iceberg")
+        cubes.publish_cube(CUBE, url, format="iceberg")
     assert not [name for name in files_below(path) if "_delta_log" in name]
 
 
 def test_without_pyiceberg(url, path, monkeypatch):
-    build_cube(seed(), CUBE, url)
+    cubes.build_cube(seed(), CUBE, url)
     monkeypatch.setattr(table, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'kartothek_cube\[iceberg\]'"):
-        publish_cube(CUBE, url, format="iceberg")
+        cubes.publish_cube(CUBE, url, format="iceberg")
     assert not [name for name in files_below(path) if "_delta_log" in name]
 
 
 def test_cleanups_and_the_end(url, path, tmp_path):
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url, format="iceberg")
-    remove_partitions(CUBE, url, C("p") == 1)
-    cleanup_cube(CUBE, url)
+    cubes.build_cube(seed(), CUBE, url)
+    cubes.publish_cube(CUBE, url, format="iceberg")
+    cubes.remove_partitions(CUBE, url, cubes.C("p") == 1)
+    cubes.cleanup_cube(CUBE, url)
     assert [row["x"] for row in rows(path)] == [0, 1]
-    publish_cube(CUBE, url)
-    cleanup_cube(CUBE, url)
+    cubes.publish_cube(CUBE, url)
+    cubes.cleanup_cube(CUBE, url)
     assert [row["x"] for row in rows(path)] == [0]
     other = f"hfs://{tmp_path}/other?create_if_missing=true"
-    copy_cube(CUBE, url, other)
+    cubes.copy_cube(CUBE, url, other)
     assert not [name for name in files_below(tmp_path / "other") if "_iceberg" in name]
-    unpublish_cube(CUBE, url)
+    cubes.unpublish_cube(CUBE, url)
     assert not [name for name in files_below(path) if "_delta_log" in name]
-    publish_cube(CUBE, url, format="iceberg")
+    cubes.publish_cube(CUBE, url, format="iceberg")
     assert len(rows(path)) == 1
-    delete_cube(CUBE, url)
+    cubes.delete_cube(CUBE, url)
     assert files_below(path) == set()
 
 
 def test_verify_tells_that_the_iceberg_table_is_older(url, path):
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url, format="iceberg")
+    cubes.build_cube(seed(), CUBE, url)
+    cubes.publish_cube(CUBE, url, format="iceberg")
     newest = path / "cube++seed/_delta_log/_iceberg/metadata/v1.metadata.json"
     content = newest.read_text()
     newest.write_text(content.replace(json.loads(content)["properties"]["kartothek_cube.state"], "other"))
-    assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication"]
-    publish_cube(CUBE, url)
-    assert verify_cube(CUBE, url).ok
+    assert [problem.kind for problem in cubes.verify_cube(CUBE, url).problems] == ["publication"]
+    cubes.publish_cube(CUBE, url)
+    assert cubes.verify_cube(CUBE, url).ok
     newest.with_name("v2.metadata.json").write_text("{")
-    assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication-log"]
-    unpublish_cube(CUBE, url)
-    publish_cube(CUBE, url, format="iceberg")
-    assert verify_cube(CUBE, url).ok
+    assert [problem.kind for problem in cubes.verify_cube(CUBE, url).problems] == ["publication-log"]
+    cubes.unpublish_cube(CUBE, url)
+    cubes.publish_cube(CUBE, url, format="iceberg")
+    assert cubes.verify_cube(CUBE, url).ok
 
 
 @pytest.mark.slow("interrupts a publication at each of its requests")
@@ -273,9 +258,9 @@ def test_a_publisher_that_dies(monkeypatch):
     """At each call: collections keep what the Iceberg table shows; a repetition shows the newest state."""
     monkeypatch.setattr(delta_log, "store_location", lambda blobs, uuid: "memory://")
     build = memory()
-    store_dataframes_as_dataset(Same.of(build), "u", [seed()], partition_on=["p"])
-    publish_dataset("u", Same.of(build), format="iceberg")
-    update_dataset_from_dataframes([seed()], Same.of(build), "u", delete_scope=[{}])
+    datasets.store_dataframes_as_dataset(Same.of(build), "u", [seed()], partition_on=["p"])
+    datasets.publish_dataset("u", Same.of(build), format="iceberg")
+    datasets.update_dataset_from_dataframes([seed()], Same.of(build), "u", delete_scope=[{}])
     at = 1
     while True:
         store = memory()
@@ -283,12 +268,12 @@ def test_a_publisher_that_dies(monkeypatch):
             store.put(key, build.get(key))
         faulty = FaultyStore(store).fail("any", at=at)
         with suppress(InjectedError):
-            publish_dataset("u", Same.of(faulty))
+            datasets.publish_dataset("u", Same.of(faulty))
         if not faulty.happened:
             break
         blobs = open_blobs(store)
         assert shown_keys(store) <= delta_log.published_keys(blobs, "u")
-        assert publish_dataset("u", Same.of(store))["version"] == 1
+        assert datasets.publish_dataset("u", Same.of(store))["version"] == 1
         assert shown_keys(store) == delta_log.published_keys(blobs, "u") == data_keys(store)
         at += 1
     assert at > 15
@@ -298,8 +283,8 @@ def test_the_hint_names_the_newest_version(monkeypatch):
     """Also if a slower publisher writes its own."""
     monkeypatch.setattr(delta_log, "store_location", lambda blobs, uuid: "memory://")
     store = memory()
-    store_dataframes_as_dataset(Same.of(store), "u", [seed()], partition_on=["p"])
-    publish_dataset("u", Same.of(store), format="iceberg")
+    datasets.store_dataframes_as_dataset(Same.of(store), "u", [seed()], partition_on=["p"])
+    datasets.publish_dataset("u", Same.of(store), format="iceberg")
     from kartothek_cube.io_components.publication import iceberg
 
     key = "u/_delta_log/_iceberg/metadata/v{}.metadata.json"

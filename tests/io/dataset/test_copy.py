@@ -7,14 +7,7 @@ import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError
-from kartothek_cube.io.eager import (
-    copy_dataset,
-    create_empty_dataset_header,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    write_single_partition,
-)
+from kartothek_cube.io import eager
 from tests.support.stored_files import frame, keys, snapshot
 from tests.support.stores import FaultyStore, InjectedError, ReadOnlyStore, Wrapped
 
@@ -24,9 +17,11 @@ PX = frame(p=[1, 1, 2], x=[1, 2, 3], u=["u/table", "u", ""])
 @pytest.fixture(params=["json", "msgpack"])
 def stored(store_factory, request):
     options = {"metadata_storage_format": request.param, "metadata": {"u": "u", "ä": 1}}
-    store_dataframes_as_dataset(store_factory, "u", [PX], partition_on="p", secondary_indices="x", **options)
-    update_dataset_from_dataframes([PX], store_factory, "u")
-    write_single_partition(store_factory, "u", PX)  # garbage, not to be copied
+    eager.store_dataframes_as_dataset(
+        store_factory, "u", [PX], partition_on="p", secondary_indices="x", **options
+    )
+    eager.update_dataset_from_dataframes([PX], store_factory, "u")
+    eager.write_single_partition(store_factory, "u", PX)  # garbage, not to be copied
     return store_factory
 
 
@@ -38,13 +33,13 @@ def same(source, target, source_uuid, target_uuid):
     assert {c: i.index_dct for c, i in new.indices.items()} == {
         c: i.index_dct for c, i in old.indices.items()
     }
-    pdt.assert_frame_equal(read_table(target_uuid, target), read_table(source_uuid, source))
+    pdt.assert_frame_equal(eager.read_table(target_uuid, target), eager.read_table(source_uuid, source))
 
 
 @pytest.mark.parametrize("name", ["v", "u2", "a+b-C_1", "uuu"])
 def test_other_name(stored, name):
     before = snapshot(stored)
-    result = copy_dataset("u", stored, target_dataset_uuid=name)
+    result = eager.copy_dataset("u", stored, target_dataset_uuid=name)
     ((key, dataset),) = result.items()
     assert key in keys(stored)
     assert key.startswith(f"{name}.by-dataset-metadata.")
@@ -56,7 +51,7 @@ def test_other_name(stored, name):
 
 
 def test_other_store(stored, other_store_factory):
-    copy_dataset("u", stored, target_store=other_store_factory)
+    eager.copy_dataset("u", stored, target_store=other_store_factory)
     same(stored, other_store_factory, "u", "u")
     before, after = snapshot(stored), snapshot(other_store_factory)
     assert len(after) == 7
@@ -64,70 +59,70 @@ def test_other_store(stored, other_store_factory):
 
 
 def test_other_name_in_another_store(stored, other_store_factory):
-    copy_dataset("u", Wrapped(ReadOnlyStore, stored), "v", other_store_factory)
+    eager.copy_dataset("u", Wrapped(ReadOnlyStore, stored), "v", other_store_factory)
     same(stored, other_store_factory, "u", "v")
     assert all(key.startswith("v") for key in keys(other_store_factory))
 
 
 def test_header_differs_in_the_name_only(memory):
-    store_dataframes_as_dataset(
+    eager.store_dataframes_as_dataset(
         memory, "u-1", [PX], partition_on="p", secondary_indices="x", metadata={"ä": [1]}
     )
-    copy_dataset("u-1", memory, "v-2")
+    eager.copy_dataset("u-1", memory, "v-2")
     old, new = (snapshot(memory)[f"{name}.by-dataset-metadata.json"] for name in ("u-1", "v-2"))
     assert new == old.replace(b"u-1", b"v-2")
 
 
 def test_target_is_overwritten(stored):
-    store_dataframes_as_dataset(stored, "v", [frame(z=[1])], metadata_storage_format="msgpack")
-    store_dataframes_as_dataset(stored, "w", [frame(z=[1])])
+    eager.store_dataframes_as_dataset(stored, "v", [frame(z=[1])], metadata_storage_format="msgpack")
+    eager.store_dataframes_as_dataset(stored, "w", [frame(z=[1])])
     for name in ("v", "w"):
-        copy_dataset("u", stored, name)
+        eager.copy_dataset("u", stored, name)
         same(stored, stored, "u", name)
         assert sum(key.startswith(f"{name}.") for key in keys(stored)) == 1
 
 
 @pytest.mark.parametrize("arguments", [{}, {"target_dataset_uuid": "u"}, {"target_store": "same"}])
 def test_onto_itself(memory, arguments):
-    store_dataframes_as_dataset(memory, "u", [PX])
+    eager.store_dataframes_as_dataset(memory, "u", [PX])
     before = snapshot(memory)
     given = {key: memory if value == "same" else value for key, value in arguments.items()}
     with pytest.raises(ValueError, match="onto itself"):
-        copy_dataset("u", memory, **given)
+        eager.copy_dataset("u", memory, **given)
     assert snapshot(memory) == before
 
 
 def test_missing_dataset(memory):
     with pytest.raises(DatasetNotFoundError, match="'u'"):
-        copy_dataset("u", memory, "v")
+        eager.copy_dataset("u", memory, "v")
     assert keys(memory) == set()
 
 
 def test_bad_name(memory):
-    store_dataframes_as_dataset(memory, "u", [PX])
+    eager.store_dataframes_as_dataset(memory, "u", [PX])
     before = snapshot(memory)
     with pytest.raises(ValueError, match="a/b"):
-        copy_dataset("u", memory, "a/b")
+        eager.copy_dataset("u", memory, "a/b")
     assert snapshot(memory) == before
 
 
 def test_header_comes_last(memory):
-    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p", secondary_indices="x")
+    eager.store_dataframes_as_dataset(memory, "u", [PX], partition_on="p", secondary_indices="x")
     for at in range(1, 6):
         with pytest.raises(InjectedError):
-            copy_dataset("u", FaultyStore(memory()).fail("put", at=at), "v")
+            eager.copy_dataset("u", FaultyStore(memory()).fail("put", at=at), "v")
         assert not DatasetMetadata.exists("v", memory)
 
 
 def test_derived_partitions(memory):
-    create_empty_dataset_header(memory, "u", PX, partition_on="p")
-    write_single_partition(memory, "u", PX)
-    copy_dataset("u", memory, "v")
+    eager.create_empty_dataset_header(memory, "u", PX, partition_on="p")
+    eager.write_single_partition(memory, "u", PX)
+    eager.copy_dataset("u", memory, "v")
     assert not DatasetMetadata.load_from_store("v", memory).explicit_partitions
-    pdt.assert_frame_equal(read_table("v", memory), read_table("u", memory))
+    pdt.assert_frame_equal(eager.read_table("v", memory), eager.read_table("u", memory))
 
 
 def test_dataset_without_partitions(memory):
-    store_dataframes_as_dataset(memory, "u", [PX[:0]], partition_on="p", table_name="core")
-    copy_dataset("u", memory, "v")
-    pdt.assert_frame_equal(read_table("v", memory), PX[:0][["p", "u", "x"]])
+    eager.store_dataframes_as_dataset(memory, "u", [PX[:0]], partition_on="p", table_name="core")
+    eager.copy_dataset("u", memory, "v")
+    pdt.assert_frame_equal(eager.read_table("v", memory), PX[:0][["p", "u", "x"]])

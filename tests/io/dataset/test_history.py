@@ -20,24 +20,9 @@ from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.core.history import KEEP_HISTORY, load_state, snapshot_retention
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import cm_frozen_time
+from kartothek_cube.io import eager
 from kartothek_cube.io.arrow import read_table_arrow
 from kartothek_cube.io.dask.delayed import read_dataset_as_delayed
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    copy_dataset,
-    create_empty_dataset_header,
-    delete_dataset,
-    garbage_collect_dataset,
-    keep_dataset_history,
-    list_dataset_garbage,
-    list_dataset_history,
-    read_dataset_as_dataframes,
-    read_table,
-    rollback_dataset,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    verify_dataset,
-)
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.io_components.maintenance.history import finish_rollback, plan_rollback
 from tests.support.cubes import edit_header
@@ -51,17 +36,17 @@ FIRST, SECOND = frame(x=[1], p=[0]), frame(x=[2], p=[1])
 @pytest.fixture
 def store(memory):
     """Two states."""
-    store_dataframes_as_dataset(memory, "u", [FIRST], KEEP, partition_on="p", secondary_indices="x")
-    update_dataset_from_dataframes([SECOND], memory, "u")
+    eager.store_dataframes_as_dataset(memory, "u", [FIRST], KEEP, partition_on="p", secondary_indices="x")
+    eager.update_dataset_from_dataframes([SECOND], memory, "u")
     return memory
 
 
 def versions(store, uuid="u") -> list[int]:
-    return [state.version for state in list_dataset_history(uuid, store)]
+    return [state.version for state in eager.list_dataset_history(uuid, store)]
 
 
 def values(store, **kwargs) -> list[int]:
-    return read_table("u", store, **kwargs)["x"].tolist()
+    return eager.read_table("u", store, **kwargs)["x"].tolist()
 
 
 def copies(store) -> list[str]:
@@ -72,13 +57,13 @@ def copies(store) -> list[str]:
 
 
 def test_all_states_are_kept_until_a_cleanup(memory):
-    store_dataframes_as_dataset(memory, "u", [FIRST])
-    update_dataset_from_dataframes([SECOND], memory, "u")
-    update_dataset_from_dataframes([], memory, "u", delete_scope=[{}])
+    eager.store_dataframes_as_dataset(memory, "u", [FIRST])
+    eager.update_dataset_from_dataframes([SECOND], memory, "u")
+    eager.update_dataset_from_dataframes([], memory, "u", delete_scope=[{}])
     assert set(header(memory)["metadata"]) == {"creation_time"}
     assert versions(memory) == [1, 2, 3]
     assert [values(memory, as_of=version) for version in (1, 2)] == [[1], [1, 2]]
-    garbage_collect_dataset("u", memory)
+    eager.garbage_collect_dataset("u", memory)
     assert versions(memory) == [3]
     assert [key for key in keys(memory) if "/table/p=" in key or "_history" in key] == []
     with pytest.raises(StateNotFoundError, match=r"only state is 3 \(since .*kept until a cleanup"):
@@ -86,22 +71,22 @@ def test_all_states_are_kept_until_a_cleanup(memory):
 
 
 def test_a_cleanup_says_how_many_states_it_deletes(store, caplog):
-    keep_dataset_history("u", store)
+    eager.keep_dataset_history("u", store)
     with caplog.at_level("INFO"):
-        garbage_collect_dataset("u", store)
+        eager.garbage_collect_dataset("u", store)
     assert "2 older states of datasets can no longer be read" in caplog.text
 
 
 def test_nothing_is_kept_with_a_history_of_no_states(memory):
-    store_dataframes_as_dataset(memory, "u", [FIRST], {KEEP_HISTORY: 0})
-    update_dataset_from_dataframes([SECOND], memory, "u")
+    eager.store_dataframes_as_dataset(memory, "u", [FIRST], {KEEP_HISTORY: 0})
+    eager.update_dataset_from_dataframes([SECOND], memory, "u")
     assert copies(memory) == []
-    ((version, time, current, key, *_),) = list_dataset_history("u", memory)
+    ((version, time, current, key, *_),) = eager.list_dataset_history("u", memory)
     assert (version, current, key) == (2, True, "u.by-dataset-metadata.json")
     assert abs(time - datetime.now(UTC)) < timedelta(minutes=1)
     for as_of in (1, time - timedelta(seconds=1)):
         with pytest.raises(StateNotFoundError, match="only state is 2"):
-            rollback_dataset("u", memory, as_of)
+            eager.rollback_dataset("u", memory, as_of)
 
 
 @pytest.mark.parametrize("keep, listings", [(None, 0), (0, 0), (3, 1)])
@@ -109,7 +94,7 @@ def test_only_commits_to_a_limited_history_list_states(memory, keep, listings):
     counting = CountingStore(memory())
     for _ in range(3):
         counting.reset()
-        update_dataset_from_dataframes([FIRST], Same.of(counting), "u", metadata={KEEP_HISTORY: keep})
+        eager.update_dataset_from_dataframes([FIRST], Same.of(counting), "u", metadata={KEEP_HISTORY: keep})
     assert counting.counts["iter_keys"] == listings
 
 
@@ -117,12 +102,12 @@ def test_a_rollback_that_would_change_nothing_is_an_error(store):
     before = snapshot(store)
     for as_of in (2, "2999-01-01"):
         with pytest.raises(ValueError, match=r"nothing to undo. It keeps 2 states: 1 "):
-            rollback_dataset("u", store, as_of)
+            eager.rollback_dataset("u", store, as_of)
     assert snapshot(store) == before
 
 
 def test_states(store):
-    first, second = list_dataset_history("u", store)
+    first, second = eager.list_dataset_history("u", store)
     assert (first.version, first.current, second.version, second.current) == (1, False, 2, True)
     assert first.time < second.time
     assert first.time.tzinfo is not None
@@ -133,17 +118,17 @@ def test_states(store):
 
 def test_only_some_are_kept(store):
     for n in range(5):
-        update_dataset_from_dataframes([frame(x=[n], p=[7])], store, "u")
+        eager.update_dataset_from_dataframes([frame(x=[n], p=[7])], store, "u")
     assert versions(store) == [4, 5, 6, 7]
-    keep_dataset_history("u", store, 1)
+    eager.keep_dataset_history("u", store, 1)
     assert versions(store) == [7, 8]
-    keep_dataset_history("u", store, 0)
+    eager.keep_dataset_history("u", store, 0)
     assert copies(store) == []
 
 
 def test_history_from_now_on(memory):
-    store_dataframes_as_dataset(memory, "u", [FIRST])
-    keep_dataset_history("u", memory, 2)
+    eager.store_dataframes_as_dataset(memory, "u", [FIRST])
+    eager.keep_dataset_history("u", memory, 2)
     assert versions(memory) == [1, 2]
     assert values(memory, as_of=1) == [1]
 
@@ -152,35 +137,35 @@ def test_history_from_now_on(memory):
 def test_illegal_number(store, number):
     before = snapshot(store)
     with pytest.raises(ValueError, match="number of states"):
-        keep_dataset_history("u", store, number)
+        eager.keep_dataset_history("u", store, number)
     with pytest.raises(ValueError, match="number of states"):
-        update_dataset_from_dataframes([], store, "u", metadata={KEEP_HISTORY: number})
+        eager.update_dataset_from_dataframes([], store, "u", metadata={KEEP_HISTORY: number})
     with pytest.raises(ValueError, match="number of states"):
         snapshot_retention({KEEP_HISTORY: number})
     assert snapshot(store) == before
 
 
 def test_every_kind_of_commit_makes_a_state(store):
-    build_dataset_indices(store, "u", ["x"])
-    update_dataset_from_dataframes([], store, "u", delete_scope=[{"p": 0}])
-    update_dataset_from_dataframes([], store, "u", metadata={"k": 1})
+    eager.build_dataset_indices(store, "u", ["x"])
+    eager.update_dataset_from_dataframes([], store, "u", delete_scope=[{"p": 0}])
+    eager.update_dataset_from_dataframes([], store, "u", metadata={"k": 1})
     # but to rebuild an index
     assert versions(store) == [1, 2, 3, 4]
 
 
 def test_an_overwrite_keeps_the_history(store):
-    store_dataframes_as_dataset(store, "u", [frame(y=["a"])], overwrite=True)
+    eager.store_dataframes_as_dataset(store, "u", [frame(y=["a"])], overwrite=True)
     assert versions(store) == [1, 2, 3]
     assert values(store, as_of=2) == [1, 2]
-    assert list(read_table("u", store)) == ["y"]
-    assert verify_dataset("u", store).ok
+    assert list(eager.read_table("u", store)) == ["y"]
+    assert eager.verify_dataset("u", store).ok
 
 
 def test_times_increase_even_if_clocks_do_not(store):
     with cm_frozen_time(datetime(2000, 1, 1)):
         for _ in range(2):
-            update_dataset_from_dataframes([FIRST], store, "u")
-    times = [state.time for state in list_dataset_history("u", store)]
+            eager.update_dataset_from_dataframes([FIRST], store, "u")
+    times = [state.time for state in eager.list_dataset_history("u", store)]
     assert times == sorted(set(times))
 
 
@@ -192,26 +177,26 @@ def test_a_writer_that_knows_no_versions(store):
     store().put("u.by-dataset-metadata.json", json.dumps(foreign).encode())
     assert versions(store) == [1, 3]
     assert values(store) == [2]
-    update_dataset_from_dataframes([FIRST], store, "u")
+    eager.update_dataset_from_dataframes([FIRST], store, "u")
     assert versions(store) == [1, 3, 4]
     assert values(store, as_of=3) == [2]
     assert values(store, as_of=4) == [2, 1]
 
 
 def test_partitions_that_no_header_lists_have_no_history(memory):
-    create_empty_dataset_header(memory, "u", FIRST, metadata=KEEP)
-    update_dataset_from_dataframes([FIRST], memory, "u")
+    eager.create_empty_dataset_header(memory, "u", FIRST, metadata=KEEP)
+    eager.update_dataset_from_dataframes([FIRST], memory, "u")
     assert copies(memory) == []
     assert versions(memory) == [2]
 
 
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
 def test_formats(memory, kind):
-    store_dataframes_as_dataset(memory, "u", [FIRST], KEEP, metadata_storage_format=kind)
-    update_dataset_from_dataframes([SECOND], memory, "u")
+    eager.store_dataframes_as_dataset(memory, "u", [FIRST], KEEP, metadata_storage_format=kind)
+    eager.update_dataset_from_dataframes([SECOND], memory, "u")
     assert values(memory, as_of=1) == [1]
     other = {"json": "msgpack", "msgpack": "json"}[kind]
-    store_dataframes_as_dataset(memory, "u", [SECOND], overwrite=True, metadata_storage_format=other)
+    eager.store_dataframes_as_dataset(memory, "u", [SECOND], overwrite=True, metadata_storage_format=other)
     assert [values(memory, as_of=version) for version in versions(memory)] == [[1], [1, 2], [2]]
 
 
@@ -219,7 +204,7 @@ def test_formats(memory, kind):
 
 
 def test_as_of_a_time(store):
-    first, second = list_dataset_history("u", store)
+    first, second = eager.list_dataset_history("u", store)
     assert values(store, as_of=first.time) == [1]
     assert values(store, as_of=second.time - timedelta(microseconds=1)) == [1]
     assert values(store, as_of=second.time) == [1, 2]
@@ -230,7 +215,7 @@ def test_as_of_a_time(store):
 
 
 READ = {
-    "dataframes": lambda **kw: pd.concat(read_dataset_as_dataframes(**kw)),
+    "dataframes": lambda **kw: pd.concat(eager.read_dataset_as_dataframes(**kw)),
     "iterator": lambda **kw: pd.concat(read_dataset_as_dataframes__iterator(**kw)),
     "arrow": lambda **kw: read_table_arrow(**kw).to_pandas(),
 }
@@ -248,7 +233,7 @@ def test_readers(store, read, more):
 def test_factories_stay_where_they_are(store):
     factory = DatasetFactory("u", store, as_of=1)
     (frame_,) = read_dataset_as_delayed(factory=factory)
-    update_dataset_from_dataframes([SECOND], store, "u")
+    eager.update_dataset_from_dataframes([SECOND], store, "u")
     for found in (factory, factory.copy(), pickle.loads(pickle.dumps(factory))):
         assert len(found.partitions) == 1
         found.invalidate()
@@ -263,8 +248,8 @@ def test_states_that_there_are_not(store, as_of):
 
 
 def test_states_that_are_gone(store):
-    time = list_dataset_history("u", store)[0].time
-    keep_dataset_history("u", store, 1)
+    time = eager.list_dataset_history("u", store)[0].time
+    eager.keep_dataset_history("u", store, 1)
     for as_of in (1, time):
         with pytest.raises(StateNotFoundError, match=r"go from 2 .* to 3"):
             values(store, as_of=as_of)
@@ -285,29 +270,29 @@ def test_unreadable_times(store):
 def test_damaged_copies(store, damage):
     (key,) = copies(store)
     store().put(key, damage)
-    for function in (lambda: values(store, as_of=1), lambda: garbage_collect_dataset("u", store)):
+    for function in (lambda: values(store, as_of=1), lambda: eager.garbage_collect_dataset("u", store)):
         with pytest.raises(CorruptDatasetError) as caught:
             function()
         assert caught.value.key == key
     assert values(store) == [1, 2]
-    delete_dataset("u", store)
+    eager.delete_dataset("u", store)
     assert keys(store) == set()
 
 
 def test_files_of_impossible_times_are_no_states(store):
     store().put("u/_history/0000000009-20251332T000000000000Z-0123456789abcdef.state", b"x")
     assert versions(store) == [1, 2]
-    update_dataset_from_dataframes([FIRST], store, "u", metadata={KEEP_HISTORY: 1})
+    eager.update_dataset_from_dataframes([FIRST], store, "u", metadata={KEEP_HISTORY: 1})
     assert versions(store) == [2, 3]
-    assert verify_dataset("u", store).ok
+    assert eager.verify_dataset("u", store).ok
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999+00:00"])
 def test_times_that_have_no_successor_count_as_no_versions(store, time):
     edit_header(store, "u", lambda header: header[COMMIT_RECORD]["version"].update(time=time))
-    update_dataset_from_dataframes([FIRST], store, "u")
+    eager.update_dataset_from_dataframes([FIRST], store, "u")
     assert values(store) == [1, 2, 1]
-    assert len(list_dataset_history("u", store)) > 1
+    assert len(eager.list_dataset_history("u", store)) > 1
     with pytest.raises(ValueError, match="as_of"):
         values(store, as_of="0001-01-01T00:00:00+14:00")
 
@@ -315,10 +300,10 @@ def test_times_that_have_no_successor_count_as_no_versions(store, time):
 def test_a_copy_of_another_dataset(store):
     """A key is a name, and names are not trusted."""
     (key,) = copies(store)
-    copy_dataset("u", store, "v")
+    eager.copy_dataset("u", store, "v")
     store().put(key.replace("u/", "v/"), store().get(key))
     with pytest.raises(CorruptDatasetError, match="'u'"):
-        read_table("v", store, as_of=1)
+        eager.read_table("v", store, as_of=1)
 
 
 # returning --------------------------------------------------------------------------------------------------
@@ -326,42 +311,42 @@ def test_a_copy_of_another_dataset(store):
 
 def test_rollback(store):
     before = header(store)
-    dataset = rollback_dataset("u", store, 1)
+    dataset = eager.rollback_dataset("u", store, 1)
     assert values(store) == [1]
     assert versions(store) == [1, 2, 3]
     assert header(store)["indices"] != before["indices"]
     assert dataset.load_all_indices(store) == DatasetFactory("u", store).load_all_indices().dataset_metadata
-    rollback_dataset("u", store, 2)
+    eager.rollback_dataset("u", store, 2)
     assert {**header(store), "metadata": 0} == {**before, "metadata": 0}
-    assert verify_dataset("u", store).ok
+    assert eager.verify_dataset("u", store).ok
 
 
 def test_rollback_of_an_overwrite(store):
-    store_dataframes_as_dataset(store, "u", [frame(y=["a"])], overwrite=True)
-    rollback_dataset("u", store, 2)
+    eager.store_dataframes_as_dataset(store, "u", [frame(y=["a"])], overwrite=True)
+    eager.rollback_dataset("u", store, 2)
     assert values(store) == [1, 2]
-    update_dataset_from_dataframes([FIRST], store, "u")
-    assert verify_dataset("u", store).ok
-    assert read_table("u", store, as_of=3)["y"].tolist() == ["a"]
+    eager.update_dataset_from_dataframes([FIRST], store, "u")
+    assert eager.verify_dataset("u", store).ok
+    assert eager.read_table("u", store, as_of=3)["y"].tolist() == ["a"]
 
 
 def test_rollback_keeps_what_is_known_of_types(memory):
     df = frame(x=pd.Series([None], dtype=object), y=[1])
-    store_dataframes_as_dataset(memory, "u", [df], KEEP)
-    update_dataset_from_dataframes([frame(x=["a"], y=[2])], memory, "u")
-    dataset = rollback_dataset("u", memory, 1)
+    eager.store_dataframes_as_dataset(memory, "u", [df], KEEP)
+    eager.update_dataset_from_dataframes([frame(x=["a"], y=[2])], memory, "u")
+    dataset = eager.rollback_dataset("u", memory, 1)
     assert str(dataset.schema.field("x").type) == "string"
-    update_dataset_from_dataframes([frame(x=["b"], y=[2])], memory, "u")
-    assert read_table("u", memory)["x"].tolist()[1] == "b"
+    eager.update_dataset_from_dataframes([frame(x=["b"], y=[2])], memory, "u")
+    assert eager.read_table("u", memory)["x"].tolist()[1] == "b"
 
 
 def test_rollback_needs_the_files(store):
     key = header(store)["partitions"].popitem()[1]["files"]["table"]
-    update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
+    eager.update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
     store().delete(key)
     before = snapshot(store)
     with pytest.raises(CorruptDatasetError) as caught:
-        rollback_dataset("u", store, 2)
+        eager.rollback_dataset("u", store, 2)
     assert caught.value.key == key
     assert snapshot(store) == before
 
@@ -369,7 +354,7 @@ def test_rollback_needs_the_files(store):
 def test_rollback_against_commits(store):
     blobs = open_blobs(store)
     plan = plan_rollback("u", blobs, 1)
-    update_dataset_from_dataframes([FIRST], store, "u")
+    eager.update_dataset_from_dataframes([FIRST], store, "u")
     before = snapshot(store)
     with pytest.raises(ConcurrentWriteError, match="go back again"):
         finish_rollback(blobs, plan)
@@ -379,7 +364,9 @@ def test_rollback_against_commits(store):
     }
 
 
-@pytest.mark.parametrize("function", [list_dataset_history, lambda u, s: rollback_dataset(u, s, 1)])
+@pytest.mark.parametrize(
+    "function", [eager.list_dataset_history, lambda u, s: eager.rollback_dataset(u, s, 1)]
+)
 def test_missing_dataset(memory, function):
     with pytest.raises(DatasetNotFoundError):
         function("u", memory)
@@ -389,42 +376,42 @@ def test_missing_dataset(memory, function):
 
 
 def test_files_of_kept_states_stay(store):
-    update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
+    eager.update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
     before = snapshot(store)
-    garbage_collect_dataset("u", store)
+    eager.garbage_collect_dataset("u", store)
     assert snapshot(store) == before
     assert values(store, as_of=2) == [1, 2]
-    keep_dataset_history("u", store, 1)
-    garbage_collect_dataset("u", store)
+    eager.keep_dataset_history("u", store, 1)
+    eager.garbage_collect_dataset("u", store)
     assert [key for key in keys(store) if "/table/p=" in key] == []
-    assert verify_dataset("u", store).ok
+    assert eager.verify_dataset("u", store).ok
 
 
 def test_copies_that_nobody_threw_away(store):
     """A writer died between the commit and its tidying up."""
     (copy,) = copies(store)
     content = store().get(copy)
-    keep_dataset_history("u", store, 1)
+    eager.keep_dataset_history("u", store, 1)
     store().put(copy, content)
-    garbage = [blob.key for blob in list_dataset_garbage("u", store)]
+    garbage = [blob.key for blob in eager.list_dataset_garbage("u", store)]
     assert copy in garbage
-    garbage_collect_dataset("u", store)
+    eager.garbage_collect_dataset("u", store)
     assert copy not in keys(store)
 
 
 def test_delete(store):
-    update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
-    delete_dataset("u", store)
+    eager.update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
+    eager.delete_dataset("u", store)
     assert keys(store) == set()
 
 
 def test_copies_of_datasets_have_a_history_of_their_own(store):
-    copy_dataset("u", store, "v")
+    eager.copy_dataset("u", store, "v")
     assert versions(store, "v") == [2]
-    update_dataset_from_dataframes([FIRST], store, "v")
+    eager.update_dataset_from_dataframes([FIRST], store, "v")
     assert versions(store, "v") == [2, 3]
     with pytest.raises(StateNotFoundError):
-        read_table("v", store, as_of=1)
+        eager.read_table("v", store, as_of=1)
 
 
 # crashes and races ------------------------------------------------------------------------------------------
@@ -439,22 +426,22 @@ def test_whatever_fails(store, at, after):
     for method in ("put", "delete"):
         failing.fail(method, at=at, after=after)
     try:
-        update_dataset_from_dataframes([frame(x=[3], p=[3])], failing, "u")
+        eager.update_dataset_from_dataframes([frame(x=[3], p=[3])], failing, "u")
     except InjectedError:
         pass
     found = [values(store, as_of=version) for version in versions(store)]
     assert found in (expected, [*expected, [1, 2, 3]])
-    garbage_collect_dataset("u", store)
+    eager.garbage_collect_dataset("u", store)
     assert found == [values(store, as_of=version) for version in versions(store)]
-    assert verify_dataset("u", store).ok
-    update_dataset_from_dataframes([frame(x=[4], p=[3])], store, "u")
+    assert eager.verify_dataset("u", store).ok
+    eager.update_dataset_from_dataframes([frame(x=[4], p=[3])], store, "u")
     assert values(store, as_of=versions(store)[-2]) == found[-1]
 
 
 def test_a_state_that_becomes_an_older_one_while_it_is_read(store):
-    current = list_dataset_history("u", store)[-1]
-    update_dataset_from_dataframes([], store, "u", metadata={"k": 1})
+    current = eager.list_dataset_history("u", store)[-1]
+    eager.update_dataset_from_dataframes([], store, "u", metadata={"k": 1})
     assert "k" not in load_state("u", open_blobs(store), current).metadata
-    keep_dataset_history("u", store, 0)
+    eager.keep_dataset_history("u", store, 0)
     with pytest.raises(StateNotFoundError):
         load_state("u", open_blobs(store), current)

@@ -10,17 +10,7 @@ import pytest
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    create_empty_dataset_header,
-    delete_dataset,
-    garbage_collect_dataset,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    verify_dataset,
-    write_single_partition,
-)
+from kartothek_cube.io import eager
 from kartothek_cube.io_components.write.build_index import (
     finish_index_build,
     plan_index_build,
@@ -37,9 +27,9 @@ DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
 
 
 def test_build_indices(store_factory):
-    store_dataframes_as_dataset(store_factory, "u", [PXY, PXY], partition_on="p", secondary_indices="x")
+    eager.store_dataframes_as_dataset(store_factory, "u", [PXY, PXY], partition_on="p", secondary_indices="x")
     before = header(store_factory)
-    dataset = build_dataset_indices(store_factory, "u", ["y"])
+    dataset = eager.build_dataset_indices(store_factory, "u", ["y"])
     assert index(store_factory, "y") == {"a": [0, 1, 2, 3]}
     after = header(store_factory)
     assert after["indices"]["x"] == before["indices"]["x"]
@@ -48,9 +38,9 @@ def test_build_indices(store_factory):
 
 
 def test_build_an_existing_index_anew(memory):
-    store_dataframes_as_dataset(memory, "u", [PXY], secondary_indices="x")
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], secondary_indices="x")
     old = header(memory)["indices"]["x"]
-    build_dataset_indices(memory, "u", "x")
+    eager.build_dataset_indices(memory, "u", "x")
     assert header(memory)["indices"]["x"] != old
     check_integrity(memory)
 
@@ -71,9 +61,9 @@ def test_build_an_existing_index_anew(memory):
 )
 def test_indices_of_every_type(memory, values, dtype):
     df = frame(x=values)
-    store_dataframes_as_dataset(memory, "u", [df, df[:0]])
-    built = build_dataset_indices(memory, "u", "x").load_all_indices(memory).indices["x"]
-    store_dataframes_as_dataset(memory, "v", [df, df[:0]], secondary_indices="x")
+    eager.store_dataframes_as_dataset(memory, "u", [df, df[:0]])
+    built = eager.build_dataset_indices(memory, "u", "x").load_all_indices(memory).indices["x"]
+    eager.store_dataframes_as_dataset(memory, "v", [df, df[:0]], secondary_indices="x")
     written = DatasetMetadata.load_from_store("v", memory, load_all_indices=True).indices["x"]
     assert str(built.dtype) == str(written.dtype) == dtype
     assert list(built.index_dct) == list(written.index_dct)
@@ -81,8 +71,8 @@ def test_indices_of_every_type(memory, values, dtype):
 
 
 def test_index_of_no_partitions(memory):
-    store_dataframes_as_dataset(memory, "u", [PXY[:0]], partition_on="p")
-    build_dataset_indices(memory, "u", ["x"])
+    eager.store_dataframes_as_dataset(memory, "u", [PXY[:0]], partition_on="p")
+    eager.build_dataset_indices(memory, "u", ["x"])
     assert index(memory, "x") == {}
 
 
@@ -95,16 +85,16 @@ def test_index_of_no_partitions(memory):
     ],
 )
 def test_columns_that_cannot_be_indexed(memory, columns, error, text):
-    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p")
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p")
     before = snapshot(memory)
     with pytest.raises(error, match=text):
-        build_dataset_indices(memory, "u", columns)
+        eager.build_dataset_indices(memory, "u", columns)
     assert snapshot(memory) == before
 
 
 def test_only_the_columns_of_the_index_are_read(memory):
     """Tasks of one partition each, run out of order, give the same indices as one task."""
-    store_dataframes_as_dataset(memory, "u", [PXY, PXY], partition_on="p")
+    eager.store_dataframes_as_dataset(memory, "u", [PXY, PXY], partition_on="p")
     context, tasks = plan_index_build(DatasetFactory("u", memory), ["x", "y"], partitions_per_task=1)
     assert len(tasks) == 4
     finish_index_build(context, [run_index_build(context, task) for task in reversed(tasks)])
@@ -112,10 +102,10 @@ def test_only_the_columns_of_the_index_are_read(memory):
 
 
 def test_partitions_that_come_and_go_while_indices_are_built(memory):
-    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p")
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p")
     context, tasks = plan_index_build(DatasetFactory("u", memory), ["x"])
     results = [run_index_build(context, task) for task in tasks]
-    update_dataset_from_dataframes([PXY.assign(x=7)], memory, "u", delete_scope=[{"p": 1}])
+    eager.update_dataset_from_dataframes([PXY.assign(x=7)], memory, "u", delete_scope=[{"p": 1}])
     finish_index_build(context, results)
     check_integrity(memory)
 
@@ -126,9 +116,9 @@ def test_partitions_that_come_and_go_while_indices_are_built(memory):
 @pytest.fixture
 def littered(store_factory):
     """A dataset with garbage, and the keys that it refers to."""
-    store_dataframes_as_dataset(store_factory, "u", [PXY], partition_on="p", secondary_indices="x")
-    update_dataset_from_dataframes([PXY], store_factory, "u", delete_scope=[{"p": 1}])
-    write_single_partition(store_factory, "u", PXY)
+    eager.store_dataframes_as_dataset(store_factory, "u", [PXY], partition_on="p", secondary_indices="x")
+    eager.update_dataset_from_dataframes([PXY], store_factory, "u", delete_scope=[{"p": 1}])
+    eager.write_single_partition(store_factory, "u", PXY)
     store_factory().put("u/table/stray", b"")
     content = header(store_factory)
     used = {"u.by-dataset-metadata.json", "u/table/_common_metadata", *content["indices"].values()}
@@ -142,10 +132,10 @@ def test_garbage(littered):
     foreign = ["u/other/x", "u.x", "u2/table/x", "u+/indices/x", "v", "u/x"]
     for key in foreign:
         store().put(key, b"")
-    garbage_collect_dataset("u", store)
+    eager.garbage_collect_dataset("u", store)
     assert keys(store) == used | set(foreign)
     check_integrity(store)
-    garbage_collect_dataset(factory=DatasetFactory("u", store))
+    eager.garbage_collect_dataset(factory=DatasetFactory("u", store))
     assert keys(store) == used | set(foreign)
 
 
@@ -153,51 +143,51 @@ def test_leftovers_of_writers_that_died(tmp_path):
     from tests.support.factories import local
 
     store = local(tmp_path / "store")
-    store_dataframes_as_dataset(store, "u", [PXY], partition_on="p", secondary_indices="x")
+    eager.store_dataframes_as_dataset(store, "u", [PXY], partition_on="p", secondary_indices="x")
     before = keys(store)
     name = "0123456789abcdef" * 2
     left = [f"u.{name}.tmp", f"u/table/p=1/a.{name}.tmp", f"u/indices/x/b.{name}.tmp"]
     others = [f"v.{name}.tmp", "u.tmp", "u.x.tmp"]
     for key in [*left, *others]:
         (tmp_path / "store" / key).write_bytes(b"")
-    garbage_collect_dataset("u", store)
+    eager.garbage_collect_dataset("u", store)
     assert keys(store) == before | set(others)
 
 
 def test_garbage_of_derived_partitions(memory):
-    create_empty_dataset_header(memory, "u", PXY, partition_on="p")
-    write_single_partition(memory, "u", PXY)
+    eager.create_empty_dataset_header(memory, "u", PXY, partition_on="p")
+    eager.write_single_partition(memory, "u", PXY)
     for key in ("u/table/stray", "u/indices/x/stray"):
         memory().put(key, b"")
     before = keys(memory)
-    garbage_collect_dataset("u", memory)
+    eager.garbage_collect_dataset("u", memory)
     assert keys(memory) == before - {"u/indices/x/stray"}
 
 
 def test_what_is_committed_while_keys_are_listed_stays(memory):
-    store_dataframes_as_dataset(memory, "u", [PXY])
+    eager.store_dataframes_as_dataset(memory, "u", [PXY])
     counting = FaultyStore(memory())
     listed = []
 
     def commit():
         if not listed:
             listed.append(True)
-            update_dataset_from_dataframes([PXY], memory, "u")
+            eager.update_dataset_from_dataframes([PXY], memory, "u")
 
     counting.fail("iter_keys", key="u/", error=commit)
     counting.fail("keys", key="u/", error=commit)
-    garbage_collect_dataset("u", counting)
+    eager.garbage_collect_dataset("u", counting)
     assert listed
-    assert len(read_table("u", memory)) == 6
+    assert len(eager.read_table("u", memory)) == 6
 
 
-@pytest.mark.parametrize("function", [garbage_collect_dataset, delete_dataset])
+@pytest.mark.parametrize("function", [eager.garbage_collect_dataset, eager.delete_dataset])
 def test_missing_dataset(memory, function):
     with pytest.raises(DatasetNotFoundError, match="'u'"):
         function("u", memory)
 
 
-@pytest.mark.parametrize("function", [garbage_collect_dataset, delete_dataset])
+@pytest.mark.parametrize("function", [eager.garbage_collect_dataset, eager.delete_dataset])
 @pytest.mark.parametrize("arguments", [("u",), (None, "hmemory://"), ()])
 def test_ambiguous_dataset(function, arguments):
     with pytest.raises(ValueError, match="factory"):
@@ -212,18 +202,18 @@ def test_delete(littered):
     foreign = ["u/notes.txt", "u/other/x", "u.x", "u2/table/x", "v"]
     for key in foreign:
         store().put(key, b"")
-    delete_dataset("u", store)
+    eager.delete_dataset("u", store)
     assert keys(store) == set(foreign)
     assert not DatasetMetadata.exists("u", store)
 
 
 @pytest.mark.parametrize("gone", ["_common_metadata", "indices", "p=1", "x=nothing"])
 def test_delete_what_is_left(memory, gone):
-    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
     for key in keys(memory):
         if gone in key:
             memory().delete(key)
-    delete_dataset(factory=DatasetFactory("u", memory, load_schema=False))
+    eager.delete_dataset(factory=DatasetFactory("u", memory, load_schema=False))
     assert keys(memory) == set()
 
 
@@ -231,47 +221,47 @@ def test_delete_what_is_left(memory, gone):
 @pytest.mark.parametrize("table", ["table", "core"])
 def test_delete_a_dataset_without_partitions(memory, kind, table):
     options = {"metadata_storage_format": kind, "table_name": table}
-    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", **options)
-    update_dataset_from_dataframes([], memory, "u", delete_scope=[{}], table_name=table)
-    delete_dataset("u", memory)
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", **options)
+    eager.update_dataset_from_dataframes([], memory, "u", delete_scope=[{}], table_name=table)
+    eager.delete_dataset("u", memory)
     assert keys(memory) == set()
 
 
 def test_delete_both_headers(memory):
-    store_dataframes_as_dataset(memory, "u", [PXY], metadata_storage_format="msgpack")
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], metadata_storage_format="msgpack")
     packed = {key: data for key, data in snapshot(memory).items() if "/" not in key}
-    store_dataframes_as_dataset(memory, "u", [PXY], overwrite=True)
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], overwrite=True)
     for key, data in packed.items():
         memory().put(key, data)
-    delete_dataset("u", memory)
+    eager.delete_dataset("u", memory)
     assert keys(memory) == set()
 
 
 def test_delete_derived_partitions(memory):
-    create_empty_dataset_header(memory, "u", PXY, partition_on="p")
-    write_single_partition(memory, "u", PXY)
-    delete_dataset("u", memory)
+    eager.create_empty_dataset_header(memory, "u", PXY, partition_on="p")
+    eager.write_single_partition(memory, "u", PXY)
+    eager.delete_dataset("u", memory)
     assert keys(memory) == set()
 
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_deletion_that_fails(memory, after):
     """Whatever request fails, the dataset is there as a whole or not at all, and can be deleted again."""
-    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
     before = {key: memory().get(key) for key in keys(memory)}
     for at in range(1, 30):
         for key, content in before.items():
             memory().put(key, content)
         faulty = FaultyStore(memory()).fail("delete", at=at, after=after)
         try:
-            delete_dataset("u", faulty)
+            eager.delete_dataset("u", faulty)
         except InjectedError:
             pass
         if "u.by-dataset-metadata.json" in keys(memory):
             assert before.keys() <= keys(memory)
-            assert verify_dataset("u", memory).ok
+            assert eager.verify_dataset("u", memory).ok
         try:
-            delete_dataset("u", memory)
+            eager.delete_dataset("u", memory)
         except DatasetNotFoundError:
             pass
         assert keys(memory) == set()
@@ -281,11 +271,11 @@ def test_a_deletion_that_fails(memory, after):
 
 
 def test_order_of_deletion(memory):
-    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
-    write_single_partition(memory, "u", PXY)
+    eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
+    eager.write_single_partition(memory, "u", PXY)
     used = {label: f"u/table/{label}.parquet" for label in labels(memory)}
     counting = CountingStore(memory())
-    delete_dataset("u", counting)
+    eager.delete_dataset("u", counting)
     order = [key for method, key in counting.log if method == "delete"]
     kinds = ["header", "garbage", "index", "file", "schema", "tombstones"]
 

@@ -184,6 +184,11 @@ def compare_shapes(work: Path, rounds: int) -> Results:
     return _of_one_process("shapes.py", work / "shapes", work / "out.json", rounds, "other shapes")
 
 
+def compare_reads(work: Path, rounds: int) -> Results:
+    """Queries of one shape each."""
+    return _of_one_process("reads.py", work / "reads", work / "out.json", rounds, "queries of one shape each")
+
+
 def compare_merge(work: Path, rounds: int) -> Results:
     """Upserts of 1 % of 2,000,000 rows in 200 partitions."""
     return _of_one_process("merge.py", work / "merge", work / "out.json", rounds, "upserts")
@@ -241,6 +246,7 @@ def main() -> int:
             "jobs",
             "spark",
             "shapes",
+            "reads",
         ],
         help="run one of the comparisons",
     )
@@ -274,6 +280,9 @@ def main() -> int:
         if args.only in (None, "shapes"):
             measured["shapes"] = compare_shapes(work, args.rounds)
             _print("Other shapes of cubes", measured["shapes"], [OURS, "duckdb", "polars"])
+        if args.only in (None, "reads"):
+            measured["reads"] = compare_reads(work, args.rounds)
+            _print("Queries of one shape each", measured["reads"], [OURS, "polars"])
         if args.only in (None, "lazy"):
             measured["lazy"] = compare_lazy(work, size, args.rounds)
             _print("One cube in other engines", measured["lazy"], [*LAZY])

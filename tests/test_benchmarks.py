@@ -70,12 +70,13 @@ def test_engines_agree_about_selective_scans(tmp_path, dimensions):
                 assert value["check"] == pytest.approx(ours[name]["check"]), name
 
 
-def test_engines_agree_about_other_shapes(tmp_path):
+@pytest.mark.parametrize("script, env", [("shapes", {}), ("reads", {"BENCH_SCALE": "10"})])
+def test_engines_agree_about_other_shapes(tmp_path, script, env):
     out = tmp_path / "out.json"
-    run("peers/shapes.py", tmp_path / "cubes", 1, out)
+    run(f"peers/{script}.py", tmp_path / "cubes", 1, out, **env)
     result = json.loads(out.read_text())
     ours = result.pop("kartothek_cube")
-    assert {"duckdb", "polars"} == set(result)
+    assert {"polars"} <= set(result)
     assert all(value["rows"] for value in ours.values())
     for engine, measured in result.items():
         for name, value in measured.items():

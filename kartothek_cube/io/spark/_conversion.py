@@ -298,8 +298,6 @@ def to_conditions(filters: Sequence[ds.Filter], schema: pa.Schema) -> tuple[list
             not_null.append(item)
             continue
         translated, same = _translate(item, schema)
-        if not _bindable(translated, schema):
-            translated, same = [], False
         conditions += translated
         if not same:
             remaining_filters.append(item)
@@ -314,26 +312,19 @@ def _column(item: ds.Filter) -> str:
     return path[0] if len(path) == 1 else ""
 
 
-def _bindable(conditions: Sequence[Condition], schema: pa.Schema) -> bool:
-    try:
-        for condition in conditions:
-            bind([condition.predicate_part], schema)
-    except (TypeError, ValueError, NotImplementedError):
-        return False
-    return True
-
-
 def _translate(item: ds.Filter, schema: pa.Schema) -> tuple[list[Condition], bool]:
     """Conditions that follow from a filter, and whether they are equivalent to it."""
     inner = item.child if isinstance(item, ds.Not) else item
     column = _column(inner)
     if column not in schema.names:
         return [], False
-    dtype = schema.field(column).type
+    translate = _translate_plain if inner is item else _translate_negated
     try:
-        return (_translate_plain if inner is item else _translate_negated)(inner, column, dtype)
-    except (TypeError, ValueError, OverflowError):
+        conditions, same = translate(inner, column, schema.field(column).type)
+        bind([condition.predicate_part for condition in conditions], schema)
+    except (TypeError, ValueError, OverflowError, NotImplementedError):
         return [], False
+    return conditions, same
 
 
 def _translate_plain(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
@@ -383,15 +374,13 @@ def _value(value: Any, dtype: pa.DataType) -> Any:
 def _instant(kind: type, column: str, value: pd.Timestamp) -> list[Condition]:
     """A comparison of times that Spark sees rounded down to microseconds."""
     c, after = C(column), value + _MICROSECOND
-    if kind is ds.GreaterThanOrEqual:
-        return [c >= value]
-    if kind is ds.LessThan:
-        return [c < value]
-    if kind is ds.GreaterThan:
-        return [c >= after]
-    if kind is ds.LessThanOrEqual:
-        return [c < after]
-    return [c >= value, c < after]
+    inequalities: dict[type, Condition] = {
+        ds.GreaterThanOrEqual: c >= value,
+        ds.LessThan: c < value,
+        ds.GreaterThan: c >= after,
+        ds.LessThanOrEqual: c < after,
+    }
+    return [inequalities[kind]] if kind in inequalities else [c >= value, c < after]
 
 
 def _one_of(column: str, values: list[Any], dtype: pa.DataType) -> tuple[list[Condition], bool]:

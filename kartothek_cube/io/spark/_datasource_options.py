@@ -92,11 +92,10 @@ class ReadOptions:
         given = [name for name in ("as_of", _VERSION, _TIMESTAMP) if name.lower() in texts]
         if len(given) > 1:
             raise ValueError(f"Format {FORMAT}: give one of the options {', '.join(given)}, not several")
+        as_of = texts.get(_TIMESTAMP.lower(), parsed.as_of)
         if given == [_VERSION]:
-            return attrs.evolve(parsed, as_of=_whole_number(_VERSION, texts[_VERSION.lower()]))
-        if given == [_TIMESTAMP]:
-            return attrs.evolve(parsed, as_of=texts[_TIMESTAMP.lower()])
-        return parsed
+            as_of = _whole_number(_VERSION, texts[_VERSION.lower()])
+        return attrs.evolve(parsed, as_of=as_of)
 
 
 @attrs.frozen
@@ -183,8 +182,7 @@ class WriteOptions:
         """
         texts = _by_lower_name(options)
         mode = texts.get(_OVERWRITE.lower(), texts.get(_SESSION_OVERWRITE.lower(), "static")).lower()
-        if mode not in ("static", "dynamic"):
-            raise ValueError(f"Format {FORMAT}: option {_OVERWRITE!r} is static or dynamic, got {mode!r}")
+        _one_of("static", "dynamic")(_OVERWRITE, mode)
         application, number = texts.get(_APPLICATION.lower()), texts.get(_NUMBER.lower())
         if (application is None) != (number is None):
             raise ValueError(f"Format {FORMAT}: give both or none of the options {_APPLICATION}, {_NUMBER}")

@@ -25,7 +25,7 @@ from kartothek_cube.core.commit.change import (
     compute_schema,
     last_batch,
 )
-from kartothek_cube.core.commit.optimistic import IndexReader, commit, preview
+from kartothek_cube.core.commit.optimistic import commit, preview
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
@@ -61,9 +61,15 @@ def write_job(
     plan: WritePlan, tasks: Iterable[Input], run: Callable[[WritePlan, Input], Written]
 ) -> Job[WritePlan, Input, Written, dict[str, DatasetMetadata]]:
     """Write elements of input in independent tasks, then commit once."""
+    if plan.is_cube_write:
+        name, description = f"{plan.operation}_cube", f"{plan.operation} cube {plan.cube.uuid_prefix}"
+    else:
+        is_new = plan.spec.change.mode in (WriteMode.CREATE, WriteMode.REPLACE)
+        name = "store_dataset" if is_new else "update_dataset"
+        description = f"write dataset {plan.spec.uuid}"
     return Job(
-        name=plan.job_name,
-        description=plan.description,
+        name=name,
+        description=description,
         context=plan.without_commit_state(),
         tasks=tasks,
         run=run,
@@ -132,10 +138,7 @@ def finish_write(plan: WritePlan, parts: Iterable[Written]) -> dict[str, Dataset
 def finish_dataset_write(plan: WritePlan, parts: Iterable[Written]) -> DatasetMetadata:
     """Commit what tasks wrote of one dataset."""
     written = finish_write(plan, parts)
-    if plan.staged_id:
-        return cast("DatasetMetadata", written)
-    (dataset,) = written.values()
-    return dataset
+    return cast("DatasetMetadata", written) if plan.staged_id else next(iter(written.values()))
 
 
 def find_committed_batch(plan: WritePlan) -> dict[str, DatasetMetadata] | None:
@@ -173,20 +176,21 @@ def _check_cube_write(
     _check_rows_outside(plan, results)
     if plan.unique_cells:
         _check_unique_cells(plan, results)
-    if not plan.return_all and all(_keeps_schema(plan.specs[n], change) for n, change in changes.items()):
+    # no rule of the cube concerns rows of the schema that the plan knows
+    keep_schema = (
+        change.mode is WriteMode.UPDATE
+        and len(change.added)
+        and (schema := plan.specs[name].schema) is not None
+        and schema.equals(change.schema, check_metadata=True)
+        for name, change in changes.items()
+    )
+    if not plan.return_all and all(keep_schema):
         return {}
     # users may change what is returned
     load = discover.discover_datasets_unchecked if plan.return_all else discover.load_states
     existing = load(plan.cube.uuid_prefix, blobs)
     check_outcome(plan, changes, existing)
     return existing if plan.return_all else {}
-
-
-def _keeps_schema(spec: WriteSpec, change: ChangeSet) -> bool:
-    """Whether a change adds rows of the schema that the plan knows: no rule of the cube concerns it then."""
-    if change.mode is not WriteMode.UPDATE or not len(change.added):
-        return False
-    return spec.schema is not None and spec.schema.equals(change.schema, check_metadata=True)
 
 
 def check_outcome(
@@ -197,7 +201,16 @@ def check_outcome(
     """Check the cube as it will be: its rules, and that no dataset ends up without partitions."""
     after = {name: _after_write(change, existing.get(name)) for name, change in changes.items()}
     after = {**existing, **after}
-    _check_not_empty(plan, changes, after)
+    for name, change in () if plan.keep_empty else changes.items():
+        partitions = after[name].partition_table
+        assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
+        removed = sum(int((partitions.positions(labels) >= 0).sum()) for labels in assumed)
+        if not len(change.added) and len(partitions) == removed:
+            problem = ValueError(
+                f"No partitions left in dataset(s): {name}. An update may not remove all partitions without "
+                f"adding any; remove_partitions may"
+            )
+            raise plan.abort_error(name, problem) from problem
     # the rules concern schemas, keys and names of indices
     if any(after[name] is not existing.get(name) for name in changes):
         for violation in consistency.find_violations(after, plan.cube):
@@ -229,27 +242,14 @@ def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetM
     return dataset if schema is dataset.schema else dataset.copy(schema=schema)
 
 
-def _check_not_empty(
-    plan: WritePlan, changes: Mapping[str, ChangeSet], after: Mapping[str, DatasetMetadata]
-) -> None:
-    for name, change in changes.items():
-        partitions = after[name].partition_table
-        assumed = [r.labels for r in change.requires if isinstance(r, NoUnseenPartitions)]
-        removed = sum(int((partitions.positions(labels) >= 0).sum()) for labels in assumed)
-        if not plan.keep_empty and not len(change.added) and len(partitions) == removed:
-            problem = ValueError(
-                f"No partitions left in dataset(s): {name}. An update may not remove all partitions without "
-                f"adding any; remove_partitions may"
-            )
-            raise plan.abort_error(name, problem) from problem
-
-
 def commit_datasets(
     plan: WritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
     """Commit the changes of a plan, by id: those of a cube at once. A staged write is the result itself."""
     if plan.staged_id:
-        return cast("dict[str, DatasetMetadata]", _stage(plan, changes))
+        staged = (plan.staged_id, clock.datetime_utcnow().date().isoformat())
+        by_name = {name: attrs.evolve(change, staged=staged) for name, change in sorted(changes.items())}
+        return cast("dict[str, DatasetMetadata]", StagedWrite(plan.cube, by_name, plan.keep_empty))
     if not plan.is_cube_write:
         return {
             name: publish_committed(blobs, commit_change(blobs, change)[0])
@@ -313,7 +313,9 @@ class StagedWrite(StagedState):
         datasets, plan = discover.load_states(cube.uuid_prefix, blobs), self.plan(store_factory(blobs))
         for name, change in self.changes.items():
             change = with_values_kept(change, plan)
-            datasets[name] = preview(blobs, datasets.get(name), change, index_reader(blobs, change))
+            datasets[name] = preview(
+                blobs, datasets.get(name), change, partial(_read_index_entries, blobs, change)
+            )
         consistency.check_cube(datasets, cube)
         return dict(sorted(datasets.items()))
 
@@ -326,7 +328,7 @@ class StagedWrite(StagedState):
         elif change is not None:
             with suppress(errors.DatasetNotFoundError):
                 state = operation.committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
-            state = preview(blobs, state, change, index_reader(blobs, change))
+            state = preview(blobs, state, change, partial(_read_index_entries, blobs, change))
         if state is None:
             raise ValueError(f"{self!r} is no write to dataset {uuid!r}")
         return state
@@ -334,12 +336,6 @@ class StagedWrite(StagedState):
 
 StagedInput: TypeAlias = StagedWrite | Mapping[str, DatasetMetadata] | DatasetMetadata
 """What a write with ``publish=False`` returns, which has the declared type of what it returns otherwise."""
-
-
-def _stage(plan: WritePlan, changes: Mapping[str, ChangeSet]) -> StagedWrite:
-    staged = (plan.staged_id, clock.datetime_utcnow().date().isoformat())
-    by_name = {name: attrs.evolve(change, staged=staged) for name, change in sorted(changes.items())}
-    return StagedWrite(plan.cube, by_name, plan.keep_empty)
 
 
 def with_values_kept(change: ChangeSet, plan: WritePlan) -> ChangeSet:
@@ -440,12 +436,7 @@ def commit_change(
     blobs: BlobStore, change: ChangeSet, role: operation.Role = None
 ) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
     """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
-    return commit(blobs, change, index_reader(blobs, change), role)
-
-
-def index_reader(blobs: BlobStore, change: ChangeSet) -> IndexReader:
-    """The function that reads index entries of a change back from its files."""
-    return partial(_read_index_entries, blobs, change.uuid, change.table, change.added)
+    return commit(blobs, change, partial(_read_index_entries, blobs, change), role)
 
 
 def _check_rows_outside(plan: WritePlan, results: Written) -> None:
@@ -476,15 +467,16 @@ def _check_rows_outside(plan: WritePlan, results: Written) -> None:
 
 
 def _read_index_entries(
-    blobs: BlobStore, uuid: str, table: str, added: PartitionTable, column: str, labels: Sequence[str]
+    blobs: BlobStore, change: ChangeSet, column: str, labels: Sequence[str]
 ) -> IndexUpdate:
     """Read the index entries that the tasks of a write did not collect back from the files."""
-    derived = PartitionTable.from_labels(uuid, table, labels).files[table].to_pylist()
+    table, added = change.table, change.added
+    derived = PartitionTable.from_labels(change.uuid, table, labels).files[table].to_pylist()
     positions = added.positions(labels)
     # the keys of added partitions need not follow from their labels
     own = added.files[table].to_pylist() if len(added) else []
     keys = [own[position] if position >= 0 else key for position, key in zip(positions, derived, strict=True)]
-    dataset = DatasetMetadata.load_from_store(uuid, blobs)
+    dataset = DatasetMetadata.load_from_store(change.uuid, blobs)
     dtype = consistency.arrow_schema(dataset).field(column).type
     tables = scan.read_files(blobs, keys, [column], mapping=dataset.column_mapping)
     return table_writer.index_entries_of(column, labels, tables, dtype)

@@ -45,14 +45,6 @@ def is_merge_mode(schema_mode: SchemaMode) -> bool:
 # -- results of tasks ----------------------------------------------------------------------------------------
 
 
-def _count(labels: pa.StringArray) -> str:
-    return f"<{errors.format_count(len(labels), 'partition')}>"
-
-
-def _names(indices: Mapping[str, IndexUpdate]) -> str:
-    return str(sorted(indices))
-
-
 @attrs.frozen
 class WriteResult:
     """What a task wrote: small, picklable, and merged with others in any order."""
@@ -62,8 +54,11 @@ class WriteResult:
     #: schema of the rows, partition columns included; None if there was no input
     schema: SchemaWrapper | None = attrs.field(default=None, repr=False)
     #: the partitions in the order in which they were written
-    labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()), repr=_count)
-    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict, repr=_names)
+    labels: pa.StringArray = attrs.field(
+        factory=lambda: pa.array([], pa.string()),
+        repr=lambda labels: f"<{errors.format_count(len(labels), 'partition')}>",
+    )
+    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict, repr=lambda indices: str(sorted(indices)))
     rows: int = 0
     #: files of the partitions, unless these follow from the labels
     keys: pa.StringArray | None = attrs.field(default=None, repr=False)
@@ -156,16 +151,12 @@ def merge_writes(parts: Iterable[Written]) -> Written:
 # -- specifications ------------------------------------------------------------------------------------------
 
 
-def _check_store(_spec: Any, _field: Any, store: StoreFactory) -> None:
-    """Refuse a store whose files the commit would not see; before anything is written."""
-    check_reopens(store)
-
-
 @attrs.frozen
 class WriteSpec:
     """How the files of one dataset are written, and what their commit changes; the same for all tasks."""
 
-    store: StoreFactory = attrs.field(validator=_check_store)
+    #: one that is reopened with the same content, so that the commit sees the files
+    store: StoreFactory = attrs.field(validator=lambda _spec, _field, store: check_reopens(store))
     uuid: str
     table: str = naming.SINGLE_TABLE
     #: columns whose values split a table into files and are part of their path
@@ -328,21 +319,6 @@ class WritePlan:
         (spec,) = self.specs.values()
         return spec
 
-    @property
-    def job_name(self) -> str:
-        """Prefix of the names of tasks."""
-        if self.is_cube_write:
-            return f"{self.operation}_cube"
-        is_new = self.spec.change.mode in (WriteMode.CREATE, WriteMode.REPLACE)
-        return "store_dataset" if is_new else "update_dataset"
-
-    @property
-    def description(self) -> str:
-        """What Spark displays while the tasks run."""
-        if self.is_cube_write:
-            return f"{self.operation} cube {self.cube.uuid_prefix}"
-        return f"write dataset {self.spec.uuid}"
-
     def evolve_specs(self, **changes: Any) -> Self:
         """The plan with fields of the specifications of all datasets changed."""
         specs = {name: attrs.evolve(spec, **changes) for name, spec in self.specs.items()}
@@ -376,14 +352,13 @@ class WritePlan:
             raise TypeError(f"publish is True or False, got {publish!r}")
         plan = self
         if hooks.ROW_CHECKS:
-            plan = attrs.evolve(self, specs={name: _with_checks(spec) for name, spec in self.specs.items()})
+            specs = dict(self.specs)
+            for name, spec in specs.items():
+                checks = [RowCheck(h.function) for h in hooks.ROW_CHECKS if h.dataset == spec.uuid]
+                rules = (*spec.contract.rules, *checks)
+                specs[name] = attrs.evolve(spec, contract=attrs.evolve(spec.contract, rules=rules))
+            plan = attrs.evolve(self, specs=specs)
         return plan if publish else attrs.evolve(plan, staged_id=gen_uuid()[:16])
-
-
-def _with_checks(spec: WriteSpec) -> WriteSpec:
-    """The specification with the checks of rows that are registered for the dataset."""
-    checks = [RowCheck(hook.function) for hook in hooks.ROW_CHECKS if hook.dataset == spec.uuid]
-    return attrs.evolve(spec, contract=attrs.evolve(spec.contract, rules=(*spec.contract.rules, *checks)))
 
 
 #: for each file the warnings that were shown: by default, each line warns once

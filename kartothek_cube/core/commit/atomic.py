@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import attrs
 import numpy as np
@@ -23,7 +23,7 @@ from kartothek_cube.core.errors import (
     DatasetNotFoundError,
     UnknownOutcomeError,
 )
-from kartothek_cube.core.evolution import Widths, evolution_metadata, with_widths
+from kartothek_cube.core.evolution import evolution_metadata, with_widths
 from kartothek_cube.core.header import COMMIT_RECORD, CommitRecord, Participation, parse_record
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex
@@ -34,18 +34,12 @@ from kartothek_cube.core.uuid import gen_uuid
 _LOGGER = logging.getLogger(__name__)
 
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 #: commits one of the datasets in the given role
 Step = Callable[[operation.Role], Result]
 
 
-class Mapper(Protocol):
-    """Calls a function with each item, in order or several at once; all calls have ended with the results."""
-
-    def __call__(self, function: Callable[[T], R], items: Sequence[T], /) -> Iterable[R]:
-        """Results in the order of the items."""
+#: calls a function with each item, in order or several at once; all calls have ended with the results
+Mapper = Callable[[Callable[[str], Result | None], Sequence[str]], Iterable[Result | None]]
 
 
 def commit_operation(
@@ -63,7 +57,9 @@ def commit_operation(
     # single step takes part in an operation, too.
     # `final_lineage` is that of a coordinator which is created and whose final header is given, with those of
     # all participants, in the receipts.
-    if len(steps) < 2 and not (creates and _are_listed(blobs, coordinator, steps)):
+    others = {*steps} - {coordinator}
+    record = operation.read_record(blobs, coordinator) if len(steps) < 2 and creates and others else None
+    if len(steps) < 2 and (record is None or others.isdisjoint(record.participants)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in header_store.attempts():
         try:
@@ -72,13 +68,6 @@ def commit_operation(
             # another writer aborted the operation: this one was too slow
             continue
     raise ConcurrentWriteError(coordinator)
-
-
-def _are_listed(blobs: BlobStore, coordinator: str, uuids: Iterable[str]) -> bool:
-    """Whether the coordinator names an operation for a dataset, so that it has to name the next one, too."""
-    others = set(uuids) - {coordinator}
-    header = operation.read_record(blobs, coordinator) if others else None
-    return header is not None and not others.isdisjoint(header.participants)
 
 
 def _commit_once(
@@ -126,19 +115,19 @@ def _commit_once(
     except Exception:
         undo_all(blobs, receipts)
         raise
-    step = steps.get(coordinator) or partial(_touch, blobs, coordinator, info)
+
+    def touch(role: operation.Role) -> Result:
+        """Commit a coordinator that does not change."""
+        table = DatasetMetadata.load_from_store(coordinator, blobs, load_schema=False).table_name
+        return commit(blobs, ChangeSet(coordinator, table, info=info), role=role)
+
+    step = steps.get(coordinator, touch)
     has_final = creates and lineage == final_lineage
     result, decided = _decide(blobs, coordinator, step, decision, receipts, creates, has_final)
     if decision.participants:
         # else the coordinator is the only commit
         announce_commit(info, [*receipts, decided] if coordinator in steps else receipts)
     return {**results, coordinator: result} if coordinator in steps else results
-
-
-def _touch(blobs: BlobStore, coordinator: str, info: OperationInfo | None, role: operation.Role) -> Result:
-    """Commit a coordinator that does not change."""
-    table = DatasetMetadata.load_from_store(coordinator, blobs, load_schema=False).table_name
-    return commit(blobs, ChangeSet(coordinator, table, info=info), role=role)
 
 
 def _decide(
@@ -167,19 +156,15 @@ def _decide(
     for receipt in receipts:
         operation.delete_before(blobs, receipt.before)
     if has_final and all(receipt.final for receipt in (*receipts, decided)):
-        _put_final_headers(blobs, [*receipts, decided])
+        # that of the coordinator last. Readers that meet headers of both kinds read them again: a failure
+        # costs them requests, no more.
+        with suppress(Exception):
+            for receipt in (*receipts, decided):
+                uuid, key = receipt.base.uuid, receipt.base.header_key
+                header_store.compare_and_swap_header(
+                    blobs, uuid, key, receipt.final, receipt.header, receipt.token
+                )
     return result, decided
-
-
-def _put_final_headers(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> None:
-    """Put the final headers of a committed operation, that of the coordinator last."""
-    # Readers that meet headers of both kinds read them again: a failure costs them requests, no more.
-    with suppress(Exception):
-        for receipt in receipts:
-            uuid, key = receipt.base.uuid, receipt.base.header_key
-            header_store.compare_and_swap_header(
-                blobs, uuid, key, receipt.final, receipt.header, receipt.token
-            )
 
 
 def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: list[CommitReceipt]) -> bool:
@@ -199,22 +184,17 @@ def _confirm(blobs: BlobStore, coordinator: str, operation_id: str, receipts: li
             )
             receipts[number] = attrs.evolve(receipt, header=header, token=token)
         except PreconditionFailed:
-            if not _is_committed(blobs, coordinator, operation_id, uuid):
-                return False
+            # it has changed: committed, with other commits on top, or aborted
+            newest = operation.read_record(blobs, uuid)
+            part = None if newest is None else newest.participation
+            if part is None or operation_id not in (part.operation, part.previous):
+                decider = operation.read_record(blobs, coordinator)
+                if decider is None or decider.participants.get(uuid) == operation_id:
+                    return False
         except Exception:
             # the coordinator says that it is committed
             continue
     return True
-
-
-def _is_committed(blobs: BlobStore, coordinator: str, operation_id: str, uuid: str) -> bool:
-    """Whether a participant that has changed was committed, with other commits on top."""
-    record = operation.read_record(blobs, uuid)
-    participation = None if record is None else record.participation
-    if participation is not None and operation_id in (participation.operation, participation.previous):
-        return True
-    header = operation.read_record(blobs, coordinator)
-    return header is not None and header.participants.get(uuid) != operation_id
 
 
 def _coordinator_version(blobs: BlobStore, uuid: str, new_lineage: str) -> tuple[str, Token, bool]:
@@ -364,16 +344,12 @@ def invert(
     table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
     indices = _invert_indices(state, old, added, removed, blobs)
     schema = old.schema if old is not None and state.schema == new.schema else state.schema
-    extra = with_widths(state.extra, schema, _widest_of_both(state, state if old is None else old))
+    # columns that are narrow in the files of both states
+    widths, others, narrow = state.widths, state.widths if old is None else old.widths, None
+    if widths is not None and others is not None:
+        narrow = {name: max(bits, others[name]) for name, bits in widths.items() if name in others}
+    extra = with_widths(state.extra, schema, narrow)
     return state.copy(partitions=table, metadata=metadata, indices=indices, schema=schema, extra=extra)
-
-
-def _widest_of_both(state: DatasetMetadata, old: DatasetMetadata) -> Widths | None:
-    """The bits of the columns that are narrow in the files of both states; None if that is not known."""
-    widths, others = state.widths, old.widths
-    if widths is None or others is None:
-        return None
-    return {name: max(bits, others[name]) for name, bits in widths.items() if name in others}
 
 
 def _without(table: partition.PartitionTable, other: partition.PartitionTable) -> partition.PartitionTable:

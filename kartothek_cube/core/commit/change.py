@@ -265,20 +265,15 @@ def apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
     if change.batch is not None:
         stream, number = change.batch
         new = new.copy(metadata={**new.metadata, BATCHES: {**entries_of(new, BATCHES), stream: number}})
-    is_unused = STAGED not in new.metadata and (state is None or STAGED not in state.metadata)
-    return new if change.staged is None and is_unused else _with_staged_ids(state, new, change)
-
-
-def _with_staged_ids(
-    state: DatasetMetadata | None, new: DatasetMetadata, change: ChangeSet
-) -> DatasetMetadata:
-    """The state after a change with the ids of the one before, also where that is replaced, and its own."""
+    # the ids of the state before, also where that is replaced, and not those that a user passes on with the
+    # metadata of another dataset
     ids = entries_of(state, STAGED)
     if change.staged is not None:
         write_id, day = change.staged
         recent = {key: old for key, old in ids.items() if _is_recent(old, day, 2 * _STAGED_DAYS)}
         ids = {**recent, write_id: day}
-    # not those that a user passes on with the metadata of another dataset
+    if not ids and STAGED not in new.metadata:
+        return new
     others = {key: value for key, value in new.metadata.items() if key != STAGED}
     return new.copy(metadata={**others, STAGED: ids} if ids else others)
 
@@ -469,7 +464,10 @@ def _update_indices(
     schema: SchemaWrapper | None,
 ) -> dict[str, Any]:
     result = {}
-    new = _new_indices(state, change)
+    # built from entries of all partitions: any index, where the header did not list these
+    new = {*change.new_indices}
+    if not state.explicit_partitions:
+        new |= {*change.indices, *state.secondary_indices}
     for column, index in state.indices.items():
         if column in (state.partition_keys or ()) or column in new:
             continue
@@ -489,13 +487,6 @@ def _update_indices(
         entries = change.indices[column].entries.keep_labels(partitions.labels)
         result[column] = _index(column, entries, schema)
     return result
-
-
-def _new_indices(state: DatasetMetadata, change: ChangeSet) -> set[str]:
-    """Indices built from entries of all partitions: any index, where the header did not list these."""
-    if state.explicit_partitions:
-        return set(change.new_indices)
-    return {*change.new_indices, *change.indices, *state.secondary_indices}
 
 
 def _check_covered(column: str, labels: pa.StringArray, update: IndexUpdate | None) -> None:

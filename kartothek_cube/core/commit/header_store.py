@@ -146,17 +146,6 @@ def other_header_key(uuid: str, key: str) -> str:
     return other
 
 
-def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
-    """Raise CorruptDatasetError if a dataset has headers in both formats."""
-    other = other_header_key(uuid, key)
-    if blobs.exists(other):
-        raise errors.CorruptDatasetError(
-            key,
-            f"there is another header of this dataset, {other!r}, and it is unknown which one holds its "
-            "state. Delete the outdated one, or write the dataset again with overwrite=True",
-        )
-
-
 def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
     """Delete the newest version of a blob at a fixed key; False if there is none, or another one exists."""
     # By condition also here: a plain deletion that arrives late would meet a blob that was put since.

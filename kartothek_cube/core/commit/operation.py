@@ -51,19 +51,12 @@ class Decision:
         if base.old is not None and (base.record is None or base.record.lineage != self.lineage):
             # other software, or another operation that has created it: the participants name another lineage
             raise OperationAborted(self.operation)
-        aborted = base.record is not None and self.operation in base.record.aborted
-        if aborted or not self.is_intact(blobs):
+        if base.record is not None and self.operation in base.record.aborted:
             raise OperationAborted(self.operation)
-
-    def is_intact(self, blobs: BlobStore) -> bool:
-        """Whether the headers of all participants are those of the operation."""
-        records = [read_record(blobs, uuid) for uuid in self.participants]
-        return all(
-            record is not None
-            and record.participation is not None
-            and record.participation.operation == self.operation
-            for record in records
-        )
+        for record in [read_record(blobs, uuid) for uuid in self.participants]:
+            part = None if record is None else record.participation
+            if part is None or part.operation != self.operation:
+                raise OperationAborted(self.operation)
 
 
 #: what a commit is for an operation; None if it is an operation of its own

@@ -85,13 +85,17 @@ def commit(
             )
         except errors.MissingFileError as missing:
             # a faster writer replaced this index, and a collection deleted it, before it was read here
-            if refers_to(blobs, change.uuid, missing.key):
+            state = DatasetMetadata.load_from_store(change.uuid, blobs, load_schema=False)
+            if missing.key in index_keys(state):
                 raise
         except errors.UnknownOutcomeError as unknown:
             if isinstance(unknown.__cause__, FlushError):
                 # to find the header again would tell that it is visible, not that it is on disk
                 raise
-            result = _resolve_unknown_outcome(blobs, change)
+            # the newest state shows whether it did land, unless that cannot be read either
+            with suppress(Exception):
+                base = _load_base(blobs, change)
+                result = _already_committed(blobs, base) if is_committed(base.state, change) else None
             if result is None:
                 raise
             is_landed = True
@@ -143,7 +147,10 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     if is_committed(base.state, change):
         return _already_committed(blobs, base)
     new = _check_and_apply(base.state, change)
-    if _is_unchanged(base.state, new, change) and not isinstance(role, Decision):
+    has_entries = len(change.added) or change.new_indices or change.statistics is not None
+    # the header would have the same content as the stored one
+    is_unchanged = not has_entries and change.mode is not WriteMode.REPLACE and new == base.state
+    if is_unchanged and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     statistics = None
     if change.statistics is not None or change.schema_update is not None:
@@ -166,9 +173,10 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
 
 
 def _check_and_apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
-    if not len(change.added) and _are_removed(state, change.replaces):
+    if state is not None and change.replaces is not None and not len(change.added):
         # a deletion that is repeated, or another writer has deleted the same
-        change = attrs.evolve(change, replaces=None)
+        is_done = not (state.partition_table.positions(change.replaces) >= 0).any()
+        change = attrs.evolve(change, replaces=None) if is_done else change
     change.check_requirements(state)
     return apply(state, change)
 
@@ -201,7 +209,13 @@ def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
     base = operation.settle(blobs, lambda: read(blobs, change.uuid, change.table, key), replaces=creates)
     if base.state is None or creates:
         return base
-    header_store.check_one_header(blobs, change.uuid, base.header_key)
+    other = header_store.other_header_key(change.uuid, base.header_key)
+    if blobs.exists(other):
+        raise errors.CorruptDatasetError(
+            base.header_key,
+            f"there is another header of this dataset, {other!r}, and it is unknown which one holds its "
+            "state. Delete the outdated one, or write the dataset again with overwrite=True",
+        )
     return attrs.evolve(base, state=_load_indices(blobs, base.state, change))
 
 
@@ -226,16 +240,6 @@ def _add_entries(change: ChangeSet, column: str, update: IndexUpdate) -> ChangeS
     return attrs.evolve(change, indices={**change.indices, column: update})
 
 
-def _resolve_unknown_outcome(blobs: BlobStore, change: ChangeSet) -> Result | None:
-    """The newest state, if it shows that a commit whose answer was lost did land."""
-    try:
-        base = _load_base(blobs, change)
-        return _already_committed(blobs, base) if is_committed(base.state, change) else None
-    except Exception:
-        # still unknown
-        return None
-
-
 def is_committed(state: DatasetMetadata | None, change: ChangeSet) -> bool:
     """Whether this very change is committed already: its labels are UUIDs, which no other writer adds."""
     if state is None:
@@ -251,21 +255,6 @@ def is_committed(state: DatasetMetadata | None, change: ChangeSet) -> bool:
     if change.write_id and pc.any(pc.match_substring(state.partition_table.labels, change.write_id)).as_py():
         return True
     return bool((state.partition_table.positions(change.added.labels) >= 0).all())
-
-
-def _are_removed(state: DatasetMetadata | None, labels: pa.StringArray | None) -> bool:
-    """Whether a dataset exists without any of some partitions."""
-    return (
-        state is not None and labels is not None and not (state.partition_table.positions(labels) >= 0).any()
-    )
-
-
-def _is_unchanged(old: DatasetMetadata | None, new: DatasetMetadata, change: ChangeSet) -> bool:
-    """Whether a commit would put a header with the same content as the stored one."""
-    if old is None or change.mode is WriteMode.REPLACE:
-        return False
-    has_entries = len(change.added) or change.new_indices or change.statistics is not None
-    return not has_entries and new == old
 
 
 def _already_committed(blobs: BlobStore, base: BaseState) -> Result:
@@ -349,7 +338,10 @@ def commit_state(
             blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
     receipt = _complete(blobs, receipt, role, snapshot)
-    if _may_expire_snapshots(base.state, new):
+    retention = history.snapshot_retention(new.metadata)
+    # of a dataset that kept none before, there are none
+    keeps_none = base.state is not None and base.state.metadata.get(history.KEEP_HISTORY) == 0
+    if retention or (retention == 0 and base.state is not None and not keeps_none):
         history.expire_snapshots(base.uuid, blobs)
     return new, receipt
 
@@ -554,15 +546,6 @@ def _replaced_state(base: BaseState) -> DatasetMetadata | None:
     return base.state
 
 
-def _may_expire_snapshots(old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
-    """Whether a commit may have left more archived snapshots than the dataset keeps."""
-    retention = history.snapshot_retention(new.metadata)
-    if retention != 0:
-        return retention is not None
-    # of a dataset that kept none before, there are none
-    return old is not None and old.metadata.get(history.KEEP_HISTORY) != 0
-
-
 # -- indices and schema -------------------------------------------------------------------------------------
 
 
@@ -665,9 +648,3 @@ def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str
         return []
     used = referenced_keys(state)
     return [key for key in written if key not in used]
-
-
-def refers_to(blobs: BlobStore, uuid: str, key: str) -> bool:
-    """Whether the newest state of a dataset refers to an index file."""
-    state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    return key in index_keys(state)

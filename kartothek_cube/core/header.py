@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -140,35 +141,20 @@ def participation_of(header: Mapping[str, Any]) -> Participation | None:
     return None if record is None else record.participation
 
 
-_TYPES: dict[str, type] = {
-    "commit": str,
-    "schema": str,
-    "unconfirmed": str,
-    "lineage": str,
-    "interrupted": bool,
-    "participation": dict,
-    "participants": dict,
-    "aborted": list,
-    "reserved": bool,
-    "version": dict,
-    "hidden": bool,
+#: types in JSON
+_JSON_TYPES: dict[str, type] = {
+    "str": str,
+    "bool": bool,
+    "Participation": dict,
+    "Mapping[str, str]": dict,
+    "Mapping[str, Any]": dict,
+    "tuple[str, ...]": list,
 }
-_PARTICIPATION_TYPES: dict[str, type] = {
-    "operation": str,
-    "coordinator": str,
-    "lineage": str,
-    "before": str,
-    "previous": str,
-    "creates": bool,
-}
+_TYPES, _PARTICIPATION_TYPES = (
+    {field.name: _JSON_TYPES[str(field.type).removesuffix(" | None")] for field in attrs.fields(cls)}
+    for cls in (CommitRecord, Participation)
+)
 _REQUIRED = {"operation", "coordinator", "lineage"}
-
-
-def check_record(header: Mapping[str, Any], key: str) -> None:
-    """Raise CorruptDatasetError if the header has a malformed record."""
-    part = header.get(COMMIT_RECORD)
-    if part is not None and not _is_record(part):
-        raise CorruptDatasetError(key, f"{COMMIT_RECORD!r} is no record of a commit")
 
 
 def _is_record(part: Any) -> bool:
@@ -217,23 +203,25 @@ def parse_header(buf: bytes, format: str, key: str) -> dict[str, Any]:
 def check_header(header: Mapping[str, Any], key: str, uuid: str | None = None) -> None:
     """Check the types of a header's fields; raises CorruptDatasetError or NotImplementedError (version)."""
     # ``partitions`` are checked when they are converted to columns (`partition_texts`).
-    _check_version(header, key)
+    version = header.get(METADATA_VERSION_KEY)
+    if type(version) is not int:
+        raise CorruptDatasetError(key, f"{METADATA_VERSION_KEY!r} is {_type_name(version)}, not an integer")
+    check_metadata_version(version)
     header_uuid = _get_typed(header, UUID_KEY, str, key)
     if not validate_uuid(header_uuid):
         raise CorruptDatasetError(key, f"{UUID_KEY!r} is {header_uuid!r}, which cannot be a dataset uuid")
     if uuid is not None and header_uuid != uuid:
         raise CorruptDatasetError(key, f"{UUID_KEY!r} is {header_uuid!r}, not {uuid!r}")
     _check_texts(_get_typed(header, "metadata", dict, key, {}), "metadata", key)
-    keys = (
-        _get_typed(header, "partition_keys", list, key, [])
-        if header.get("partition_keys") is not None
-        else []
-    )
+    keys = header.get("partition_keys")
+    keys = [] if keys is None else _get_typed(header, "partition_keys", list, key)
     _check_texts(keys, "partition_keys", key)
     if len(set(keys)) < len(keys):
         raise CorruptDatasetError(key, f"'partition_keys' has duplicates: {abbreviate(keys)}")
     _check_indices(_get_typed(header, "indices", dict, key, {}), key)
-    check_record(header, key)
+    part = header.get(COMMIT_RECORD)
+    if part is not None and not _is_record(part):
+        raise CorruptDatasetError(key, f"{COMMIT_RECORD!r} is no record of a commit")
 
 
 def partition_texts(partitions: Any, key: str) -> tuple[pa.StringArray, dict[str, pa.StringArray]]:
@@ -275,13 +263,6 @@ def table_sets(files: Iterable[Mapping[Any, Any]]) -> list[list[str]]:
     return [sorted(map(str, tables)) for tables in dict.fromkeys(map(frozenset, files))]
 
 
-def _check_version(header: Mapping[str, Any], key: str) -> None:
-    version = header.get(METADATA_VERSION_KEY)
-    if type(version) is not int:
-        raise CorruptDatasetError(key, f"{METADATA_VERSION_KEY!r} is {_type_name(version)}, not an integer")
-    check_metadata_version(version)
-
-
 def _get_typed(header: Mapping[str, Any], part: str, expected: type, key: str, default: Any = None) -> Any:
     if part not in header and default is not None:
         return default
@@ -306,13 +287,9 @@ def _check_indices(indices: Mapping[Any, Any], key: str) -> None:
                 key, f"the index of {column!r} is {_type_name(index)}, not a storage key or an object"
             )
         if type(index) is dict:
-            _check_types(key, f"in the index of {column!r}, a list of labels", index.values(), list)
-            _check_types(
-                key,
-                f"in the index of {column!r}, a label",
-                (label for ls in index.values() for label in ls),
-                str,
-            )
+            where = f"in the index of {column!r}, a"
+            _check_types(key, f"{where} list of labels", index.values(), list)
+            _check_types(key, f"{where} label", chain.from_iterable(index.values()), str)
 
 
 def _array(texts: list[Any], key: str) -> pa.StringArray:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import attrs
 
@@ -417,13 +417,6 @@ AsOf: TypeAlias = int | str | datetime
 """A version, or a point in time (a text in ISO 8601 will do; without time zone it is UTC)."""
 
 
-class _HasVersion(Protocol):
-    @property
-    def version(self) -> int: ...
-    @property
-    def time(self) -> datetime: ...
-
-
 def list_states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
     """Readable states of a dataset, oldest first, the current one last."""
     stored = read_header(uuid, blobs)
@@ -467,7 +460,7 @@ def select_state(uuid: str, states: Sequence[DatasetState], as_of: AsOf) -> Data
     raise errors.StateNotFoundError(uuid, str(as_of), name_states(states))
 
 
-def name_states(states: Sequence[_HasVersion]) -> str:
+def name_states(states: Sequence[Any]) -> str:
     """The range of states, for messages: one state, or the first and the last one."""
     if not states:
         return ""

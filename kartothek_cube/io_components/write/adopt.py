@@ -197,7 +197,11 @@ class AdoptDataset:
         new = cube_writes.BuildCube if dataset_id == self.cube.seed_dataset else cube_writes.ExtendCube
         write = new(None, self.cube, self.store, user, self.overwrite, keys, publish=self.publish)
         plan = attrs.evolve(write.plan([dataset_id]), operation="adopt").with_write_id()
-        table, files = open_table(self.source, self.snapshot, _parse_types(self.types), plan.spec.types)
+        types = _parse_types(self.types)
+        table, files = open_table(self.source, self.snapshot, types, plan.spec.types)
+        # only directories may change
+        if types and table.is_immutable:
+            raise ValueError(f"types are those of directories; the {table.description} has types of its own")
         write_commit.check_schemas(plan, {dataset_id: table.schema.empty_table()})
         # a link has the age of the file, and would be garbage until it is published
         link = self.publish and (table.is_immutable if self.link is None else self.link)

@@ -6,12 +6,11 @@ import copy
 import json
 import os
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias
 from urllib.parse import unquote as decode_percent
 from urllib.parse import urlsplit
 
@@ -24,16 +23,7 @@ from kartothek_cube.core import errors, naming, tuning
 from kartothek_cube.core.arrow import cast_column, parse_texts, same_type, storage_type
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-    from pyiceberg.io import FileIO, InputFile
-    from pyiceberg.schema import Schema as IcebergSchema
-    from pyiceberg.table import FileScanTask
-    from pyiceberg.table import Table as IcebergTable
-
-    TableSource: TypeAlias = str | os.PathLike[str] | DeltaTable | IcebergTable
-else:
-    TableSource = object
+TableSource: TypeAlias = str | os.PathLike[str] | Any
 """A directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg."""
 
 #: name of the directory of null
@@ -66,7 +56,7 @@ class ForeignFile:
 
 
 @attrs.frozen(kw_only=True)
-class ForeignTable(ABC):
+class ForeignTable:
     """Snapshot of a table: its columns in storage types, and access to its files."""
 
     #: for messages
@@ -74,10 +64,12 @@ class ForeignTable(ABC):
     schema: pa.Schema
     #: whether files are never written again once they are part of the table
     is_immutable: bool
+    filesystem: fs.FileSystem | None = None
 
-    @abstractmethod
     def open(self, file: ForeignFile) -> pa.NativeFile:
         """Open a file of the table."""
+        assert self.filesystem is not None
+        return self.filesystem.open_input_file(file.path or file.location)
 
     def has_columns(self, file: ForeignFile, schema: pa.Schema) -> bool:
         """Whether the columns of the file are those of the table, and all of its rows are visible."""
@@ -126,19 +118,6 @@ def open_table(
     is_number = isinstance(snapshot, int) and not isinstance(snapshot, bool) and snapshot >= 0
     if snapshot is not None and not is_number:
         raise ValueError(f"snapshot is the number of a version or snapshot, got {snapshot!r}")
-    table, files = _open(source, snapshot, types, known)
-    # only directories may change
-    if types and table.is_immutable:
-        raise ValueError(f"types are those of directories; the {table.description} has types of its own")
-    return table, files
-
-
-def _open(
-    source: TableSource,
-    snapshot: int | None,
-    types: Mapping[str, pa.DataType],
-    known: Mapping[str, pa.DataType],
-) -> tuple[ForeignTable, list[ForeignFile]]:
     if not isinstance(source, str | os.PathLike):
         return _open_object(source, snapshot)
     location = os.fspath(source)
@@ -147,13 +126,15 @@ def _open(
     filesystem, root = _resolve(location)
     is_local = isinstance(filesystem, fs.LocalFileSystem)
     kind = filesystem.get_file_info(root).type
+    is_folder = kind == fs.FileType.Directory
     if kind == fs.FileType.NotFound:
         raise FileNotFoundError(f"There is no table in {location}")
-    if kind == fs.FileType.Directory and _has(filesystem, f"{root}/_delta_log"):
+    if is_folder and filesystem.get_file_info(f"{root}/_delta_log").type == fs.FileType.Directory:
         _check_delta_log(filesystem, root)
         # deltalake decodes what it takes for a path, too
         return _open_delta(_load_delta(Path(root).as_uri() if is_local else location, snapshot))
-    if kind == fs.FileType.Directory and _has_iceberg_metadata(filesystem, root):
+    folder = fs.FileSelector(f"{root}/metadata", allow_not_found=True)
+    if is_folder and any(i.path.endswith(".metadata.json") for i in filesystem.get_file_info(folder)):
         raise ValueError(
             f"{location} is an Iceberg table: pass the path of its current metadata file "
             "(metadata/….metadata.json), or a table of pyiceberg"
@@ -163,17 +144,14 @@ def _open(
     return _open_directory(location, filesystem, root, types, known)
 
 
-def _open_object(
-    source: DeltaTable | IcebergTable, snapshot: int | None
-) -> tuple[ForeignTable, list[ForeignFile]]:
+def _open_object(source: Any, snapshot: int | None) -> tuple[ForeignTable, list[ForeignFile]]:
     library = type(source).__module__.partition(".")[0]
     if library == "deltalake":
-        table = cast("DeltaTable", source)
-        if snapshot is not None and snapshot != table.version():
-            raise ValueError(f"The Delta table is open at version {table.version()}, not {snapshot}")
-        return _open_delta(table)
+        if snapshot is not None and snapshot != source.version():
+            raise ValueError(f"The Delta table is open at version {source.version()}, not {snapshot}")
+        return _open_delta(source)
     if library == "pyiceberg" and hasattr(source, "scan"):
-        return _open_iceberg(cast("IcebergTable", source), snapshot)
+        return _open_iceberg(source, snapshot)
     raise TypeError(
         "source is a directory or URL, a metadata file of Iceberg, a deltalake.DeltaTable or a "
         f"pyiceberg.table.Table, got {type(source).__name__}"
@@ -194,15 +172,6 @@ def _resolve(location: str) -> tuple[fs.FileSystem, str]:
         raise ValueError(f"{location} has no path")
     is_local = isinstance(filesystem, fs.LocalFileSystem)
     return filesystem, os.path.realpath(path) if is_local else path.rstrip("/")
-
-
-def _has(filesystem: fs.FileSystem, path: str) -> bool:
-    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
-
-
-def _has_iceberg_metadata(filesystem: fs.FileSystem, root: str) -> bool:
-    folder = fs.FileSelector(f"{root}/metadata", allow_not_found=True)
-    return any(info.path.endswith(".metadata.json") for info in filesystem.get_file_info(folder))
 
 
 def _outside(name: str, root: str) -> ValueError:
@@ -235,26 +204,13 @@ def _list_folder(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     return infos
 
 
-@attrs.frozen(kw_only=True)
-class _FilesystemTable(ForeignTable):
-    """Files of a directory, or of a version of a Delta table."""
-
-    filesystem: fs.FileSystem
-
-    def open(self, file: ForeignFile) -> pa.NativeFile:
-        return self.filesystem.open_input_file(file.path or file.location)
-
-
 # -- directories -------------------------------------------------------------------------------------
 # Not by `pyarrow.dataset`: it follows links out of the directory, takes dates for texts, and gives nulls to
 # files in other directories.
 
 
-@attrs.frozen
-class _ListedFile:
-    info: fs.FileInfo
-    #: texts of the directories; None for null
-    texts: Mapping[str, str | None]
+#: info of a file, and the texts of its directories; None for null
+_ListedFile = tuple[fs.FileInfo, dict[str, str | None]]
 
 
 def _open_directory(
@@ -268,33 +224,38 @@ def _open_directory(
     if not listed:
         raise ValueError(f"{location} has no Parquet files")
     is_local = isinstance(filesystem, fs.LocalFileSystem)
-    keys = _directory_columns(listed)
+    paths, texts = [info.path for info, _ in listed], [texts for _, texts in listed]
+    keys = list(texts[0])
+    for path, other in zip(paths, texts, strict=True):
+        if list(other) != keys:
+            one, two = (", ".join(names) or "no column" for names in (keys, other))
+            raise ValueError(f"{paths[0]} is in directories of {one}, but {path} in those of {two}")
     unknown = sorted(set(types) - set(keys))
     if unknown:
         raise ValueError(f"No directory of {location} has a value of column {', '.join(unknown)}")
     threads = available_cores() if is_local else tuning.REMOTE_REQUESTS
-    schemas = list(ordered_map(partial(_read_schema, filesystem), [f.info.path for f in listed], threads))
-    schema = _unite_schemas([f.info.path for f in listed], schemas)
-    parsed: dict[str, pa.Array] = {}
+    schemas = list(ordered_map(partial(_read_schema, filesystem), paths, threads))
+    schema = _unite_schemas(paths, schemas)
     stored = {field.name: field.type for field in schema}
-    for key in keys:
-        dtype = types.get(key, stored.get(key, known.get(key)))
-        parsed[key] = _parse_directories(key, [f.texts[key] for f in listed], dtype)
-    added = [pa.field(key, parsed[key].type) for key in keys if key not in stored]
-    schema = pa.schema([*schema, *added])
+    parsed = {
+        key: _parse_directories(
+            key, [own[key] for own in texts], types.get(key, stored.get(key, known.get(key)))
+        )
+        for key in keys
+    }
+    schema = pa.schema([*schema, *(pa.field(key, parsed[key].type) for key in keys if key not in stored)])
     files = []
-    for i, (file, names) in enumerate(zip(listed, (set(schema.names) for schema in schemas), strict=True)):
-        values = {key: parsed[key].slice(i, 1) for key in keys if key not in names}
-        path = file.info.path
-        files.append(ForeignFile(path, file.info.size, path if is_local else None, values))
-    table = _FilesystemTable(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
+    for i, ((info, _), own) in enumerate(zip(listed, schemas, strict=True)):
+        values = {key: parsed[key].slice(i, 1) for key in keys if key not in own.names}
+        files.append(ForeignFile(info.path, info.size, info.path if is_local else None, values))
+    table = ForeignTable(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
     return table, files
 
 
 def _list_files(filesystem: fs.FileSystem, root: str) -> list[_ListedFile]:
     """Files below a directory, without hidden ones."""
     if filesystem.get_file_info(root).type == fs.FileType.File:
-        return [_ListedFile(filesystem.get_file_info(root), {})]
+        return [(filesystem.get_file_info(root), {})]
     listed = []
     is_local = isinstance(filesystem, fs.LocalFileSystem)
     for info in _list_folder(filesystem, root):
@@ -315,8 +276,8 @@ def _list_files(filesystem: fs.FileSystem, root: str) -> list[_ListedFile]:
         for column in texts if len(texts) < len(pairs) else ():
             if sum(naming.unquote(k) == column for k, _ in pairs) > 1:
                 raise ValueError(f"Column {column!r} is twice in the directories of {info.path}")
-        listed.append(_ListedFile(info, texts))
-    return sorted(listed, key=lambda file: str(file.info.path))
+        listed.append((info, texts))
+    return sorted(listed, key=lambda file: str(file[0].path))
 
 
 def _is_hidden(name: str) -> bool:
@@ -326,18 +287,6 @@ def _is_hidden(name: str) -> bool:
     [True, True, True, False, False]
     """
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
-
-
-def _directory_columns(listed: Sequence[_ListedFile]) -> list[str]:
-    """Columns of the directories, which are the same for all files."""
-    first = listed[0]
-    for file in listed:
-        if list(file.texts) != list(first.texts):
-            one, other = (", ".join(f.texts) or "no column" for f in (first, file))
-            raise ValueError(
-                f"{first.info.path} is in directories of {one}, but {file.info.path} in those of {other}"
-            )
-    return list(first.texts)
 
 
 def _read_schema(filesystem: fs.FileSystem, path: str) -> pa.Schema:
@@ -410,7 +359,7 @@ def _infer_type(texts: Sequence[str]) -> pa.DataType:
 # deletion vectors only by reading them, so both are looked for here.
 
 
-def _load_delta(location: str, version: int | None) -> DeltaTable:
+def _load_delta(location: str, version: int | None) -> Any:
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -422,7 +371,7 @@ def _load_delta(location: str, version: int | None) -> DeltaTable:
         raise ValueError(f"The Delta table {location} cannot be opened: {error}") from error
 
 
-def _open_delta(table: DeltaTable) -> tuple[ForeignTable, list[ForeignFile]]:
+def _open_delta(table: Any) -> tuple[ForeignTable, list[ForeignFile]]:
     description = f"Delta table {table.table_uri} at version {table.version()}"
     _check_delta_features(table, description)
     schema = pa.schema(table.schema().to_arrow())
@@ -436,29 +385,24 @@ def _open_delta(table: DeltaTable) -> tuple[ForeignTable, list[ForeignFile]]:
     }
     uri = urlsplit(table.table_uri)
     root = os.path.realpath(decode_percent(uri.path)) if uri.scheme in ("file", "") else None
-    filesystem = fs.LocalFileSystem() if root is not None else _delta_filesystem(table)
+    filesystem: fs.FileSystem = fs.LocalFileSystem()
+    if root is None:
+        from deltalake.fs import DeltaStorageHandler
+
+        filesystem = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table, table._storage_options))
     if _has_deletions(filesystem, root or "", table.version()):
         raise ValueError(
             f"The {description} has deletion vectors: its files have rows that were deleted; "
             "run REORG TABLE … APPLY (PURGE) first"
         )
     files = []
-    for i, (path, size) in enumerate(
-        zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
-    ):
-        relative = _delta_path(path, table.table_uri)
-        files.append(
-            ForeignFile(
-                relative,
-                size,
-                None if root is None else _real_path(f"{root}/{relative}", root),
-                {column: array.slice(i, 1) for column, array in values.items()},
-            )
-        )
+    for i, add in enumerate(adds.select(["path", "size_bytes"]).to_pylist()):
+        relative = _delta_path(add["path"], table.table_uri)
+        real = None if root is None else _real_path(f"{root}/{relative}", root)
+        own = {column: array.slice(i, 1) for column, array in values.items()}
+        files.append(ForeignFile(relative, add["size_bytes"], real, own))
     stored = pa.schema([(field.name, storage_type(field.type)) for field in schema])
-    snapshot = _FilesystemTable(
-        description=description, schema=stored, is_immutable=True, filesystem=filesystem
-    )
+    snapshot = ForeignTable(description=description, schema=stored, is_immutable=True, filesystem=filesystem)
     return snapshot, sorted(files, key=lambda file: file.location)
 
 
@@ -532,7 +476,7 @@ def _has_deletions(filesystem: fs.FileSystem, root: str, version: int) -> bool:
     return bool(deleted)
 
 
-def _check_delta_features(table: DeltaTable, description: str) -> None:
+def _check_delta_features(table: Any, description: str) -> None:
     """Refuse tables whose Parquet files do not have their rows or names."""
     mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     features = set(table.protocol().reader_features or ())
@@ -546,26 +490,20 @@ def _check_delta_features(table: DeltaTable, description: str) -> None:
         raise ValueError(f"The {description} has unsupported features: {', '.join(sorted(unsupported))}")
 
 
-def _delta_filesystem(table: DeltaTable) -> fs.FileSystem:
-    from deltalake.fs import DeltaStorageHandler
-
-    return fs.PyFileSystem(DeltaStorageHandler.from_table(table._table, table._storage_options))
-
-
 # -- Iceberg -----------------------------------------------------------------------------------------
 
 
 @attrs.frozen
 class _IcebergFile(ForeignFile):
-    task: FileScanTask = attrs.field(kw_only=True)
+    task: Any = attrs.field(kw_only=True)
 
 
 @attrs.frozen(kw_only=True)
 class _IcebergSnapshot(ForeignTable):
     """Snapshot of an Iceberg table."""
 
-    table: IcebergTable
-    projection: IcebergSchema
+    table: Any
+    projection: Any
 
     def open(self, file: ForeignFile) -> pa.NativeFile:
         if file.path is not None:
@@ -599,15 +537,15 @@ class _IcebergSnapshot(ForeignTable):
 class _ConfinedIO:
     """FileIO of pyiceberg that reads files below a directory only, whatever metadata say."""
 
-    io: FileIO
+    io: Any
     #: real path or URL
     root: str
 
     @property
-    def properties(self) -> Mapping[str, str]:
+    def properties(self) -> Any:
         return self.io.properties
 
-    def new_input(self, location: str) -> InputFile:
+    def new_input(self, location: str) -> Any:
         """Check the location of a file that will be read."""
         return self.io.new_input(self.local_path(location) or location)
 
@@ -631,7 +569,7 @@ def _store_path(location: str) -> str:
     return re.sub(r"^(s3|abfs)[ans](?=:)", r"\1", location)
 
 
-def _load_iceberg(location: str) -> IcebergTable:
+def _load_iceberg(location: str) -> Any:
     try:
         from pyiceberg.catalog.noop import NoopCatalog
         from pyiceberg.io import load_file_io
@@ -646,13 +584,13 @@ def _load_iceberg(location: str) -> IcebergTable:
     return Table(("source",), metadata, location, io, NoopCatalog("source"))
 
 
-def _confine(io: FileIO, metadata_location: str) -> FileIO:
+def _confine(io: Any, metadata_location: str) -> Any:
     root = metadata_location.rpartition("/")[0].removesuffix("/metadata")
     path = _local_path(root)
-    return cast("FileIO", _ConfinedIO(io, root if path is None else os.path.realpath(path)))
+    return _ConfinedIO(io, root if path is None else os.path.realpath(path))
 
 
-def _open_iceberg(table: IcebergTable, snapshot_id: int | None) -> tuple[ForeignTable, list[ForeignFile]]:
+def _open_iceberg(table: Any, snapshot_id: int | None) -> tuple[ForeignTable, list[ForeignFile]]:
     table = copy.copy(table)
     table.io = _confine(table.io, table.metadata_location)
     scan = table.scan(snapshot_id=snapshot_id)
@@ -666,7 +604,7 @@ def _open_iceberg(table: IcebergTable, snapshot_id: int | None) -> tuple[Foreign
         location = task.file.file_path
         if str(task.file.file_format.name) != "PARQUET":
             raise ValueError(f"{location} is no Parquet file, but {task.file.file_format.name}")
-        path = cast(_ConfinedIO, table.io).local_path(location)
+        path = table.io.local_path(location)
         files.append(_IcebergFile(location, task.file.file_size_in_bytes, path, task=task))
     stored = pa.schema([(field.name, storage_type(field.type)) for field in projection.as_arrow()])
     opened = _IcebergSnapshot(

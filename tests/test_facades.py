@@ -251,7 +251,7 @@ class Count:
     ktk_cube_dataset_ids: list[str] | None = None
     datasets: list[str] | None = attrs.field(default=None, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[None, int, int, int]:
+    def job(self, blocksize: int | None = None) -> Job[int]:
         return Job(
             name="count",
             description="count",

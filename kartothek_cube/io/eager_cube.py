@@ -303,8 +303,9 @@ def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
     plan = plan_table(query)
     if query.limit is not None:
         return executor.frame_of_result(plan.context, [executor.query_table(plan, query.limit)])
-    (frame,) = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
-    return frame
+    frames: list[pd.DataFrame]
+    frames = execute(executor.query_job(plan, [plan.single_task()], executor.run_single_frame))
+    return frames[0]
 
 
 explain_query = facade(

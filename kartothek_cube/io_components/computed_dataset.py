@@ -146,7 +146,7 @@ class ComputeDataset(Generic[StoreT]):
     df_serializer: DataFrameSerializer | None = attrs.field(default=None, kw_only=True)
     publish: bool = attrs.field(default=True, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[ComputeContext, ScanTask, Written, ComputeResult]:
+    def job(self, blocksize: int | None = None) -> Job[ComputeResult]:
         """Compute each changed partition, then commit all of them with the state that they come from."""
         cube, into = self.cube, self.into
         ensure_cube(cube)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 import attrs
 import numpy as np
@@ -33,8 +33,6 @@ from kartothek_cube.io_components.scan import FileRows, Scan, read_file, read_fi
 from kartothek_cube.serialization.parquet_reader import read_footer, to_frame, with_row_index
 
 Values = Mapping[str, pa.Array]
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 
 @attrs.frozen
@@ -326,8 +324,8 @@ def read_frames(context: ReadContext, tasks: Iterable[ReadTask]) -> list[pd.Data
 
 
 def read_dataset_job(
-    context: ReadContext, tasks: Iterable[Task], run: Callable[[ReadContext, Task], Result], step: str
-) -> Job[ReadContext, Task, Result, list[Result]]:
+    context: ReadContext, tasks: Iterable[Any], run: Callable[[ReadContext, Any], Any], step: str
+) -> Job[list[Any]]:
     """Read partitions or groups, or blocks of these; the answer is the list of their results."""
     return Job(
         name="read_dataset",

@@ -109,9 +109,7 @@ class DeleteRows(Generic[StoreT]):
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     publish: bool = attrs.field(default=True, kw_only=True)
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[DeleteContext, DeleteTask, list[rewrite.Rewritten], CountsByDataset]:
+    def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Rewrite the partitions that have such cells, then commit all at once."""
         cube, store = self.cube, self.store
         ensure_cube(cube)

@@ -108,7 +108,7 @@ _SHARED = {
 class Operation(Protocol[Answer]):
     """The arguments of an operation: a frozen class of attrs, whose docstring is that of its façades."""
 
-    def job(self, blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
+    def job(self, blocksize: int | None = None) -> Job[Answer]:
         """Check the arguments and plan; ``blocksize`` is the number of items per task."""
 
 
@@ -148,7 +148,7 @@ def _find_cube(operation: T) -> T:
     return named
 
 
-def plan_job(operation: Operation[Answer], blocksize: int | None = None) -> Job[Any, Any, Any, Answer]:
+def plan_job(operation: Operation[Answer], blocksize: int | None = None) -> Job[Answer]:
     """The job of an operation; a block size that the user gives counts."""
     return operation.job(getattr(operation, "blocksize", blocksize))
 
@@ -231,9 +231,9 @@ def define_facade(
 def _signature(cls: Any, run: Callable[..., object], types: Mapping[str, str]) -> inspect.Signature:
     returns = run.__annotations__["return"]
     if returns == "Answer":
-        # the last argument of Job[...]
+        # the argument of Job[...]
         (job,) = ast.parse(cls.job.__annotations__["return"]).body
-        returns = ast.unparse(job.value.slice.elts[-1])
+        returns = ast.unparse(job.value.slice)
     signature = inspect.signature(cls)
     parameters = [
         p.replace(annotation=types.get(p.annotation, p.annotation)) for p in signature.parameters.values()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
@@ -18,14 +18,11 @@ from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.runtime import available_cores, ordered_map, progress_add_total
 
-Context = TypeVar("Context")
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 Answer = TypeVar("Answer")
 
 
 @attrs.frozen(kw_only=True)
-class Job(Generic[Context, Task, Result, Answer]):
+class Job(Generic[Answer]):
     """One operation, planned and not yet run."""
 
     #: prefix of the names of tasks, such as ``compact_cube``
@@ -33,14 +30,14 @@ class Job(Generic[Context, Task, Result, Answer]):
     #: what Spark displays while the tasks run
     description: str
     #: shared by all tasks; small and picklable, without what only the last step needs
-    context: Context
+    context: Any
     #: small and picklable; an iterator where input has to be taken one at a time
-    tasks: Iterable[Task]
-    run: Callable[[Context, Task], Result]
+    tasks: Iterable[Any]
+    run: Callable[[Any, Any], Any]
     #: carries its own state, often a lot more than the context of the tasks
-    finish: Callable[[Iterable[Result]], Answer]
+    finish: Callable[[Iterable[Any]], Answer]
     #: associative; None where results can only be listed
-    merge: Callable[[Iterable[Result]], Result] | None = None
+    merge: Callable[[Iterable[Any]], Any] | None = None
     #: step before all tasks, in jobs whose tasks have no results
     prepare: Callable[[], None] | None = None
     #: deletes what tasks have written, if one of them fails or the last step does
@@ -53,7 +50,7 @@ class Job(Generic[Context, Task, Result, Answer]):
     files: int = 0
 
 
-def single_step_job(name: str, description: str, run: Callable[[], Answer]) -> Job[None, None, None, Answer]:
+def single_step_job(name: str, description: str, run: Callable[[], Answer]) -> Job[Answer]:
     """A job without tasks, of an operation that one process does."""
     return Job(
         name=name,
@@ -82,7 +79,7 @@ class CountsByDataset(dict[str, dict[str, int]]):
 class Executor(Protocol):
     """Runs a job and gives its answer; executors of lazy engines give an object that computes it."""
 
-    def __call__(self, job: Job[Context, Task, Result, Answer], /) -> Answer:
+    def __call__(self, job: Job[Answer], /) -> Answer:
         """Run a job."""
 
 
@@ -108,7 +105,7 @@ def delete_on_failure(delete: Callable[[], None] | None) -> Iterator[None]:
 # -- the executor of this process ---------------------------------------------------------------------------
 
 
-def execute(job: Job[Context, Task, Result, Answer], threads: int | None = None) -> Answer:
+def execute(job: Job[Answer], threads: int | None = None) -> Answer:
     """Run the tasks of a job, then its last step; one thread takes a task when the one before it is done."""
     if threads is None:
         threads = available_cores() if job.is_parallel else 1
@@ -119,7 +116,7 @@ def execute(job: Job[Context, Task, Result, Answer], threads: int | None = None)
         return job.finish(list(iter_results(job, threads)))
 
 
-def iter_results(job: Job[Context, Task, Result, Answer], threads: int = 1) -> Iterator[Result]:
+def iter_results(job: Job[Answer], threads: int = 1) -> Iterator[Any]:
     """The results of the tasks in their order."""
     run = partial(job.run, job.context)
     # unlike the loop of a generator, map holds no result while the next task runs

@@ -19,13 +19,11 @@ from dask.typing import Key as DaskKey
 from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
-from kartothek_cube.io_components.job import Answer, Context, Job, Result
+from kartothek_cube.io_components.job import Answer, Job
 from kartothek_cube.io_components.maintenance.copy import CopyCube
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
 from kartothek_cube.io_components.maintenance.overview import CollectStats
 from kartothek_cube.io_components.write.write_tasks import iter_inputs
-
-Input = TypeVar("Input")
 
 #: results per merge; up to this number, tasks carry their context themselves
 FAN_IN = 32
@@ -33,7 +31,7 @@ FAN_IN = 32
 #: key of a task: name of its step, number within the step
 Key: TypeAlias = tuple[str, int]
 #: a job whose tasks may be references to the values of other tasks
-AnyJob: TypeAlias = Job[Any, Any, Any, Any]
+AnyJob: TypeAlias = Job[Any]
 
 
 def picklable_store(store: StoreInput | None) -> StoreFactory | None:
@@ -69,7 +67,7 @@ class Graph:
             context = TaskRef(shared)
         return [self._add((self.name(step), i), function, context, *args) for i, args in enumerate(arguments)]
 
-    def merge(self, function: Callable[[list[Result]], Result], keys: Sequence[Key]) -> list[Key]:
+    def merge(self, function: Callable[[list[Any]], Any], keys: Sequence[Key]) -> list[Key]:
         """Add a tree of tasks that merge results, down to at most ``FAN_IN`` keys."""
         merged, done = list(keys), 0
         while len(merged) > FAN_IN:
@@ -185,21 +183,19 @@ def _prepare(prepare: Callable[[], None], _results: list[object]) -> list[None]:
     return [None]
 
 
-def _run_after(
-    run: Callable[[Context, Input], Result], context: Context, task: Input, _prepared: list[None]
-) -> Result:
+def _run_after(run: Callable[[Any, Any], Any], context: Any, task: Any, _prepared: list[None]) -> Any:
     return run(context, task)
 
 
-def _join_lists(lists: Iterable[list[Result]]) -> list[Result]:
+def _join_lists(lists: Iterable[list[Any]]) -> list[Any]:
     return list(chain.from_iterable(lists))
 
 
-def _finish_lists(finish: Callable[[Iterable[Result]], Answer], lists: list[list[Result]]) -> Answer:
+def _finish_lists(finish: Callable[[Iterable[Any]], Answer], lists: list[list[Any]]) -> Answer:
     return finish(chain.from_iterable(lists))
 
 
-def _call_to_list(function: Callable[..., Result], *arguments: object) -> list[Result]:
+def _call_to_list(function: Callable[..., Any], *arguments: object) -> list[Any]:
     return [function(*arguments)]
 
 

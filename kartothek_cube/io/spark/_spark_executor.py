@@ -38,7 +38,7 @@ from kartothek_cube.io.spark._conversion import (
 )
 from kartothek_cube.io.spark._datasource_options import HIDE_TRACEBACK
 from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, run_read
-from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task, delete_on_failure
+from kartothek_cube.io_components.job import Answer, Job, delete_on_failure
 from kartothek_cube.io_components.kernels import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
@@ -55,7 +55,7 @@ _FEW_TASKS = 64
 _OUTCOMES = "id int, outcome binary"
 
 
-def execute_on_spark(job: Job[Context, Task, Result, Answer], spark: SparkSession | None) -> Answer:
+def execute_on_spark(job: Job[Answer], spark: SparkSession | None) -> Answer:
     """Run the tasks of a job on Spark's executors if there are several, all else on the driver."""
     spark = session.active_session(spark)
     if job.prepare is not None:
@@ -68,9 +68,7 @@ def execute_on_spark(job: Job[Context, Task, Result, Answer], spark: SparkSessio
         return job.finish(_results(_distribute(spark, tasks, function, _OUTCOMES, "call"), job.description))
 
 
-def execute_on_frames(
-    job: Job[Context, tuple[str, DataFrame], Result, Answer], first: Iterable[Result] = ()
-) -> Answer:
+def execute_on_frames(job: Job[Answer], first: Iterable[Any] = ()) -> Answer:
     """Run a job whose tasks are frames and their names.
 
     Each partition of a frame is a task: ``run`` gets the name and Arrow batches. ``first`` are results that
@@ -80,7 +78,7 @@ def execute_on_frames(
     if not frames:
         return job.finish(first)
     # what executors have of a frame are batches
-    run: Callable[[Context, Any], Result] = job.run
+    run: Callable[[Any, Any], Any] = job.run
     outcomes = [
         _map_batches(df, partial(run_named, run, job.context, name), _OUTCOMES, f"{job.name}_{name}")
         for name, df in frames
@@ -90,9 +88,7 @@ def execute_on_frames(
         return job.finish([*first, *_results(df, job.description)])
 
 
-def results_as_spark_dataframe(
-    spark: SparkSession, job: Job[Context, Task, Tables, Answer], schema: StructType
-) -> DataFrame:
+def results_as_spark_dataframe(spark: SparkSession, job: Job[Answer], schema: StructType) -> DataFrame:
     """The rows of the tables that tasks give, in the order of the tasks."""
     function = partial(table_batches, job.run, job.context, arrow_schema(schema))
     return _distribute(spark, list(job.tasks), function, schema, job.name)
@@ -100,7 +96,7 @@ def results_as_spark_dataframe(
 
 def _distribute(
     spark: SparkSession,
-    tasks: list[Task],
+    tasks: list[Any],
     function: Callable[[Batches], Batches],
     schema: StructType | str,
     name: str,
@@ -215,14 +211,14 @@ def attempt(function: Callable[[], object]) -> bytes:
 # -- jobs ----------------------------------------------------------------------------------------------------
 
 
-def run_tasks(function: Callable[[Context, Task], object], context: Context, batches: Batches) -> Batches:
+def run_tasks(function: Callable[[Any, Any], object], context: Any, batches: Batches) -> Batches:
     """Run each task of a job; yields its outcome."""
     for number, task in _tasks(batches):
         yield _outcome(number, partial(function, context, task))
 
 
 def run_named(
-    function: Callable[[Context, NamedBatches], object], context: Context, name: str, batches: Batches
+    function: Callable[[Any, NamedBatches], object], context: Any, name: str, batches: Batches
 ) -> Batches:
     """Run a task of a job whose input are the rows of a partition; yields its outcome."""
     yield _outcome(0, partial(function, context, (name, batches)))
@@ -233,8 +229,8 @@ def _outcome(number: int, function: Callable[[], object]) -> pa.RecordBatch:
 
 
 def table_batches(
-    function: Callable[[Context, Task], Iterable[pa.Table]],
-    context: Context,
+    function: Callable[[Any, Any], Iterable[pa.Table]],
+    context: Any,
     target: pa.Schema,
     batches: Batches,
 ) -> Batches:

@@ -164,7 +164,7 @@ def copy_dataset_job(
     source_uuid: str,
     target_store: StoreInput,
     target_uuid: str,
-) -> Job[tuple[StoreFactory, StoreFactory], Mapping[str, str], None, dict[str, DatasetMetadata]]:
+) -> Job[dict[str, DatasetMetadata]]:
     """Copy the files of a dataset, then its schemas and header."""
     check_reopens(target_store)
     source, target = ensure_store(source_store), ensure_store(target_store)
@@ -381,7 +381,7 @@ class CopyCube(Generic[StoreT]):
             self.overwrite,
         )
 
-    def job(self, blocksize: int | None = None) -> Job[CopyPlan, CopyTask, None, None]:
+    def job(self, blocksize: int | None = None) -> Job[None]:
         """Copy files in blocks, then schemas and headers; without block size all of it in the last step."""
         plan = self.plan()
         source = open_blobs(plan.source)

@@ -406,7 +406,7 @@ class CleanupCube(Generic[StoreT]):
     store: StoreT
     retention: timedelta | None = attrs.field(default=None, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+    def job(self, blocksize: int | None = None) -> Job[None]:
         """Delete the files with the prefix of a cube that no dataset refers to."""
         ensure_cube(self.cube)
         blobs = open_blobs(self.store)
@@ -469,7 +469,7 @@ class CollectDatasetGarbage:
     factory: DatasetFactory | None = None
     retention: timedelta | None = attrs.field(default=None, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+    def job(self, blocksize: int | None = None) -> Job[None]:
         """Delete the files in the directories of a dataset that it does not refer to."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
         keys = [blob.key for blob in list_garbage(dataset, self.retention)]
@@ -535,7 +535,7 @@ def delete_files_job(
     blocksize: int | None,
     prepare: Callable[[], None] | None = None,
     first_step: str = "prepare",
-) -> Job[StoreFactory, Sequence[str], None, None]:
+) -> Job[None]:
     """Delete files in blocks, as garbage; after `prepare`, which is the deletion of headers."""
     return Job(
         name=name,
@@ -692,7 +692,7 @@ class DeleteCube(Generic[StoreT]):
     store: StoreT
     datasets: discover.DatasetsInput = None
 
-    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+    def job(self, blocksize: int | None = None) -> Job[None]:
         """Delete the headers of a cube, then all other files in any order."""
         cube, store, datasets = self.cube, self.store, self.datasets
         ensure_cube(cube)
@@ -770,7 +770,7 @@ class DeleteDataset:
     store: StoreInput | None = None
     factory: DatasetFactory | None = None
 
-    def job(self, blocksize: int | None = None) -> Job[StoreFactory, Sequence[str], None, None]:
+    def job(self, blocksize: int | None = None) -> Job[None]:
         """Delete the header of a dataset, then its files in any order."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         keys, description = _list_dataset_files(dataset), f"delete dataset {dataset.dataset_uuid}"

@@ -26,7 +26,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import StateNotFoundError, format_count
 from kartothek_cube.core.partition import content_sums
-from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
+from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, single_step_job
@@ -103,9 +103,7 @@ class CollectStats(Generic[StoreT]):
     store: StoreT
     datasets: DatasetsInput = None
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[StoreFactory, tuple[str, list[str]], Stats, dict[str, dict[str, int]]]:
+    def job(self, blocksize: int | None = None) -> Job[dict[str, dict[str, int]]]:
         """Count the files of the datasets of a cube, then add up."""
         base: Stats = {}
         tasks: list[tuple[str, list[str]]] = []
@@ -304,7 +302,7 @@ class ListCubeChanges(Generic[StoreT]):
     changed_since: cube_history.CubeAsOf | None = None
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[None, None, None, CubeChanges]:
+    def job(self, blocksize: int | None = None) -> Job[CubeChanges]:
         """Compare headers: no tasks."""
         cube, blobs = self.cube, open_blobs(self.store)
         new = load_snapshot(cube, blobs, None).datasets
@@ -524,7 +522,7 @@ class LineageCube(Generic[StoreT]):
     cube: Cube = attrs.field(converter=cube_or_name)
     store: StoreT
 
-    def job(self, blocksize: int | None = None) -> Job[None, None, None, CubeLineage]:
+    def job(self, blocksize: int | None = None) -> Job[CubeLineage]:
         """Read headers: no tasks."""
         cube, blobs = self.cube, open_blobs(self.store)
         datasets = load_snapshot(cube, blobs, None).datasets

@@ -81,7 +81,7 @@ class PublishCube:
     compact: bool = attrs.field(default=False, kw_only=True)
     on_commit: bool | None = attrs.field(default=None, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[None, None, None, CountsByDataset]:
+    def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Look at new files, then add a version to the log of each dataset."""
         table.check_format(self.format)
         uuids = _choose_uuids(self.cube, self.store, self.datasets)
@@ -139,7 +139,7 @@ class PublishDataset:
     format: Literal["delta", "iceberg"] = attrs.field(default="delta", kw_only=True)
     on_commit: bool | None = attrs.field(default=None, kw_only=True)
 
-    def job(self, blocksize: int | None = None) -> Job[None, None, None, dict[str, int]]:
+    def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
         """Look at new files, then add a version to the log."""
         table.check_format(self.format)
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
@@ -230,7 +230,7 @@ class UnpublishCube:
     store: StoreInput
     datasets: str | Iterable[str] | None = None
 
-    def job(self, blocksize: int | None = None) -> Job[None, None, None, CountsByDataset]:
+    def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Delete logs."""
         uuids, blobs = _choose_uuids(self.cube, self.store, self.datasets), open_blobs(self.store)
         return single_step_job(
@@ -274,7 +274,7 @@ class UnpublishDataset:
     store: StoreInput | None = None
     factory: DatasetFactory | None = None
 
-    def job(self, blocksize: int | None = None) -> Job[None, None, None, dict[str, int]]:
+    def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
         """Delete a log."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         # a dataset that does not exist is an error

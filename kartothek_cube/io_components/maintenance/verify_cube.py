@@ -26,14 +26,7 @@ from kartothek_cube.io_components.dataset_read import find_repeated_cells
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job, execute
 from kartothek_cube.io_components.maintenance import verify_dataset
-from kartothek_cube.io_components.maintenance.verify_dataset import (
-    Problem,
-    Report,
-    VerifyContext,
-    VerifyPlan,
-    VerifyResult,
-    VerifyTask,
-)
+from kartothek_cube.io_components.maintenance.verify_dataset import Problem, Report, VerifyPlan, VerifyResult
 from kartothek_cube.io_components.runtime import available_cores, store_factory
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices, statistics_job
 
@@ -81,9 +74,7 @@ class VerifyCube(Generic[StoreT]):
     deep: bool = attrs.field(default=True, kw_only=True)
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[dict[str, VerifyContext], VerifyTask, tuple[str, VerifyResult], Report]:
+    def job(self, blocksize: int | None = None) -> Job[Report]:
         """Check the headers, then files of the datasets, then their indices."""
         cube, store = self.cube, store_factory(self.store)
         ensure_cube(cube)

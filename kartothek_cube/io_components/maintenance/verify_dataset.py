@@ -756,7 +756,7 @@ def _statistics_problems(
             yield Problem(dataset.uuid, "wrong-statistics", key, text)
 
 
-VerifyJob: TypeAlias = Job[dict[str, VerifyContext], VerifyTask, tuple[str, VerifyResult], Report]
+VerifyJob: TypeAlias = Job[Report]
 FindMore: TypeAlias = Callable[[Mapping[str, VerifyResult]], Iterable[Problem]]
 
 # -- the job -------------------------------------------------------------------------------------------------

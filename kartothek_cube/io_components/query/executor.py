@@ -47,8 +47,6 @@ from kartothek_cube.io_components.scan import FileRows, Scan, concat_tables, est
 #: bytes of a number or a time, and of the position of a text
 BYTES_PER_VALUE = 8
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 Rows = TypeVar("Rows", pd.DataFrame, pa.Table)
 
 
@@ -79,8 +77,8 @@ def _align_dates(context: ScanContext, frames: list[pd.DataFrame]) -> list[pd.Da
 
 
 def query_job(
-    plan: PhysicalPlan, tasks: Iterable[Task], run: Callable[[ScanContext, Task], Result], step: str = "group"
-) -> Job[ScanContext, Task, Result, list[Result]]:
+    plan: PhysicalPlan, tasks: Iterable[Any], run: Callable[[ScanContext, Any], Any], step: str = "group"
+) -> Job[list[Any]]:
     """Execute scan tasks, or blocks of these; the answer is the list of their results."""
     return Job(
         name="query_cube",
@@ -94,7 +92,7 @@ def query_job(
     )
 
 
-def _finish_query(plan: PhysicalPlan, results: Iterable[Result]) -> list[Result]:
+def _finish_query(plan: PhysicalPlan, results: Iterable[Any]) -> list[Any]:
     parts: list[Any] = list(results)
     # frames of a task, or its only one
     announce_query(plan, sum(sum(map(len, part)) if isinstance(part, list) else len(part) for part in parts))

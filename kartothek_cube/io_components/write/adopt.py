@@ -187,9 +187,7 @@ class AdoptDataset:
     link: bool | None = attrs.field(default=None, kw_only=True)
     publish: bool = attrs.field(default=True, kw_only=True)
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[_AdoptContext, Sequence[ForeignFile], _Adopted, Adoption]:
+    def job(self, blocksize: int | None = None) -> Job[Adoption]:
         """Check the table and the cube, then copy files in independent tasks, then commit."""
         dataset_id = self.dataset_id
         user = None if self.metadata is None else {dataset_id: dict(self.metadata)}

@@ -184,9 +184,7 @@ class BuildDatasetIndices:
     columns: str | Sequence[str]
     factory: DatasetFactory | None = None
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[IndexContext, PartitionTable, WriteResult, DatasetMetadata]:
+    def job(self, blocksize: int | None = None) -> Job[DatasetMetadata]:
         """Collect the index entries of all partitions, `blocksize` per task, then commit the indices."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
         columns = normalize_arg("columns", self.columns) or []
@@ -259,9 +257,7 @@ class BuildColumnStatistics(Generic[StoreT]):
     columns: str | Iterable[str]
     datasets: str | Iterable[str] | None = None
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[Mapping[str, IndexContext], StatisticsTask, Written, dict[str, DatasetMetadata]]:
+    def job(self, blocksize: int | None = None) -> Job[dict[str, DatasetMetadata]]:
         """Read the columns of all files, `blocksize` per task, then commit dataset by dataset."""
         columns = arguments.converter_str_tupleset(self.columns)
         existing = discover.discover_datasets(self.cube, self.store)
@@ -283,7 +279,7 @@ def statistics_job(
     datasets: Mapping[str, DatasetMetadata],
     columns: Mapping[str, Sequence[str]],
     blocksize: int | None = None,
-) -> Job[Mapping[str, IndexContext], StatisticsTask, Written, dict[str, DatasetMetadata]]:
+) -> Job[dict[str, DatasetMetadata]]:
     """Read columns of datasets, then commit their statistics."""
     contexts = {
         name: IndexContext(

@@ -33,7 +33,6 @@ from kartothek_cube.io_components.write.write_plan import (
     SchemaMode,
     WritePlan,
     WriteSpec,
-    Written,
     is_merge_mode,
 )
 from kartothek_cube.serialization import DataFrameSerializer
@@ -548,9 +547,7 @@ class RemovePartitions(Generic[StoreT]):
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
     publish: bool = attrs.field(default=True, kw_only=True)
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[WritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
+    def job(self, blocksize: int | None = None) -> Job[dict[str, DatasetMetadata]]:
         """Remove partitions: a commit, without tasks."""
         ensure_cube(self.cube)
         conditions = () if self.conditions is None else self.conditions

@@ -273,9 +273,7 @@ class CompactCube(Generic[StoreT]):
     min_files: int = attrs.field(default=2, kw_only=True)
     datasets: str | Iterable[str] | None = attrs.field(default=None, kw_only=True)
 
-    def job(
-        self, blocksize: int | None = None
-    ) -> Job[RewriteContext, PartitionFiles, list[Rewritten], CountsByDataset]:
+    def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Merge the files of partitions with several or outdated ones, then commit all at once."""
         if self.min_files < 1:
             raise ValueError(f"min_files has to be 1 or more, got {self.min_files}")
@@ -321,9 +319,7 @@ def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, mi
     return [rows[positions] for positions in partition.group_positions(codes) if len(positions) >= least]
 
 
-def compact_files_job(
-    cube: Cube, store: StoreInput, keys: Set[str]
-) -> Job[RewriteContext, PartitionFiles, list[Rewritten], CountsByDataset]:
+def compact_files_job(cube: Cube, store: StoreInput, keys: Set[str]) -> Job[CountsByDataset]:
     """Compact the physical partitions of some files."""
     job = CompactCube(cube, store, min_files=1).job()
     values = pa.array(sorted(keys), pa.string())
@@ -399,7 +395,6 @@ def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
 
 # -- merge ---------------------------------------------------------------------------------------------------
 
-Input = TypeVar("Input")
 
 #: rows of a partition that were inserted, updated and deleted
 _MERGE_COUNTS = pa.schema(
@@ -689,8 +684,8 @@ def finish_merge(context: MergeContext, parts: Iterable[Rewritten]) -> MergeResu
 
 
 def merge_job(
-    context: MergeContext, tasks: Iterable[Input], run: Callable[[MergeContext, Input], Rewritten]
-) -> Job[MergeContext, Input, Rewritten, MergeResult]:
+    context: MergeContext, tasks: Iterable[Any], run: Callable[[MergeContext, Any], Rewritten]
+) -> Job[MergeResult]:
     """Merge the rows of physical partitions in independent tasks, then commit once."""
     cube = context.plan.cube
     return Job(
@@ -706,9 +701,7 @@ def merge_job(
     )
 
 
-def merge_cube_job(
-    context: MergeContext, data: Frame
-) -> Job[MergeContext, list[pa.Table], Rewritten, MergeResult]:
+def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeResult]:
     """Merge a frame, partition by partition."""
     spec = context.plan.spec
     table = pandas_conversion.as_table(data, spec.types)

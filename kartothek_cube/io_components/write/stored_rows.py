@@ -50,9 +50,9 @@ class StoredRows:
     mapping: evolution.ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
     @classmethod
-    def of(cls, spec: WriteSpec, dataset: DatasetMetadata) -> Self:
+    def of(cls, spec: WriteSpec, dataset: DatasetMetadata, **fields: Any) -> Self:
         """Those of the current state of a dataset."""
-        return cls(spec, consistency.arrow_schema(dataset), dataset.column_mapping)
+        return cls(spec, consistency.arrow_schema(dataset), dataset.column_mapping, **fields)
 
     @property
     def keys(self) -> list[str]:
@@ -111,7 +111,9 @@ class ValuesKept:
             return
         spec = attrs.evolve(self.spec, partition_on=tuple(state.partition_keys or ()), table=state.table_name)
         source = StoredRows.of(spec, state)
-        files = _list_touched(source, state, change)
+        # an append removes no files
+        folders, added = (source.folders(table) for table in (state.partition_table, change.added))
+        files = state.partition_table.filter(pc.is_in(folders, value_set=added))
         if not len(files):
             return
         cell = [*source.keys, *source.cell]
@@ -132,12 +134,6 @@ class ValuesKept:
                 f"{errors.format_count(int(is_hidden.sum()), 'stored cell')} would lose the value, such as "
                 f"{example}. Use merge_into_cube, which keeps it, or add these columns with values"
             )
-
-
-def _list_touched(source: StoredRows, state: DatasetMetadata, change: ChangeSet) -> PartitionTable:
-    """Files of the state in the cube partitions of the added ones; an append removes none."""
-    files = state.partition_table
-    return files.filter(pc.is_in(source.folders(files), value_set=source.folders(change.added)))
 
 
 def _bounds(column: str, values: pa.ChunkedArray) -> list[LiteralType]:
@@ -162,29 +158,27 @@ _PARTITIONS_PER_BLOCK = 64
 _EXAMPLES = 3
 
 
-@attrs.frozen
-class _Files:
+@attrs.frozen(kw_only=True)
+class _Files(StoredRows):
     """Files of a dataset, and how their rows are read."""
 
-    stored: StoredRows
     files: PartitionTable
 
     @classmethod
-    def of(cls, cube: Cube, store: StoreFactory, state: DatasetMetadata) -> _Files:
+    def of_state(cls, cube: Cube, store: StoreFactory, state: DatasetMetadata) -> _Files:
         """All files of a state."""
         keys = tuple(state.partition_keys or ())
         spec = WriteSpec(store, state.uuid, state.table_name, keys, name=state.uuid, cube=cube)
-        return cls(StoredRows.of(spec, state), state.partition_table)
+        return cls.of(spec, state, files=state.partition_table)
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def partition_keys(self) -> tuple[str, ...]:
         """Partition columns of the cube that are partition keys of the dataset."""
-        return tuple(c for c in self.stored.keys if c in self.stored.spec.partition_on)
+        return tuple(c for c in self.keys if c in self.spec.partition_on)
 
-    def folders(self, columns: Iterable[str]) -> pa.StringArray:
+    def folders_by(self, columns: Iterable[str]) -> pa.StringArray:
         """Values of partition keys by file, as in labels."""
-        partition_on = self.stored.spec.partition_on
-        return partition_folders(self.files, list(columns), partition_on, self.stored.schema)
+        return partition_folders(self.files, list(columns), self.spec.partition_on, self.schema)
 
     def select(self, mask: Mask) -> _Files:
         """Some of the files."""
@@ -192,23 +186,22 @@ class _Files:
 
     def blocks(self) -> Iterator[_Files]:
         """Files of some whole physical partitions at a time."""
-        codes = self.folders(self.keys).dictionary_encode().indices.to_numpy()
+        codes = self.folders_by(self.partition_keys).dictionary_encode().indices.to_numpy()
         for groups in runtime.batched(group_positions(codes), _PARTITIONS_PER_BLOCK):
             positions: Ints = np.sort(np.concatenate(groups))
             yield attrs.evolve(self, files=self.files.take(positions))
 
-    def read(self, columns: Iterable[str]) -> pa.Table:
+    def rows(self, columns: Iterable[str]) -> pa.Table:
         """Columns of the rows, in the order of commit."""
-        schema = self.stored.schema
-        names = [c for c in dict.fromkeys(columns) if c in schema.names]
-        if not len(self.files):
-            return schema.empty_table().select(names)
-        return self.stored.read(self.files, names).table
+        names = [c for c in dict.fromkeys(columns) if c in self.schema.names]
+        return (
+            self.read(self.files, names).table if len(self.files) else self.schema.empty_table().select(names)
+        )
 
     def beside(self, other: _Files) -> _Files:
         """Those that may have the cells of another dataset."""
-        columns = [c for c in other.keys if c in self.keys]
-        return self.select(to_numpy(pc.is_in(self.folders(columns), value_set=other.folders(columns))))
+        columns = [c for c in other.partition_keys if c in self.partition_keys]
+        return self.select(to_numpy(pc.is_in(self.folders_by(columns), value_set=other.folders_by(columns))))
 
 
 def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[str, ChangeSet]) -> ChangeSet:
@@ -216,17 +209,17 @@ def check_write(spec: WriteSpec, result: WriteResult | None, changes: Mapping[st
     change, rules = changes[spec.uuid], spec.contract.of_write
     if not rules or result is None or result.schema is None or not len(result.labels):
         return change
-    written = _Files(StoredRows(spec, result.schema.internal()), result.partitions())
-    cell = [*written.stored.keys, *written.stored.cell]
-    rows = written.read([*cell, *spec.contract.columns])
+    written = _Files(spec, result.schema.internal(), files=result.partitions())
+    cell = [*written.keys, *written.cell]
+    rows = written.rows([*cell, *spec.contract.columns])
     seed = _after(spec, changes, spec.cube.seed_dataset)[0] if CellsInSeed in map(type, rules) else None
     for rule in rules:
         if isinstance(rule, RowCount):
             after, labels = _after(spec, changes, spec.name)
             after = after.beside(written)
             if change.mode is WriteMode.UPDATE:
-                folders = written.folders(written.keys).unique()
-                unchanged = UnchangedPartitions(written.keys, folders, labels)
+                folders = written.folders_by(written.partition_keys).unique()
+                unchanged = UnchangedPartitions(written.partition_keys, folders, labels)
                 change = attrs.evolve(change, requires=(*change.requires, unchanged))
             found = _find_in_partitions([rule], after, None)
         else:
@@ -243,9 +236,9 @@ def _after(spec: WriteSpec, changes: Mapping[str, ChangeSet], name: str) -> tupl
     if change is not None and change.mode is not WriteMode.UPDATE and change.schema is not None:
         keys = tuple(change.partition_keys or ())
         new = WriteSpec(spec.store, uuid, change.table, keys, name=name, cube=spec.cube)
-        return _Files(StoredRows(new, change.schema.internal()), change.added), change.added.labels
+        return _Files(new, change.schema.internal(), files=change.added), change.added.labels
     state = DatasetMetadata.load_from_store(uuid, open_blobs(spec.store))
-    files = _Files.of(spec.cube, spec.store, state)
+    files = _Files.of_state(spec.cube, spec.store, state)
     if change is None:
         return files, files.files.labels
     removed = change.removal_mask(state)
@@ -265,7 +258,7 @@ def _find_in_write(
         codes = kernels.group_codes([rows.column(c) for c in cell], len(rows))
         mask = np.bincount(codes)[codes] > 1
     elif isinstance(rule, CellsInSeed) and seed is not None:
-        cells = seed.read(cell)
+        cells = seed.rows(cell)
         columns = [c for c in cell if c in cells.column_names]
         of_rows, of_seed = ([table.column(c) for c in columns] for table in (rows, cells))
         mask = kernels.lookup_keys(of_rows, of_seed, len(rows), len(cells)) < 0
@@ -299,17 +292,17 @@ def _find_in_partitions(
 ) -> Iterator[Violations]:
     """Violations of visible rows, partition by partition, in one pass; at most one per rule."""
     rules, found, newest = list(rules), dict[ContractRule, Violations](), pd.Timestamp.min.tz_localize(UTC)
-    cell = [*files.stored.keys, *files.stored.cell]
+    cell = [*files.keys, *files.cell]
     columns = [*cell, *Contract(tuple(rules)).columns]
     n_rows = 0
     for block in files.blocks():
-        rows = files.stored.select_visible(block.read(columns))
+        rows = files.select_visible(block.rows(columns))
         n_rows += len(rows)
         for violations in Contract(tuple(rules)).find_in_rows(rows, cell):
             _add(found, violations)
         for rule in rules:
             if isinstance(rule, RowCount):
-                violations_of_rule = _find_counts(rule, rows, files.stored.keys)
+                violations_of_rule = _find_counts(rule, rows, files.keys)
             elif isinstance(rule, CellsInSeed) and seed is not None:
                 violations_of_rule = _find_in_write(rule, rows, cell, seed.beside(block))
             else:
@@ -355,7 +348,7 @@ def find_stored_violations(
     if not contract.rules or not len(datasets[name].partition_table):
         return
     factory = runtime.store_factory(store)
-    files, seed = (_Files.of(cube, factory, datasets[n]) for n in (name, cube.seed_dataset))
+    files, seed = (_Files.of_state(cube, factory, datasets[n]) for n in (name, cube.seed_dataset))
     yield from _find_in_partitions(contract.rules, files, seed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -51,15 +51,12 @@ from kartothek_cube.io_components.write.write_plan import (
 )
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
 
-Input = TypeVar("Input")
-
-
 # -- jobs ----------------------------------------------------------------------------------------------------
 
 
 def write_job(
-    plan: WritePlan, tasks: Iterable[Input], run: Callable[[WritePlan, Input], Written]
-) -> Job[WritePlan, Input, Written, dict[str, DatasetMetadata]]:
+    plan: WritePlan, tasks: Iterable[Any], run: Callable[[WritePlan, Any], Written]
+) -> Job[dict[str, DatasetMetadata]]:
     """Write elements of input in independent tasks, then commit once."""
     if plan.is_cube_write:
         name, description = f"{plan.operation}_cube", f"{plan.operation} cube {plan.cube.uuid_prefix}"
@@ -81,16 +78,14 @@ def write_job(
 
 
 def write_dataset_job(
-    plan: WritePlan, tasks: Iterable[Input], run: Callable[[WritePlan, Input], Written]
-) -> Job[WritePlan, Input, Written, DatasetMetadata]:
+    plan: WritePlan, tasks: Iterable[Any], run: Callable[[WritePlan, Any], Written]
+) -> Job[DatasetMetadata]:
     """The job of a write of one dataset, whose answer is the dataset."""
-    job: Job[WritePlan, Input, Written, Any] = write_job(plan, tasks, run)
+    job: Job[Any] = write_job(plan, tasks, run)
     return attrs.evolve(job, finish=partial(finish_dataset_write, plan))
 
 
-def write_cube_job(
-    plan: WritePlan, frames: Mapping[str, Sequence[Any]]
-) -> Job[WritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
+def write_cube_job(plan: WritePlan, frames: Mapping[str, Sequence[Any]]) -> Job[dict[str, DatasetMetadata]]:
     """Check all input, which is in memory, then write it dataset by dataset, then commit."""
     tables = prepare(plan, frames)
     empty = sorted(set(frames) - set(tables))

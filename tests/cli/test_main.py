@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 
+import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -18,25 +19,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import build_cube, remove_partitions
 from tests.support.paths import ROOT
 
-COMMANDS = [
-    "adopt",
-    "cleanup",
-    "compact",
-    "copy",
-    "delete",
-    "delete-rows",
-    "history",
-    "index",
-    "info",
-    "ls",
-    "publish",
-    "query",
-    "report",
-    "sql",
-    "stats",
-    "unpublish",
-    "verify",
-]
+COMMANDS = cli.list_commands(click.Context(cli))
 
 
 def run(*args, code=0, **kwargs):

@@ -9,6 +9,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC
 from functools import partial
 from importlib.util import find_spec
@@ -67,13 +68,12 @@ class FileFacts:
 FileGroup: TypeAlias = tuple[str, ...]
 
 
-@attrs.frozen
-class GroupFacts:
+class GroupFacts(NamedTuple):
     """What was found out about a group of files."""
 
     files: Mapping[str, FileFacts]
     #: why they have to be rewritten before a table can show them
-    problem: str | None = None
+    problem: str | None
 
 
 @attrs.frozen
@@ -108,41 +108,37 @@ def load_shown(blobs: BlobStore, uuid: str) -> DatasetMetadata:
 
 def shown_state(state: DatasetMetadata) -> ShownState:
     """What to publish of a state; raises ValueError if no Delta table can show it."""
-    where = f"Dataset {state.uuid!r} cannot be published"
     if len(state.tables) > 1 or state.schema is None:
-        raise ValueError(f"{where}: it has several tables ({', '.join(state.tables)}), a Delta table is one")
+        raise _refused(state.uuid, f"it has several tables ({', '.join(state.tables)}), a Delta table is one")
     if not state.explicit_partitions:
         # all Parquet files below it are its partitions, and those of a log would be, too
-        raise ValueError(f"{where}: its header does not list its files, as only kartothek 3 wrote it")
+        raise _refused(state.uuid, "its header does not list its files, as only kartothek 3 wrote it")
     schema = state.schema.internal().remove_metadata()
     try:
         naming.check_column_names(schema.names)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-    for field in schema:
-        _table_type(where, field)
+        raise _refused(state.uuid, str(error)) from error
     folded: dict[str, str] = {}
-    for name in schema.names:
-        other = folded.setdefault(name.lower(), name)
-        if other != name:
-            raise ValueError(
-                f"{where}: columns {other} and {name} differ in case only, which Delta tables do not allow"
-            )
+    for field in schema:
+        _table_type(state.uuid, field)
+        other = folded.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            text = f"columns {other} and {field.name} differ in case only, which Delta tables do not allow"
+            raise _refused(state.uuid, text)
     for name, values in state.key_columns().items():
         problem = _key_problem(values)
         if problem is not None:
-            raise ValueError(f"{where}: partition key {name} {problem}")
+            raise _refused(state.uuid, f"partition key {name} {problem}")
     others = [key for key in data_keys(state) if not key.endswith(naming.PARQUET_FILE_SUFFIX)]
     if others:
-        raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
+        raise _refused(state.uuid, f"{others[0]} is no Parquet file, and a Delta table has no others")
     dimensions = _names(state, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
-    return ShownState(
-        state,
-        schema,
-        None if dimensions is None else tuple(column for column in dimensions if column in schema.names),
-        state.column_mapping,
-        _digests(state),
-    )
+    cell = None if dimensions is None else tuple(c for c in dimensions if c in schema.names)
+    return ShownState(state, schema, cell, state.column_mapping, _digests(state))
+
+
+def _refused(uuid: str, problem: str) -> ValueError:
+    return ValueError(f"Dataset {uuid!r} cannot be published: {problem}")
 
 
 def _key_problem(values: pa.Array) -> str | None:
@@ -156,16 +152,14 @@ def _key_problem(values: pa.Array) -> str | None:
     return None
 
 
-def _table_type(where: str, field: pa.Field) -> pa.DataType:
+def _table_type(uuid: str, field: pa.Field, *, is_key: bool = False) -> pa.DataType:
     dtype = field.type
+    if is_key and pat.is_uint64(dtype):
+        return pa.int64()
     # in memory, where a file has microseconds
     if pat.is_timestamp(dtype) and dtype.unit == "ns":
         dtype = pa.timestamp("us", dtype.tz)
-    return delta_log.table_type(dtype, f"{where}: column {field.name}")
-
-
-def _key_type(where: str, field: pa.Field) -> pa.DataType:
-    return pa.int64() if pat.is_uint64(field.type) else _table_type(where, field)
+    return delta_log.table_type(dtype, str(_refused(uuid, f"column {field.name}")))
 
 
 def _names(state: DatasetMetadata, key: str) -> list[str] | None:
@@ -262,11 +256,12 @@ def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFa
         hidden, example = _count_hidden_rows(blobs, table, keys, footers)
         if hidden:
             verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
-            problem = (
-                f"Dataset {table.state.uuid!r} cannot be published: {format_count(hidden, 'row')} of "
-                f"partition {place} {verb} a newer version in another file{example}, and readers of "
-                "the table would see both; compact the cube first (compact_cube, or compact=True)"
+            text = (
+                f"{format_count(hidden, 'row')} of partition {place} {verb} a newer version in another "
+                f"file{example}, and readers of the table would see both; compact the cube first "
+                "(compact_cube, or compact=True)"
             )
+            problem = str(_refused(table.state.uuid, text))
     return GroupFacts(facts, problem)
 
 
@@ -275,7 +270,7 @@ def _file_facts(
 ) -> tuple[FileFacts, str | None]:
     """What a footer tells, and why a table cannot show the file."""
     stored = delta_log.file_schema(footer)
-    where = f"Dataset {table.state.uuid!r} cannot be published: in {key}, column"
+    where = str(_refused(table.state.uuid, f"in {key}, column"))
     types = {field.name: field.type for field in stored}
     fields, problem = [], None
     for name in table.schema.names:
@@ -350,10 +345,9 @@ def _schema_of_log(table: ShownState, log: delta_log.LogState) -> pa.Schema | No
     if log.record is None or log.record.get("columns") != table.digests["columns"]:
         return None
     text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
-    try:
+    with suppress(ValueError, OSError):
         return None if text is None else delta_log.decode_schema(text)
-    except (ValueError, OSError):
-        return None
+    return None
 
 
 # -- the new version -------------------------------------------------------------------------------------
@@ -447,10 +441,8 @@ def check_iceberg(blobs: BlobStore, table: ShownState) -> None:
     delta_log.store_location(blobs, table.state.uuid)
     for key in table.state.partition_keys:
         if pat.is_floating(table.schema.field(key).type):
-            raise ValueError(
-                f"Dataset {table.state.uuid!r} cannot be published: partition key {key} is a floating point "
-                "number, which readers of Iceberg tables round"
-            )
+            text = f"partition key {key} is a floating point number, which readers of Iceberg tables round"
+            raise _refused(table.state.uuid, text)
 
 
 def _put_iceberg(blobs: BlobStore, table: ShownState, newest: int, log: delta_log.LogState) -> None:
@@ -459,12 +451,12 @@ def _put_iceberg(blobs: BlobStore, table: ShownState, newest: int, log: delta_lo
 
     assert log.metadata is not None
     files = delta_log.decode_schema(log.metadata["configuration"][_FILE_SCHEMA])
-    keys = [(key, _key_type(table.state.uuid, table.schema.field(key))) for key in table.state.partition_keys]
+    uuid, keys = table.state.uuid, map(table.schema.field, table.state.partition_keys)
     typed = [field for field in files if not delta_log.has_null_type(field.type)]
-    schema = pa.schema([*keys, *typed])
+    schema = pa.schema([*((key.name, _table_type(uuid, key, is_key=True)) for key in keys), *typed])
     others = set(table.schema.names) - set(schema.names)
     others |= set() if table.mapping is None else table.mapping.dropped
-    iceberg.put_metadata(blobs, table.state.uuid, newest, log, schema, sorted(others), table.digests["state"])
+    iceberg.put_metadata(blobs, uuid, newest, log, schema, sorted(others), table.digests["state"])
 
 
 def _count(log: delta_log.LogState, added: int, removed: int) -> dict[str, int]:
@@ -532,18 +524,16 @@ def _metadata(
     table: ShownState, log: delta_log.LogState, facts: Sequence[FileFacts], now: int
 ) -> delta_log.Action:
     """The ``metaData`` action of the table; that of the log if nothing has changed."""
-    shown = _schema_of_log(table, log)
-    where = f"Dataset {table.state.uuid!r} cannot be published"
+    shown, uuid = _schema_of_log(table, log), table.state.uuid
     files, columns = [], []
     stored: dict[str, list[pa.DataType]] = {}
     for schema in (*([] if shown is None else [shown]), *(fact.schema for fact in facts)):
         for field in schema:
             stored.setdefault(field.name, []).append(field.type)
     for field in table.schema:
-        if field.name in table.state.partition_keys:
-            dtype = _key_type(where, field)
-        else:
-            dtype = _table_type(where, field)
+        is_key = field.name in table.state.partition_keys
+        dtype = _table_type(uuid, field, is_key=is_key)
+        if not is_key:
             types = stored.get(field.name, [])
             try:
                 # the types of files are narrower than that of the schema, which is also that of other files
@@ -551,15 +541,14 @@ def _metadata(
                 dtype = delta_log.unite_types([united, dtype]) if delta_log.has_null_type(united) else united
             except pa.ArrowException as error:
                 names = ", ".join(sorted({str(dtype) for dtype in types}))
-                raise ValueError(f"{where}: files have column {field.name} as {names}") from error
+                raise _refused(uuid, f"files have column {field.name} as {names}") from error
             files.append((field.name, dtype))
         # a column without any value so far has no type
         if not delta_log.has_null_type(dtype):
             columns.append((field.name, dtype))
     if len(columns) == len(table.state.partition_keys):
-        raise ValueError(
-            f"{where}: no column in its files has a value so far, and a Delta table needs one with a type"
-        )
+        text = "no column in its files has a value so far, and a Delta table needs one with a type"
+        raise _refused(uuid, text)
     old = log.metadata or {}
     return {
         "id": old.get("id") or str(gen_uuid_object()),

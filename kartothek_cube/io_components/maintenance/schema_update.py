@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
@@ -83,13 +84,11 @@ def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataTy
 def _to_type(given: Any) -> pa.DataType:
     """Arrow type of a type of Arrow, pandas, NumPy or Python; raises TypeError and ValueError."""
     if isinstance(given, str):
-        try:
+        # else a name of pandas
+        with suppress(ValueError):
             given = pa.type_for_alias(given)
-        except ValueError:
-            # a name of pandas
-            pass
-    if isinstance(given, type) and given in _PYTHON_TYPES:
-        given = _PYTHON_TYPES[given]
+    if isinstance(given, type):
+        given = _PYTHON_TYPES.get(given, given)
     if not isinstance(given, pa.DataType):
         given = pa.Array.from_pandas(pd.Series([], dtype=given)).type
     value_type = given.value_type if pa.types.is_dictionary(given) else given
@@ -253,20 +252,16 @@ def update_schema(
     existing = discover_datasets(cube, blobs)
     name = cube.seed_dataset if dataset is None else dataset
     choose_datasets(cube, name, existing)
-    fixed = {
-        **dict.fromkeys(cube.index_columns, "an index column of the cube"),
-        **dict.fromkeys(cube.dimension_columns, "a dimension column of the cube"),
-        **dict.fromkeys(cube.partition_columns, "a partition column of the cube"),
-    }
+    fixed = dict.fromkeys(cube.index_columns, "an index column of the cube")
+    fixed |= dict.fromkeys(cube.dimension_columns, "a dimension column of the cube")
+    fixed |= dict.fromkeys(cube.partition_columns, "a partition column of the cube")
     for new in (*update.add, *update.rename.values()):
         if is_internal(new):
-            raise ValueError(
-                f"Column {new} of dataset {name!r} would be shown by no query: the name is reserved"
-            )
+            text = f"of dataset {name!r} would be shown by no query: the name is reserved"
+            raise ValueError(f"Column {new} {text}")
         if new in fixed:
-            raise ValueError(
-                f"Column {new} is {fixed[new]} and cannot be added to dataset {name!r} that exists"
-            )
+            text = f"and cannot be added to dataset {name!r} that exists"
+            raise ValueError(f"Column {new} is {fixed[new]} {text}")
     change = _change_set(existing[name], update, fixed)
     check_cube({**existing, name: apply(existing[name], change)}, cube)
     _check_exact(blobs, existing[name], update)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import reduce
+from types import ModuleType
 from typing import Any
 
 import duckdb
@@ -47,6 +48,7 @@ from kartothek_cube.io.iter_cube import build_cube__iter
 from kartothek_cube.io.sql import connect
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.arrow_dataset import LazyDataset
+from kartothek_cube.serialization import parquet_reader
 from tests.support.cubes import memory
 from tests.support.factories import local
 
@@ -501,8 +503,8 @@ class ReadFiles:
         #: those of which more than the footer was read
         self.scanned: set[str] = set()
 
-        def record(name: str, *opened: set[str]) -> None:
-            function = getattr(scan, name)
+        def record(module: ModuleType, name: str, *opened: set[str]) -> None:
+            function = getattr(module, name)
 
             def recording(blobs: Any, files: str | Sequence[scan.Scan], *args: Any, **kwargs: Any) -> Any:
                 keys = [files] if isinstance(files, str) else [key for one in files for key in one.keys]
@@ -510,10 +512,10 @@ class ReadFiles:
                     found.update(keys)
                 return function(blobs, files, *args, **kwargs)
 
-            monkeypatch.setattr(scan, name, recording)
+            monkeypatch.setattr(module, name, recording)
 
-        record("_run_all", self.keys, self.scanned)
-        record("read_footer", self.keys)
+        record(scan, "_run_all", self.keys, self.scanned)
+        record(parquet_reader, "read_footer", self.keys)
 
     def count(self) -> dict[str, int]:
         """Opened files by dataset, since the last call."""

@@ -259,7 +259,7 @@ class _Translator:
             return None
         imply = partial(self.implied, depth=depth + 1)
         if isinstance(part, Field):
-            dtype = self._type(part)
+            dtype = self.types.get(part.path[0]) if len(part.path) == 1 else None
             return C(part.path[0]) == outcome if dtype is not None and pat.is_boolean(dtype) else None
         if not isinstance(part, Call):
             is_logical = pat.is_boolean(part.type) or pat.is_null(part.type)
@@ -278,66 +278,55 @@ class _Translator:
             pairs = [(imply(test, is_met), imply(p, outcome)) for is_met, p in chosen]
             is_unknown = self.is_exact and None in (*pairs[0], *pairs[1])
             return None if is_unknown else _any_of([_all_of(pair) for pair in pairs])
-        if part.function in ("is_null", "is_valid"):
-            return self._null_test(arguments[0], is_null=(part.function == "is_null") == outcome)
-        if part.function == "is_in":
-            return self._is_in(part, outcome)
-        if part.function in _OPERATORS and len(arguments) == 2:
-            return self._comparison(_OPERATORS[part.function], *arguments, outcome)
-        if part.function == "starts_with" and not part.options["ignore_case"].as_py():
-            condition = self._starts_with(arguments[0], part.options["pattern"].as_py())
-            return condition if outcome or condition is None else ~condition
-        return None
-
-    def _type(self, part: Expression) -> pa.DataType | None:
-        """Type of a column; None for fields in a column, and unknown columns."""
-        return self.types.get(part.path[0]) if isinstance(part, Field) and len(part.path) == 1 else None
+        return self._on_column(part, outcome) if arguments else None
 
     def _never(self) -> Condition:
         return C(next(iter(self.types))).isin([])
 
-    def _null_test(self, operand: Expression, *, is_null: bool) -> Condition | None:
-        dtype = self._type(operand)
-        if dtype is None or not isinstance(operand, Field):
+    def _on_column(self, part: Call, outcome: bool) -> ImpliedCondition | None:
+        """What the outcome of a test of a column implies."""
+        op, (operand, *others) = _OPERATORS.get(part.function), part.arguments
+        if op is not None and len(others) == 1 and isinstance(others[0], Field):
+            op, operand, others = _MIRRORED[op], others[0], [operand]
+        # not of fields in a column, and of unknown columns
+        if not isinstance(operand, Field) or len(operand.path) > 1 or operand.path[0] not in self.types:
             return None
-        if is_null:
-            return C(operand.path[0]).is_null()
-        # NaN is a value for Arrow, and null for conditions
-        return None if pat.is_floating(dtype) and not self.is_exact else C(operand.path[0]).not_null()
-
-    def _comparison(
-        self, op: str, left: Expression, right: Expression, outcome: bool
-    ) -> ImpliedCondition | None:
-        if isinstance(right, Field):
-            left, right, op = right, left, _MIRRORED[op]
-        dtype = self._type(left)
-        if dtype is None or not isinstance(left, Field) or not isinstance(right, pa.Scalar):
-            return None
-        if pat.is_nested(dtype):
-            return None
-        if not right.is_valid:
-            return self._never()
-        # conditions match NaN in no case
-        matches_nan = pat.is_floating(dtype) and (op in self.met_by_nan) == outcome
-        if not self.is_exact and (matches_nan or not _is_comparable(dtype, right.type)):
-            return None
-        value = _value(right)
-        if value is None:
-            return None
-        condition = COMPARISONS[op](left.path[0], value)
+        column, dtype = C(operand.path[0]), self.types[operand.path[0]]
+        if part.function == ("is_null" if outcome else "is_valid"):
+            return column.is_null()
+        if part.function in ("is_null", "is_valid"):
+            # NaN is a value for Arrow, and null for conditions
+            return None if pat.is_floating(dtype) and not self.is_exact else column.not_null()
+        if part.function == "is_in":
+            return self._is_in(part, column, dtype, outcome)
+        if part.function == "starts_with" and not part.options["ignore_case"].as_py():
+            prefix = part.options["pattern"].as_py()
+            text = prefix.decode() if isinstance(prefix, bytes) else prefix
+            if not text or not is_text(dtype):
+                return None
+            condition: Condition = column.startswith(text)
+        else:
+            if op is None or len(others) != 1 or not isinstance(others[0], pa.Scalar) or pat.is_nested(dtype):
+                return None
+            if not others[0].is_valid:
+                return self._never()
+            # conditions match NaN in no case
+            matches_nan = pat.is_floating(dtype) and (op in self.met_by_nan) == outcome
+            if not self.is_exact and (matches_nan or not _is_comparable(dtype, others[0].type)):
+                return None
+            value = _value(others[0])
+            if value is None:
+                return None
+            condition = COMPARISONS[op](column.name, value)
         return condition if outcome else ~condition
 
-    def _is_in(self, part: Call, outcome: bool) -> ImpliedCondition | None:
-        (operand,) = part.arguments
-        dtype, listed = self._type(operand), part.options["value_set"].values
-        if dtype is None or not isinstance(operand, Field):
-            return None
+    def _is_in(self, part: Call, column: C, dtype: pa.DataType, outcome: bool) -> ImpliedCondition | None:
+        listed = part.options["value_set"].values
         if not self.is_exact and not _is_comparable(dtype, listed.type):
             return None
         values = [_value(scalar) for scalar in listed.drop_null()]
         if None in values:
             return None
-        column = C(operand.path[0])
         matches_null = part.options["null_matching_behavior"].as_py() == _MATCH and listed.null_count
         if outcome:
             return _any_of([column.isin(values), column.is_null()]) if matches_null else column.isin(values)
@@ -347,13 +336,6 @@ class _Translator:
             return None
         # without a null in the list, nulls may be "not in" it
         return ~column.isin(values) if matches_null else _any_of([~column.isin(values), column.is_null()])
-
-    def _starts_with(self, operand: Expression, prefix: Any) -> Condition | None:
-        dtype = self._type(operand)
-        if dtype is None or not isinstance(operand, Field) or not is_text(dtype):
-            return None
-        text = prefix.decode() if isinstance(prefix, bytes) else prefix
-        return C(operand.path[0]).startswith(text) if text else None
 
 
 def _all_of(parts: Sequence[ImpliedCondition | None]) -> ImpliedCondition | None:

@@ -13,21 +13,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core import arrow, expressions
+from kartothek_cube.core import arrow, expressions, pandas_conversion
 from kartothek_cube.core.arrow import Ints, copy_to_arrow_memory
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import Tree, tree_mask
-from kartothek_cube.core.pandas_conversion import (
-    DtypeBackend,
-    extension_dtypes,
-    from_file,
-    from_pandas,
-    index_columns,
-    pandas_metadata,
-    pandas_types,
-    to_pandas,
-)
 from kartothek_cube.core.store import BlobStore
 
 Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
@@ -65,7 +55,7 @@ def read_parquet(
         table = _decode(file, names, mapping)
         if len(table) != file.metadata.num_rows:
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
-    table = type_null_columns(from_file(_drop_foreign_metadata(table), schema), schema)
+    table = type_null_columns(pandas_conversion.from_file(_drop_foreign_metadata(table), schema), schema)
     if where is not None:
         table = table.filter(expressions.tree_mask(table, where))
     if columns is None or names == list(columns):
@@ -109,11 +99,15 @@ def _convert_errors(source: Source, name: str) -> Iterator[None]:
 
 def columns_of_file(schema: pa.Schema) -> pa.Schema:
     """Schema of a file without the pandas index and all metadata but pandas extension types."""
-    hidden = index_columns(schema)
+    hidden = pandas_conversion.index_columns(schema)
     fields = [field.remove_metadata() for field in schema if field.name not in hidden]
-    extensions = extension_dtypes(schema)
+    extensions = pandas_conversion.extension_dtypes(schema)
     plain = pa.schema(fields)
-    return plain.with_metadata({"pandas": pandas_metadata(plain, extensions)}) if extensions else plain
+    return (
+        plain.with_metadata({"pandas": pandas_conversion.pandas_metadata(plain, extensions)})
+        if extensions
+        else plain
+    )
 
 
 def _drop_foreign_metadata(table: pa.Table) -> pa.Table:
@@ -170,15 +164,15 @@ def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | Non
     >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]})).column_names
     ['CITY']
     """
-    table = from_pandas(df, types)
+    table = pandas_conversion.from_pandas(df, types)
     index = df.index
     if isinstance(index, pd.RangeIndex):
         if (index.start, index.step, index.name) == (0, 1, None):
             return table
         range_entry = {"kind": "range", "start": index.start, "step": index.step, "stop": index.stop}
         return _set_index_metadata(table, {**range_entry, "name": _text(index.name)}, None)
-    column = from_pandas(index.to_frame(index=False, name=_COLUMN)).column(0)
-    pandas_type, numpy_type, details = pandas_types(column.type)
+    column = pandas_conversion.from_pandas(index.to_frame(index=False, name=_COLUMN)).column(0)
+    pandas_type, numpy_type, details = pandas_conversion.pandas_types(column.type)
     types = {"pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": details}
     entry = {"field_name": _COLUMN, "name": _text(index.name), **types}
     return _set_index_metadata(table.append_column(_COLUMN, column), _COLUMN, entry)
@@ -222,7 +216,7 @@ def _stored_index(file: pq.ParquetFile) -> tuple[str | None, Any]:
     listed, name = _listed_index(schema)
     if isinstance(listed, str) and listed in schema.names:
         # a thread of Arrow would release the memory of Python
-        return name, from_file(file.read([listed], use_threads=False)).column(0)
+        return name, pandas_conversion.from_file(file.read([listed], use_threads=False)).column(0)
     if not isinstance(listed, dict) or listed.get("kind") != "range":
         return None, None
     start, step = listed.get("start"), listed.get("step")
@@ -258,10 +252,12 @@ def to_frame(
     table: pa.Table,
     dates_as_object: bool,
     categories: Iterable[str] = (),
-    dtype_backend: DtypeBackend | None = None,
+    dtype_backend: pandas_conversion.DtypeBackend | None = None,
 ) -> pd.DataFrame:
     """DataFrame of a table, with the index of :func:`with_row_index`."""
-    df = to_pandas(table, dates_as_object=dates_as_object, categories=categories, dtype_backend=dtype_backend)
+    df = pandas_conversion.to_pandas(
+        table, dates_as_object=dates_as_object, categories=categories, dtype_backend=dtype_backend
+    )
     if _COLUMN not in table.column_names:
         return df
     name = (table.schema.field(_COLUMN).metadata or {}).get(_NAME)

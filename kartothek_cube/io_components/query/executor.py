@@ -288,8 +288,10 @@ def _load(
 ) -> list[RowBatch]:
     """Rows of datasets. Restricted datasets come first: their cells restrict the others."""
     filtered = [files for files in datasets if files.scan.is_filtered]
-    loaded = load_rows(blobs, filtered, predicates, cells)
     others = [files for files in datasets if not files.scan.is_filtered]
+    loaded = load_rows(blobs, filtered, predicates, cells) if filtered else []
+    if not others:
+        return loaded
     return loaded + load_rows(blobs, others, predicates, [*cells, *_cells_of(loaded)])
 
 
@@ -495,17 +497,14 @@ def load_rows(
     Of the cells of another dataset the join takes the last version. Rows of cells that are not in ``cells``,
     tables of dimensions, may be missing.
     """
-    if not datasets:
-        return []
-    predicates = [_select_predicates(files.scan, group_predicates) for files in datasets]
+    predicates = [
+        files.scan.predicates
+        + tuple([p for p in group_predicates if p[0] in (*files.scan.dimensions, *files.scan.payload)])
+        for files in datasets
+    ]
     scans = [_make_scan(files, on_rows, cells) for files, on_rows in zip(datasets, predicates, strict=True)]
     found = run_scans(blobs, scans)
     return [_newest_rows(*each) for each in zip(datasets, found, predicates, strict=True)]
-
-
-def _select_predicates(scan: DatasetScan, group_predicates: Predicates) -> Predicates:
-    columns = {*scan.dimensions, *scan.payload}
-    return scan.predicates + tuple([p for p in group_predicates if p[0] in columns])
 
 
 def _newest_rows(files: ScanFiles, read: FileRows, predicates: Predicates) -> RowBatch:

@@ -55,28 +55,17 @@ def _row_index(length: int) -> pd.RangeIndex:
     return pd.RangeIndex(length)
 
 
-def _numpy_dtype(column: pa.ChunkedArray) -> np.dtype[Any] | None:
-    """How pandas stores a column of numbers or times, if that is bit by bit as in Arrow."""
+def _stored_as(column: pa.ChunkedArray) -> Any:
+    """How pandas stores numbers and times, if bit by bit as in Arrow; the type of texts; else None."""
     dtype = column.type
+    if dtype.id in _TEXT_IDS:
+        return _text_dtype() if isinstance(_text_dtype(), pd.StringDtype) else None
     if dtype.id not in _BITWISE_IDS or (column.null_count and dtype.id not in _NULLABLE_IDS):
         return None
-    if pat.is_timestamp(dtype) and dtype.tz is not None:
-        return None
-    same: np.dtype[Any] = np.dtype(dtype.to_pandas_dtype())
-    return same
+    return None if pat.is_timestamp(dtype) and dtype.tz is not None else np.dtype(dtype.to_pandas_dtype())
 
 
-def _is_text(column: pa.ChunkedArray) -> bool:
-    return column.type.id in _TEXT_IDS and isinstance(_text_dtype(), pd.StringDtype)
-
-
-def _is_copied(table: pa.Table, *, is_whole: bool) -> bool:
-    """Whether columns are copied to the blocks of a frame; else pandas converts all of them."""
-    plain = [_is_text(column) or _numpy_dtype(column) is not None for column in table.columns]
-    return all(plain) or (any(plain) and is_whole and len(plain) <= MAX_COLUMNS)
-
-
-def _copy_columns(tables: list[pa.Table], bounds: Sequence[int]) -> Iterator[pd.DataFrame]:
+def _copy_columns(tables: list[pa.Table], dtypes: list[Any], bounds: Sequence[int]) -> Iterator[pd.DataFrame]:
     """DataFrames of consecutive rows of the only table in a list; they share no row.
 
     Columns are released once they are copied, and writing to a frame needs no copy.
@@ -86,12 +75,12 @@ def _copy_columns(tables: list[pa.Table], bounds: Sequence[int]) -> Iterator[pd.
     columns = dict(zip(names, table.columns, strict=True))
     del table
     by_dtype: dict[np.dtype[Any], list[str]] = {}
-    for name, column in columns.items():
-        dtype = _numpy_dtype(column)
-        if dtype is not None:
+    blocks: list[_Block] = []
+    for name, dtype in zip(names, dtypes, strict=True):
+        if isinstance(dtype, np.dtype):
             by_dtype.setdefault(dtype, []).append(name)
-    texts = [name for name, column in columns.items() if _is_text(column)]
-    blocks: list[_Block] = [(_text_dtype().__from_arrow__(columns.pop(name)), [name]) for name in texts]
+        elif dtype is not None:
+            blocks.append((dtype.__from_arrow__(columns.pop(name)), [name]))
     for dtype, members in by_dtype.items():
         values: Any = allocate_array(len(members) * length, dtype).reshape(len(members), length)
         for row, name in zip(values, members, strict=True):
@@ -151,9 +140,11 @@ def _cut_table(
 ) -> Iterator[pd.DataFrame]:
     """Frames of consecutive rows of the only table in a list, whose columns get the same types in each."""
     # metadata may name extension types
-    is_general = backend is not None or _FROM_BLOCKS is None or tables[0].schema.metadata
-    if not is_general and _is_copied(tables[0], is_whole=len(bounds) == 2):
-        return _copy_columns(tables, bounds)
+    if backend is None and _FROM_BLOCKS is not None and not tables[0].schema.metadata:
+        dtypes = [*map(_stored_as, tables[0].columns)]
+        is_small = len(bounds) == 2 and len(dtypes) <= MAX_COLUMNS and dtypes.count(None) < len(dtypes)
+        if dtypes and (is_small or None not in dtypes):
+            return _copy_columns(tables, dtypes, bounds)
     return _cut(to_pandas(tables.pop(), dtype_backend=backend), bounds)
 
 

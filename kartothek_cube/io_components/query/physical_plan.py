@@ -563,7 +563,7 @@ def _output_schema(names: Sequence[str], files: Iterable[DatasetFiles], blobs: B
     for each in files:
         recorded = each.dataset.widths or {}
         for field in each.scan.schema:
-            if pa.types.is_null(types.get(field.name, pa.null())):
+            if field.name in names and pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = narrow_type(field, recorded)
     for each in files:
         scan, dataset = each.scan, each.dataset
@@ -578,7 +578,9 @@ def _output_schema(names: Sequence[str], files: Iterable[DatasetFiles], blobs: B
                     pa.array(np.arange(len(dataset.partition_table))[:1])
                 )
                 widths |= file_widths(blobs, keys, schema, scan.mapping)
-    return pa.schema([(c, narrow_type(pa.field(c, types[c]), widths)) for c in names])
+    if widths:
+        types = {name: narrow_type(pa.field(name, dtype), widths) for name, dtype in types.items()}
+    return pa.schema([(name, types[name]) for name in names])
 
 
 #: a dataset with the indices that a query needs, and the positions of its files that pruning left

@@ -590,19 +590,15 @@ def read_files(
 ) -> Iterator[pa.Table]:
     """One table per file, in order, as of `read_file`."""
     read = partial(read_file, blobs, columns=columns, where=where, schema=schema, mapping=mapping)
-    return runtime.ordered_map(
-        read, keys, runtime.available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
-    )
+    threads = runtime.available_cores() if blobs.is_local else tuning.REMOTE_REQUESTS
+    return runtime.ordered_map(read, keys, threads)
 
 
 def count_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
     """Rows in Parquet files, from their footers."""
     threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    return sum(
-        runtime.ordered_map(
-            lambda key: int(parquet_reader.read_footer(blobs, key)[0].num_rows), keys, threads
-        )
-    )
+    footers = runtime.ordered_map(partial(parquet_reader.read_footer, blobs), keys, threads)
+    return sum(int(footer.num_rows) for footer, _ in footers)
 
 
 def _read_untyped(

@@ -212,15 +212,7 @@ def replace_words(text: str, types: Mapping[str, pa.DataType]) -> str:
 
 def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
     """Function from the text of a value to a value, for columns that queries read in their own way."""
-    if pa.types.is_integer(dtype):
-        return _parse_number
-    if pa.types.is_floating(dtype):
-        return _parse_float
-    if pa.types.is_date(dtype):
-        return _parse_date
-    if pa.types.is_decimal(dtype):
-        return _parse_decimal
-    return time.fromisoformat if pa.types.is_time(dtype) else None
+    return next((parse for is_kind, parse in _QUERY_PARSERS if is_kind(dtype)), None)
 
 
 def _parse_number(text: str) -> int | float | decimal.Decimal:
@@ -251,6 +243,15 @@ def _parse_date(text: str) -> Any:
     if stamp.tzinfo is not None or stamp != stamp.normalize():
         raise ValueError("a date is without a time of day and zone")
     return stamp.date()
+
+
+_QUERY_PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...] = (
+    (pa.types.is_integer, _parse_number),
+    (pa.types.is_floating, _parse_float),
+    (pa.types.is_date, _parse_date),
+    (pa.types.is_decimal, _parse_decimal),
+    (pa.types.is_time, time.fromisoformat),
+)
 
 
 def next_prefix(prefix: str) -> str | None:
@@ -387,7 +388,7 @@ class JoinedTexts(NamedTuple):
 def parse_joined(text: str, original: str) -> JoinedTexts | ConditionText:
     """Parse the grammar of this module; raises :class:`ConditionSyntaxError` about the original text."""
     parser = _Parser(text, original)
-    result = parser.alternatives()
+    result = parser.joined()
     if parser.next_character():
         raise parser.error()
     return result
@@ -416,19 +417,14 @@ class _Parser:
         self.position += is_next
         return is_next
 
-    def alternatives(self) -> JoinedTexts | ConditionText:
-        return self.join("|", self.conjunction)
-
-    def conjunction(self) -> JoinedTexts | ConditionText:
-        return self.join("&", self.single)
-
-    def join(
-        self, operator: str, parse: Callable[[], JoinedTexts | ConditionText]
-    ) -> JoinedTexts | ConditionText:
-        parts = [parse()]
-        while self.accept(operator):
-            parts.append(parse())
-        return parts[0] if len(parts) == 1 else JoinedTexts(operator, parts)
+    def joined(self, operators: str = "|&") -> JoinedTexts | ConditionText:
+        """Conditions that are joined by the first operator, each of them by the other."""
+        if not operators:
+            return self.single()
+        parts = [self.joined(operators[1:])]
+        while self.accept(operators[0]):
+            parts.append(self.joined(operators[1:]))
+        return parts[0] if len(parts) == 1 else JoinedTexts(operators[0], parts)
 
     def single(self) -> JoinedTexts | ConditionText:
         is_negated = self.accept("~")
@@ -437,7 +433,7 @@ class _Parser:
         self.depth += 1
         if self.depth > 2 * MAX_DEPTH:  # parentheses around each single condition as well
             raise _too_deep()
-        inner = JoinedTexts("~", [self.single()]) if is_negated else self.alternatives()
+        inner = JoinedTexts("~", [self.single()]) if is_negated else self.joined()
         if not is_negated and not self.accept(")"):
             raise self.error()
         self.depth -= 1

@@ -60,18 +60,13 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: expressions.LiteralT
     if index is not None and index.columns_data is not None:
         value_mask = index.mask(op, value)
         # nulls are not indexed: any partition may hold some
-        if isinstance(index, PartitionIndex) or not _matches_nulls(index.columns_data.values.type, literal):
+        bound = expressions.bind_literal(index.columns_data.values.type, op, value, column)
+        if isinstance(index, PartitionIndex) or not (bound.kind == "null" or bound.or_null):
             return pa.array(index.columns_data.positions_matching(value_mask, dataset.partition_table))
     if index is None and dataset.statistics is not None and column in dataset.statistics.column_names:
         entries = dataset.statistics.column(column).combine_chunks()
         return statistics_mask(entries, op, value, column)
     return pa.repeat(True, len(dataset.partition_table))
-
-
-def _matches_nulls(dtype: pa.DataType, literal: expressions.LiteralType) -> bool:
-    column, op, value = literal
-    bound = expressions.bind_literal(dtype, op, value, column)
-    return bound.kind == "null" or bound.or_null
 
 
 def indices_as_dataframe(

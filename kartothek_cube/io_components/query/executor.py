@@ -604,7 +604,10 @@ def _match_rows(left: RowBatch, right: RowBatch) -> Ints:
     """For each row of ``left`` the row of ``right`` with its key and partition, or -1."""
     dimensions = right.scan.dimensions
     left_keys, right_keys = left.columns(dimensions), right.columns(dimensions)
-    left_ids, right_ids = _partition_ids(left, right)
+    left_ids, right_ids = left.partition_ids, right.partition_ids
+    if left.scan.alignment != right.scan.alignment:
+        lengths = len(left_ids), len(right_ids)
+        left_ids, right_ids = match_partitions(left.keys, right.keys, right.scan, *lengths)
     codes = kernels.encode_keys(left_keys, right_keys, len(left), len(right))
     # Cells mostly tell their partition. Then the codes of both would only take a larger table.
     matches = kernels.lookup_codes(*codes)
@@ -647,13 +650,3 @@ def _is_unique(codes: Ints, bound: int) -> bool:
     seen = np.zeros(bound, dtype=bool)
     seen[present] = True
     return int(np.count_nonzero(seen)) == len(present)
-
-
-def _partition_ids(left: RowBatch, right: RowBatch) -> tuple[Ints, Ints]:
-    """Common ids of the physical partitions, for each file of either table."""
-    left_ids, right_ids = left.partition_ids, right.partition_ids
-    if left.scan.alignment != right.scan.alignment:
-        left_ids, right_ids = match_partitions(
-            left.keys, right.keys, right.scan, len(left_ids), len(right_ids)
-        )
-    return left_ids, right_ids

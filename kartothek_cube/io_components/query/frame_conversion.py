@@ -32,6 +32,7 @@ _BITWISE_IDS = _NULLABLE_IDS | {
     kind().id for kind in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)
 }
 _TEXT_IDS = frozenset({pa.string().id, pa.large_string().id})
+_WITH_NULLS = (pat.is_floating, pat.is_timestamp, pat.is_date, pat.is_string)
 # new in pandas 3
 _FROM_BLOCKS: Callable[..., pd.DataFrame] | None = getattr(
     getattr(pd.api, "internals", None), "create_dataframe_from_blocks", None
@@ -120,7 +121,8 @@ def frames_of_slices(
     """One independent DataFrame per slice of a table, each as `frame_of_table` makes it."""
     alone = np.diff(bounds) >= tuning.SMALL_FRAME_ROWS
     for column in table.columns:
-        if column.null_count and _depends_on_nulls(column.type):
+        # nulls change the type of other columns in pandas, as they do with integers
+        if column.null_count and not any(is_kind(column.type) for is_kind in _WITH_NULLS):
             nulls = np.append(0, np.cumsum(column.is_null().to_numpy(zero_copy_only=False)))
             alone |= nulls[bounds[1:]] > nulls[bounds[:-1]]
     # columns get the same types in all slices between two that are converted alone
@@ -146,12 +148,6 @@ def _cut_table(
         if dtypes and (is_small or None not in dtypes):
             return _copy_columns(tables, dtypes, bounds)
     return _cut(to_pandas(tables.pop(), dtype_backend=backend), bounds)
-
-
-def _depends_on_nulls(dtype: pa.DataType) -> bool:
-    """Whether nulls change the type of a column in pandas, as they do with integers."""
-    kinds = (pa.types.is_floating, pa.types.is_timestamp, pa.types.is_date, pa.types.is_string)
-    return not any(is_kind(dtype) for is_kind in kinds)
 
 
 def _cut(frame: pd.DataFrame, bounds: Sequence[int]) -> Iterator[pd.DataFrame]:

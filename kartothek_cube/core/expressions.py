@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, reduce
-from operator import is_
+from functools import reduce
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import attrs
@@ -208,8 +207,6 @@ _COMPARE = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# immutable types: binding their objects can be cached by identity
-_IMMUTABLE = (tuple, pa.Array, bool, int, float, str, bytes, datetime.date)
 _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -244,34 +241,6 @@ def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundL
             f"Column {column!r}: operator {op!r} is not known; use one of {', '.join(OPERATORS)}."
         )
     dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
-    if isinstance(value, _IMMUTABLE):
-        return _bind_cached(dtype, op, _IdentityKey(value), column)
-    return _bind(dtype, op, value, column)
-
-
-class _IdentityKey:
-    """Cache key by identity: 1, 1.0 and True are equal, but no equal literals."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _IdentityKey) and other.value is self.value
-
-
-@lru_cache(maxsize=256)
-def _bind_cached(dtype: pa.DataType, op: str, value: _IdentityKey, column: str) -> BoundLiteral:
-    """Cached binding: a query binds the same literals for many files."""
-    # with 400 small files, 10 % of the time of a query, and 40 % with a list of 3,000 values
-    return _bind(dtype, op, value.value, column)
-
-
-def _bind(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
     if op in ("in", "not in"):
         return _bind_list(dtype, op, value, column)
     null = is_null_value(value)
@@ -437,8 +406,6 @@ def exact_literal(dtype: pa.DataType, literal: LiteralType) -> LiteralType:
         if conversion.native.issuperset(map(type, value)):
             return literal
         values = [conversion.convert(dtype, item) for item in value]
-        if all(map(is_, values, value)):
-            return literal  # the same object: bound values are cached by identity
         return column, op, tuple(item for item in values if not isinstance(item, _Between))
     exact = conversion.convert(dtype, value)
     if not isinstance(exact, _Between):

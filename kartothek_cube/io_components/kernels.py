@@ -81,31 +81,12 @@ def _from_bits(bits: npt.NDArray[Any], dtype: pa.DataType) -> pa.Array:
 
 
 def to_single_array(column: Column) -> pa.Array:
-    """The values of a column as one array, without a copy if its chunks are adjacent in memory."""
+    """The values of a column as one array."""
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks == 1:
         return column.chunk(0)
-    if not column.num_chunks:
-        return pa.array([], type=column.type)
-    whole = _join_adjacent(column)
-    return pa.concat_arrays(column.chunks) if whole is None else whole
-
-
-def _join_adjacent(column: pa.ChunkedArray) -> pa.Array | None:
-    """The chunks as one array over their common buffer; None if they are not adjacent in one."""
-    if not _has_fixed_width(column.type) or column.null_count:
-        return None
-    chunks = [chunk for chunk in column.chunks if len(chunk)]
-    buffer = chunks[0].buffers()[1] if chunks else None
-    if buffer is None or buffer.size * 8 < len(column) * column.type.bit_width:
-        return None
-    position = start = chunks[0].offset
-    for chunk in chunks:
-        if chunk.offset != position or chunk.buffers()[1].address != buffer.address:
-            return None
-        position += len(chunk)
-    return pa.Array.from_buffers(column.type, len(column), [None, buffer], 0, start)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _has_fixed_width(dtype: pa.DataType) -> bool:

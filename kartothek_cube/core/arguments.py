@@ -6,7 +6,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from types import FunctionType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
@@ -63,7 +63,7 @@ def alias_parameter(
     return decorate
 
 
-def converter_str(obj: object) -> str:
+def converter_str(obj: str | bytes) -> str:
     """Convert a name, str or UTF-8, to str; raises TypeError for anything else.
 
     >>> converter_str(b"CITY")
@@ -85,7 +85,7 @@ def ensure_string_type(obj: object) -> str:
     return obj.decode() if isinstance(obj, bytes) else str(obj)
 
 
-def converter_tuple(obj: object) -> tuple[object, ...]:
+def converter_tuple(obj: Any) -> tuple[Any, ...]:
     """Convert None, one object (text is one) or several to a tuple, in their order.
 
     >>> converter_tuple("DE"), converter_tuple(["DE", "FR"]), converter_tuple(None)
@@ -98,7 +98,7 @@ def converter_tuple(obj: object) -> tuple[object, ...]:
     return tuple(obj)
 
 
-def converter_str_set(obj: object) -> frozenset[str]:
+def converter_str_set(obj: str | Iterable[str] | None) -> frozenset[str]:
     """Convert one or several names to a set.
 
     >>> converter_str_set("CITY")
@@ -107,7 +107,7 @@ def converter_str_set(obj: object) -> frozenset[str]:
     return frozenset(converter_str(name) for name in converter_tuple(obj))
 
 
-def converter_str_set_optional(obj: object) -> frozenset[str] | None:
+def converter_str_set_optional(obj: str | Iterable[str] | None) -> frozenset[str] | None:
     """Convert one or several names to a set; None stays None.
 
     >>> converter_str_set_optional(None) is None
@@ -116,7 +116,7 @@ def converter_str_set_optional(obj: object) -> frozenset[str] | None:
     return None if obj is None else converter_str_set(obj)
 
 
-def converter_str_tupleset(obj: object) -> tuple[str, ...]:
+def converter_str_tupleset(obj: str | Iterable[str] | None) -> tuple[str, ...]:
     """Convert one or several names to a tuple, in their order.
 
     Raises TypeError for a set or dict, which has no order, and ValueError for a name that occurs twice.
@@ -152,7 +152,7 @@ def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]
     """
     wide = widen(pa_type)
     if pa.types.is_timestamp(wide) and wide.tz is not None:
-        return _ZonedTimestamp(wide.tz)
+        return partial(_parse_local, zone=wide.tz)
     for is_kind, converter in _CONVERTERS:
         if is_kind(wide):
             return converter
@@ -171,15 +171,9 @@ def _remove_quotes(text: str) -> str:
     return text[1:-1] if quoted else text
 
 
-class _ZonedTimestamp:
-    """Parses timestamps of a column with a time zone; a class, so that the converter can be pickled."""
-
-    def __init__(self, zone: str) -> None:
-        self.zone = zone
-
-    def __call__(self, text: str) -> pd.Timestamp:
-        stamp: pd.Timestamp = parse_timestamp(text)
-        return stamp.tz_localize(self.zone) if stamp.tz is None else stamp
+def _parse_local(text: str, zone: str) -> pd.Timestamp:
+    stamp: pd.Timestamp = parse_timestamp(text)
+    return stamp.tz_localize(zone) if stamp.tz is None else stamp
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]], ...] = (

@@ -141,9 +141,13 @@ class ColumnMapping:
         arrays, in_file = [], set(stored.column_names)
         for column in columns:
             name = self.stored_name(column, in_file)
-            arrays.append(
-                self._default(column, length) if name is None else self._widen(column, stored.column(name))
-            )
+            if name is None:
+                # like a column of a file that has null only: its type is that of the schema
+                default = self.defaults.get(column)
+                values = pa.nulls(length) if default is None else pa.repeat(default, length)
+                arrays.append(pa.chunked_array([values]))
+            else:
+                arrays.append(self._widen(column, stored.column(name)))
         if not arrays:
             return arrow.zero_column_table(length)
         table = pa.Table.from_arrays(arrays, names=list(columns))
@@ -160,12 +164,6 @@ class ColumnMapping:
     def adapt_all(self, table: pa.Table) -> pa.Table:
         """All columns of the dataset out of all of a file."""
         return self.adapt(table, self.names_in(table.schema), len(table))
-
-    def _default(self, column: str, length: int) -> pa.ChunkedArray:
-        if column not in self.defaults:
-            # like a column of a file that has null only: its type is that of the schema
-            return pa.chunked_array([pa.nulls(length)])
-        return pa.chunked_array([pa.repeat(self.defaults[column], length)])
 
     def _widen(self, column: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
         if column in self.columns and self.columns[column].widened and pat.is_integer(values.type):

@@ -247,7 +247,7 @@ def rank(values: pa.Array) -> tuple[pa.Array, arrow.Ints]:
     """Sorted distinct values, and the position of each value among them."""
     if pat.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 is 0.0
-    if _is_strictly_sorted(values):
+    if len(values) < 2 or pc.all(pc.less(values[:-1], values[1:])).as_py():
         return values, np.arange(len(values), dtype=np.int64)
     encoded = values.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary).to_numpy()
@@ -267,10 +267,6 @@ def _rank_sorted_runs(values: pa.Array) -> tuple[pa.Array, arrow.Ints]:
     ranks = np.empty(len(values), np.int64)
     ranks[sorter] = np.cumsum(is_new) - 1
     return values.take(pa.array(sorter[is_new])), ranks
-
-
-def _is_strictly_sorted(values: pa.Array) -> bool:
-    return len(values) < 2 or bool(pc.all(pc.less(values[:-1], values[1:])).as_py())
 
 
 def order(ranks: arrow.Ints, codes: arrow.Ints, n_labels: int) -> arrow.Ints | None:
@@ -810,8 +806,9 @@ class ExplicitSecondaryIndex(IndexBase):
             ("index", key, self.column), content, lambda buf: parse_index(buf, self.column, key), _memory_size
         )
         file_dtype, dtype = columns.values.type, self.dtype
-        is_fit = dtype is None or arrow.same_type(dtype, file_dtype) or _are_zoned(dtype, file_dtype)
-        if not is_fit:
+        # a file without Arrow's own schema says UTC, whatever the zone is
+        are_zoned = all(pat.is_timestamp(t) and t.tz for t in (dtype, file_dtype) if t is not None)
+        if not (dtype is None or arrow.same_type(dtype, file_dtype) or are_zoned):
             raise errors.CorruptDatasetError(
                 key, f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
             )
@@ -909,12 +906,6 @@ def filter_indices(
     """Keep only some partitions, by their labels, in several indices."""
     labels = arrow.label_array(partitions)
     return {c: index._replace_data(index._data().keep_labels(labels)) for c, index in index_dict.items()}
-
-
-def _are_zoned(a: pa.DataType, b: pa.DataType) -> bool:
-    """Whether both are timestamps with a time zone."""
-    # A file without Arrow's own schema says UTC, whatever the zone is.
-    return bool(pat.is_timestamp(a) and pat.is_timestamp(b) and a.tz and b.tz)
 
 
 # -- conversion of values -----------------------------------------------------------------------------------

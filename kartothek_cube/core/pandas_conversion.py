@@ -16,7 +16,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
-from pandas.api.types import is_object_dtype
 
 from kartothek_cube.core import arrow
 
@@ -262,13 +261,7 @@ _MAX_STRING_BYTES = 2**31 - 2
 # dtype of dates outside the range of nanoseconds, and of nothing else
 _SECONDS = np.dtype("datetime64[s]")
 # of types that are stored as they are
-_NUMBER_IDS = {
-    kind().id
-    for kind in (
-        *(pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64),
-        *(pa.float32, pa.float64, pa.bool_),
-    )
-}
+_NUMBER_IDS = {t.id for t in _NULLABLE} - {pa.string().id}
 # columns of a frame from which numbers are converted by block
 _MANY_COLUMNS = 1_000
 
@@ -468,7 +461,10 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     try:
         column = arrow.convert_layouts(pa.table({name: column})).column(0)
         if pat.is_dictionary(column.type):
-            column = _cast_dictionaries(column, target)
+            # Arrow cannot decode all dictionaries (string views), but it can cast them.
+            encoded = [(chunk.indices, chunk.dictionary.cast(target)) for chunk in column.chunks]
+            chunks = [pa.DictionaryArray.from_arrays(*parts) for parts in encoded]
+            column = pa.chunked_array(chunks, type=pa.dictionary(column.type.index_type, target))
         if pat.is_large_string(column.type) or pat.is_large_binary(column.type):
             column = _split_large(column)
         return column.cast(target)
@@ -477,13 +473,6 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     except pa.ArrowInvalid as error:
         problem = f"Column {name!r} of type {source} cannot be converted to {target}: {error}"
         raise ValueError(problem) from error
-
-
-def _cast_dictionaries(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Cast the dictionaries of a column."""
-    # Arrow cannot decode all dictionaries (string views), but it can cast them.
-    chunks = [pa.DictionaryArray.from_arrays(c.indices, c.dictionary.cast(target)) for c in column.chunks]
-    return pa.chunked_array(chunks, type=pa.dictionary(column.type.index_type, target))
 
 
 def _split_large(column: pa.ChunkedArray, limit: int = _MAX_STRING_BYTES) -> pa.ChunkedArray:
@@ -710,7 +699,7 @@ def convert_objects(df: pd.DataFrame, types: Mapping[str, pa.DataType]) -> dict[
     converted = {}
     for name, dtype in df.dtypes.items():
         target = types.get(str(name))
-        if target is None or not is_object_dtype(dtype) or not arrow.is_nested(target):
+        if target is None or not pd.api.types.is_object_dtype(dtype) or not arrow.is_nested(target):
             continue
         if arrow.contains_type(target, pat.is_date):
             # Arrow takes times for dates without an error

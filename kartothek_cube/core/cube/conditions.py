@@ -658,7 +658,7 @@ def _to_alternatives(alternatives: object) -> tuple[Condition | Conjunction, ...
         _check_operands(element)
         if isinstance(element, Conjunction) and len(element.conditions) == 1:
             element = element.conditions[0]
-        flat += element.conditions if isinstance(element, Disjunction) else (element,)  # type: ignore[arg-type]
+        flat += element.conditions if isinstance(element, Disjunction) else (element,)
     if not flat:
         raise ValueError("A disjunction has at least one condition")
     return tuple(flat)

@@ -16,7 +16,7 @@ from kartothek_cube.display import card, facts, table
 __all__ = ("Cube",)
 
 
-# attrs gives the parameters of ``Cube`` the types of those of the converters
+# parameters of ``Cube`` have the types of those of the converters
 def _to_name(name: str) -> str:
     return arguments.converter_str(name)
 
@@ -32,23 +32,11 @@ def _to_partition_columns(
     items = arguments.converter_tuple(columns)
     has_transforms = any(isinstance(item, PartitionTransform) for item in items)
     is_ordered = not isinstance(columns, set | frozenset | dict)
-    return (
-        cast(tuple[str, ...], items)
-        if has_transforms and is_ordered
-        else arguments.converter_str_tupleset(columns)
-    )
+    return items if has_transforms and is_ordered else arguments.converter_str_tupleset(cast(Any, columns))
 
 
 def _to_transforms(transforms: Iterable[PartitionTransform]) -> tuple[PartitionTransform, ...]:
     return tuple(transforms)
-
-
-def _name_of(column: object) -> object:
-    return column.name if isinstance(column, PartitionTransform) else column
-
-
-def _to_column_set(columns: str | Iterable[str] | None) -> frozenset[str]:
-    return arguments.converter_str_set(columns)
 
 
 def _repr_set(names: frozenset[str]) -> str:
@@ -107,16 +95,18 @@ class Cube(arguments.CopyMixin):
     partition_columns: tuple[str, ...] = attrs.field(converter=_to_partition_columns)
     uuid_prefix: str = attrs.field(converter=_to_name)
     seed_dataset: str = attrs.field(converter=_to_name, default="seed")
-    index_columns: frozenset[str] = attrs.field(converter=_to_column_set, default=None)
-    suppress_index_on: frozenset[str] = attrs.field(converter=_to_column_set, default=None)
+    index_columns: frozenset[str] = attrs.field(converter=arguments.converter_str_set, default=None)
+    suppress_index_on: frozenset[str] = attrs.field(converter=arguments.converter_str_set, default=None)
     transforms: tuple[PartitionTransform, ...] = attrs.field(
         converter=_to_transforms, default=(), kw_only=True
     )
 
     def __attrs_post_init__(self) -> None:
-        columns: tuple[object, ...] = self.partition_columns
+        columns: tuple[Any, ...] = self.partition_columns
         given = [*self.transforms, *(c for c in columns if isinstance(c, PartitionTransform))]
-        names = arguments.converter_str_tupleset(map(_name_of, columns))
+        names = arguments.converter_str_tupleset(
+            column.name if isinstance(column, PartitionTransform) else column for column in columns
+        )
         object.__setattr__(self, "partition_columns", names)
         by_name = {transform.name: transform for transform in given}
         object.__setattr__(self, "transforms", tuple(by_name[name] for name in names if name in by_name))

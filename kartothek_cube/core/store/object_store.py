@@ -328,20 +328,18 @@ def load_library(kind: str) -> ObstoreModules:
     state = _state
     with state.lock:
         if state.library is None:
-            state.library = _load_second_copy() if state.forked else _import_library(kind)
+            try:
+                state.library = _load_second_copy() if state.forked else _import_library()
+            except ModuleNotFoundError:
+                raise ModuleNotFoundError(
+                    f"stores at {kind}:// need obstore: pip install 'kartothek_cube[{_EXTRAS[kind]}]'",
+                    name="obstore",
+                ) from None
         return state.library
 
 
-def _import_library(kind: str) -> ObstoreModules:
-    try:
-        obstore = importlib.import_module("obstore")
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            f"stores at {kind}:// need obstore: pip install 'kartothek_cube[{_EXTRAS[kind]}]'", name="obstore"
-        ) from None
-    return ObstoreModules(
-        obstore, importlib.import_module("obstore.store"), importlib.import_module("obstore.exceptions")
-    )
+def _import_library() -> ObstoreModules:
+    return ObstoreModules(*map(importlib.import_module, ("obstore", "obstore.store", "obstore.exceptions")))
 
 
 def _load_second_copy() -> ObstoreModules:
@@ -583,9 +581,9 @@ class ObjectBlobStore(blob_store.BlobStore):
     def put_object(
         self, key: str, data: Any, mode: Mode = None, attributes: Mapping[str, str] | None = None
     ) -> Version:
-        """Write a blob (content, path or file); FileExistsError if ``mode`` forbids it."""
+        """Write a blob (content or file); FileExistsError if ``mode`` forbids it."""
         options: dict[str, Any] = {"chunk_size": _PART}
-        if not isinstance(data, Path) and not hasattr(data, "read"):
+        if not hasattr(data, "read"):
             data = memoryview(data).cast("B")
             options["use_multipart"] = mode is None and data.nbytes > 2 * _PART
         if mode is not None:
@@ -601,32 +599,22 @@ class ObjectBlobStore(blob_store.BlobStore):
         write_id = uuid.uuid4().hex
         try:
             return self.put_object(key, data, "create" if token is None else token, {_WRITE_ID: write_id})
-        except FileExistsError:
-            # the response to our write may be lost: obstore retries, and the server refuses the retry
-            version = self._find_own_write(key, write_id)
         except NotImplementedError:
             _CAN_SWAP[self._location] = False
             return self._compare_and_put(key, data, token)
-        except ObjectStoreError as error:
-            version = self._resolve_failed_write(error, key, write_id)
-        if version is None:
-            raise blob_store.PreconditionFailed(key)
-        return version
-
-    def _find_own_write(self, key: str, write_id: str) -> Version | None:
-        """Version of a blob if our write wrote it; None otherwise."""
-        attributes, version = self._read_attributes(key)
-        return version if attributes.get(_WRITE_ID) == write_id else None
-
-    def _resolve_failed_write(self, error: ObjectStoreError, key: str, write_id: str) -> Version:
-        """Version after a failed write that was applied nevertheless; raises its error otherwise."""
+        except (FileExistsError, ObjectStoreError) as error:
+            failure = error
+        is_unclear = isinstance(failure, ObjectStoreError)
+        # the response to our write may be lost: obstore retries, and the server refuses the retry
         try:
-            version = self._find_own_write(key, write_id)
+            attributes, version = self._read_attributes(key)
         except OSError:
-            raise error from None
-        if version is None:
-            raise error
-        return version
+            if is_unclear:
+                raise failure from None
+            raise
+        if version is not None and attributes.get(_WRITE_ID) == write_id:
+            return version
+        raise failure if is_unclear else blob_store.PreconditionFailed(key)
 
     def _compare_and_put(
         self, key: str, data: blob_store.Data, token: blob_store.Token | None
@@ -833,12 +821,6 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[Location]]:
         return type(self), (self.location,)
 
-    def __copy__(self) -> ObjectStore:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ObjectStore:
-        return self
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectStore) and other.location == self.location
 
@@ -891,10 +873,6 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
 
     def _put_file(self, key: str, file: BinaryIO) -> str:
         self.blobs.put_object(key, file)
-        return key
-
-    def _put_filename(self, key: str, filename: str) -> str:
-        self.blobs.put_object(key, Path(filename))
         return key
 
     def _delete(self, key: str) -> str:

@@ -75,7 +75,7 @@ class GenericBlobStore(blob_store.BlobStore):
     def open_read(self, key: str) -> BinaryIO:
         with _missing_as_key_error(key):
             file = self._get_method("open")(blob_store.check_key(key))
-        if _is_seekable(file):
+        if getattr(file, "seekable", bool)():
             return cast(BinaryIO, file)
         file.close()
         return io.BytesIO(self.get(key))
@@ -171,13 +171,6 @@ def _find_dictionary(store: Any) -> object | None:
     if any(kind.__name__ == "DictStore" for kind in type(store).__mro__):
         return getattr(store, "d", None)
     return None
-
-
-def _is_seekable(file: Any) -> bool:
-    try:
-        return bool(file.seekable())
-    except AttributeError:
-        return False
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import dask
 import pytest
 from dask.utils import key_split
 
@@ -15,6 +16,7 @@ from kartothek_cube.io.dask._dask_executor import (
     results_as_bag,
     results_as_delayed,
 )
+from kartothek_cube.io.dask.dataframe import OpaqueSequence
 from kartothek_cube.io_components.job import Job, discard_results, execute, iter_results
 
 LOG: list[str] = []
@@ -112,6 +114,20 @@ def test_results_as_collections():
     assert results_as_bag(lists, flatten=True).compute(scheduler="sync") == [7, 1, 7, 2]
 
 
-def test_names_of_tasks():
-    graph = answer_as_delayed(job(prepare=prepare, steps=("before", "each", "after"))).__dask_graph__()
-    assert {key_split(key) for key in graph} == {"add_up-before", "add_up-each", "add_up-after"}
+def test_a_graph_has_one_context_and_a_tree_of_merges():
+    n = FAN_IN**2 + 1
+    first, second = (dict(answer_as_delayed(job(tasks=range(n), merge=sum)).__dask_graph__()) for _ in "ab")
+    assert len(first) == n + 1 + (FAN_IN + 1) + 2 + 1
+    assert max(len(task.dependencies) for task in first.values()) <= FAN_IN
+    names = {key_split(key) for key in first}
+    assert names == {"add_up-run", "add_up-run-context", "add_up-merge", "add_up-finish"}
+    assert not set(first) & set(second)
+
+
+def test_dask_does_not_look_into_tasks():
+    class Opaque:
+        def __reduce__(self):
+            raise TypeError("looked into")
+
+    first, second = OpaqueSequence([Opaque()]), OpaqueSequence([Opaque()])
+    assert dask.base.tokenize(first) == dask.base.tokenize(first) != dask.base.tokenize(second)

@@ -172,10 +172,6 @@ def test_index_with_projection_and_predicates(stored):
         ({"table": None}, TypeError, "None"),
         ({"table": "nope"}, RuntimeError, "nope"),
         ({"columns": ["nope"]}, ValueError, "nope"),
-        ({"columns": "x"}, TypeError, "str"),
-        ({"categoricals": ["nope"]}, ValueError, "nope"),
-        ({"predicates": []}, ValueError, "predicates"),
-        ({"predicates": [[("x", "==", "a")]]}, TypeError, "x"),
         ({"dataset_uuid": "nope"}, KeyError, "nope"),
     ],
 )

@@ -7,7 +7,6 @@ import pickle
 import dask
 import dask.bag as db
 import dask.dataframe as dd
-import pandas as pd
 import pytest
 from dask.bag import Bag, Item
 from dask.delayed import Delayed
@@ -101,22 +100,12 @@ def test_wrong_kinds_of_input(stored):
     [store_delayed_as_dataset, store_bag_as_dataset, store_dataset_from_ddf],
     ids=lambda f: f.__name__,
 )
-@pytest.mark.parametrize(
-    "arguments, error, fragment",
-    [
-        ({"dataset_uuid": "u"}, RuntimeError, "'u'"),
-        ({"partition_on": ["x"], "secondary_indices": ["x"]}, RuntimeError, "x"),
-        ({"partition_on": ["x", "x"]}, ValueError, "x"),
-        ({"metadata": 1}, TypeError, "int"),
-        ({"df_serializer": 1}, TypeError, "int"),
-        ({"metadata_version": 3}, NotImplementedError, "3"),
-        ({"dataset_uuid": "a/b"}, ValueError, "a/b"),
-    ],
-)
-def test_arguments_are_checked_when_the_graph_is_built(stored, store, arguments, error, fragment):
+def test_arguments_are_checked_when_the_graph_is_built(stored, store):
     data = {store_bag_as_dataset: db.from_sequence([0]).map(fail), store_dataset_from_ddf: ddf_of(1, fail)}
-    with pytest.raises(error, match=fragment):
-        store(data.get(store, []), **{"store": stored, "dataset_uuid": "v", **arguments})
+    with pytest.raises(RuntimeError, match="'u'"):
+        store(data.get(store, []), stored, "u")
+    with pytest.raises(TypeError, match="int"):
+        store(data.get(store, []), stored, "v", metadata=1)
 
 
 @pytest.mark.parametrize("update", [update_dataset_from_delayed, update_dataset_from_ddf])
@@ -124,9 +113,7 @@ def test_arguments_are_checked_when_the_graph_is_built(stored, store, arguments,
     "arguments, fragment",
     [
         ({"partition_on": ["x"]}, "partition"),
-        ({"secondary_indices": ["nope"]}, "nope"),
         ({"delete_scope": [{"nope": 1}]}, "nope"),
-        ({"on_conflict": "nope"}, "nope"),
         ({"factory": DatasetFactory("u", Same.of(memory()))}, "factory"),
         ({"dataset_uuid": None}, "dataset_uuid"),
     ],
@@ -280,18 +267,3 @@ def test_indices_are_built_in_parts(stored, partition_size):
     (dataset,) = bag.compute(scheduler="sync")
     found = dataset.load_all_indices(stored()).indices["x"].index_dct
     assert {value: len(labels) for value, labels in found.items()} == {0: 1, 1: 1}
-
-
-def test_indices_of_unknown_columns(stored):
-    with pytest.raises(RuntimeError, match="nope"):
-        build_dataset_indices__bag(stored, "u", ["nope"])
-
-
-def test_frames_are_those_of_the_eager_facade(stored):
-    expected = eager.read_dataset_as_dataframes("u", stored)
-    for frames in (
-        dask.compute(*read_dataset_as_delayed("u", stored), scheduler="threads"),
-        read_dataset_as_dataframe_bag("u", stored).compute(scheduler="threads"),
-    ):
-        for got, want in zip(frames, expected, strict=True):
-            pd.testing.assert_frame_equal(got, want)

@@ -17,13 +17,11 @@ import click
 import pyarrow as pa
 
 from kartothek_cube.cli import context as cli
-from kartothek_cube.cli import output
+from kartothek_cube.cli import inspect, output
 from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, StoreCommand, usage_error
-from kartothek_cube.cli.inspect import column_types
 from kartothek_cube.core.arguments import split_names
-from kartothek_cube.core.cube.consistency import get_dataset_columns
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
 from kartothek_cube.core.errors import DatasetExistsError, format_count
 from kartothek_cube.core.store import Blob
 from kartothek_cube.core.transforms import parse_transform
@@ -71,7 +69,7 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
     if metadata is None:
         hint, available = cli.closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
         usage_error(f"Dataset {dataset!r} does not exist.{hint} Available datasets: {available}.")
-    selected = cli.match(columns, get_dataset_columns(metadata), "column")
+    selected = cli.match(columns, consistency.get_dataset_columns(metadata), "column")
     to_index = sorted(selected - set(metadata.partition_keys))
     if not to_index:
         usage_error(f"Partition keys need no index: {', '.join(sorted(selected))}")
@@ -111,7 +109,7 @@ def copy(
         click.echo("No dataset selected, nothing to copy.")
         return
     target, masked = state.open_store(tgt_store, create=True), cli.mask_store(tgt_store)
-    existing = discover_ktk_cube_dataset_ids(state.prefix, target) if overwrite else set()
+    existing = discover.discover_ktk_cube_dataset_ids(state.prefix, target) if overwrite else set()
     replaced = [name for name in names if name in existing]
     try:
         # before anything is deleted: two names may refer to the same store
@@ -197,7 +195,7 @@ def adopt(
         usage_error("--type has the form COLUMN=TYPE, such as STORE=string")
     options["types"] = {column: name for column, _, name in pairs}
     options["partition_on"] = None if partition_on is None else split_names(partition_on)
-    if options["overwrite"] and dataset in discover_ktk_cube_dataset_ids(state.prefix, store):
+    if options["overwrite"] and dataset in discover.discover_ktk_cube_dataset_ids(state.prefix, store):
         cli.confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
     try:
         with state.progress("adopt"):
@@ -276,7 +274,7 @@ def compute(
             state.cube,
             state.store,
             dataset,
-            conditions=cli.parse_conditions(where, column_types(state.datasets)) if where else None,
+            conditions=cli.parse_conditions(where, inspect.column_types(state.datasets)) if where else None,
             payload_columns=None if columns is None else split_names(columns),
             changed_since=None if everything else "last",
         )
@@ -342,7 +340,7 @@ def delete_rows(
     The replaced files stay in the store until the next cleanup.
     """
     cube, store = state.cube, state.store
-    conditions = cli.parse_conditions(where, column_types(state.datasets))
+    conditions = cli.parse_conditions(where, inspect.column_types(state.datasets))
     if bool(conditions.conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
     delete = partial(eager_cube.delete_rows, cube, store, "all" if everything else conditions, names)
@@ -463,7 +461,7 @@ def compact(state: CliContext, names: list[str], where: str, min_files: int, as_
 
     Query results do not change. The replaced files stay in the store until the next cleanup.
     """
-    conditions = cli.parse_conditions(where, column_types(state.datasets))
+    conditions = cli.parse_conditions(where, inspect.column_types(state.datasets))
     others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
     if others:
         keys = ", ".join(state.cube.partition_columns)

@@ -26,8 +26,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli.context import usage_error
-from kartothek_cube.core.arrow import concat_promoted, is_text, replace_columns
-from kartothek_cube.core.errors import format_count
+from kartothek_cube.core import arrow, errors
 from kartothek_cube.display import cut_text, pad_text, text_width
 
 #: number of rows printed to a terminal
@@ -185,7 +184,7 @@ def _write_text_table(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Tab
     # results of SQL may have several columns of a name
     numbers = [str(number) for number in range(len(schema))]
     numbered = [table.rename_columns(numbers) for table in (schema.empty_table(), *tables)]
-    result, is_terminal = concat_promoted(numbered), sink.isatty()
+    result, is_terminal = arrow.concat_promoted(numbered), sink.isatty()
     shown = result.slice(0, _SCREENFUL) if is_terminal else result
     columns = [
         _TextColumn.of(field, column) for field, column in zip(schema, _flatten(shown).columns, strict=True)
@@ -195,11 +194,11 @@ def _write_text_table(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Tab
         sink.write("  ".join(line).rstrip().encode() + b"\n")
     sink.flush()
     if len(shown) < len(result):
-        hidden = format_count(len(result) - len(shown), "more row")
+        hidden = errors.format_count(len(result) - len(shown), "more row")
         click.echo(f"… and {hidden}; write all of them to a file with --to", err=True)
     if len(fitting) < len(columns):
         names = ", ".join(column.texts[0] for column in columns[len(fitting) :])
-        hidden = format_count(len(columns) - len(fitting), "more column")
+        hidden = errors.format_count(len(columns) - len(fitting), "more column")
         click.echo(f"… and {hidden} ({names}); select some with --columns", err=True)
 
 
@@ -219,7 +218,7 @@ class _TextColumn:
         """Format values; null is empty, control characters are escaped to protect the terminal."""
         texts = [field.name, *pc.fill_null(values.cast(pa.string()), "").to_pylist()]
         texts = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
-        is_cuttable = is_text(field.type) and b"cut" not in (field.metadata or {})
+        is_cuttable = arrow.is_text(field.type) and b"cut" not in (field.metadata or {})
         column = cls(texts, values.type, is_cuttable)
         column.measure()
         return column
@@ -280,7 +279,7 @@ def _flatten(table: pa.Table) -> pa.Table:
             columns[number] = _shorten_timestamps(column)
         elif pa.types.is_null(field.type):
             columns[number] = column.cast(pa.string())
-    return replace_columns(table, columns)
+    return arrow.replace_columns(table, columns)
 
 
 def _format_bytes(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -385,7 +384,7 @@ def write_tables(form: str | None, path: str | None, schema: pa.Schema, tables: 
                 n_rows = _write_all(form, cast(BinaryIO, compressed), schema, tables)
         else:
             n_rows = _write_all(form, file, schema, tables)
-    click.echo(f"Wrote {format_count(n_rows, 'row')} to {path}", err=True)
+    click.echo(f"Wrote {errors.format_count(n_rows, 'row')} to {path}", err=True)
 
 
 def _write_all(form: str, sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:

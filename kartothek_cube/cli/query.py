@@ -18,11 +18,9 @@ from kartothek_cube.cli.output import choose_format, write_tables
 from kartothek_cube.core.cube.discover import discover_cube, list_cubes
 from kartothek_cube.core.errors import format_count, unknown_names
 from kartothek_cube.display import cut_text
-from kartothek_cube.io_components.arrow_dataset import CubeScan
-from kartothek_cube.io_components.query import executor
-from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components import arrow_dataset, runtime
+from kartothek_cube.io_components.query import executor, logical_plan
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query
-from kartothek_cube.io_components.runtime import progress_add_total
 
 if TYPE_CHECKING:
     import duckdb
@@ -101,7 +99,7 @@ def query(
     if explain:
         _explain(state, arguments, output)
         return
-    plan = plan_query(QueryCube(state.cube, state.store, **arguments))
+    plan = plan_query(logical_plan.QueryCube(state.cube, state.store, **arguments))
     is_table = choose_format(output, to) == "table"
     is_sorted = is_table or arguments["dimension_columns"] is not None
     rows = _read_tables(attrs.evolve(plan, info=None), limit, is_sorted=is_sorted)
@@ -171,9 +169,9 @@ def _read_tables(plan: PhysicalPlan, limit: int | None, *, is_sorted: bool) -> I
         yield executor.run_table(plan, limit)
         return
     if plan.groups is None and not is_sorted:
-        yield from CubeScan(plan, tuple(plan.context.output.names)).tables()
+        yield from arrow_dataset.CubeScan(plan, tuple(plan.context.output.names)).tables()
         return
-    progress_add_total(plan.n_files)
+    runtime.progress_add_total(plan.n_files)
     for task in plan.tasks():
         yield from executor.run_task(plan.context, task)
 

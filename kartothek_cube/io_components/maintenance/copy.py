@@ -9,19 +9,15 @@ from typing import Generic, TypeAlias
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import errors, tuning
+from kartothek_cube.core import errors, history, tuning
 from kartothek_cube.core import header as headers
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit import header_store
+from kartothek_cube.core.commit import header_store, optimistic
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
-from kartothek_cube.core.commit.optimistic import commit_copy
-from kartothek_cube.core.cube import discover
-from kartothek_cube.core.cube.consistency import check_cube
-from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset_files import file_keys, read_header, referenced_keys
-from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.schema import (
     SchemaWrapper,
@@ -147,7 +143,7 @@ def _put_copy(
         if base.state is not None and not overwrite and base.header != copy.header:
             raise errors.DatasetExistsError(uuid)
         try:
-            state, receipt = commit_copy(
+            state, receipt = optimistic.commit_copy(
                 target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values()), role
             )
         except PreconditionFailed:
@@ -205,7 +201,7 @@ class CopyPlan:
     target_cube: Cube
     #: whether existing datasets are replaced
     overwrite: bool = False
-    info: OperationInfo = attrs.field(factory=partial(describe_operation, "copy"))
+    info: history.OperationInfo = attrs.field(factory=partial(history.describe_operation, "copy"))
 
 
 def _copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseException) -> BaseException:
@@ -241,7 +237,7 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
     """Copy the files that tasks have not copied, or that were committed to the source since; commit them."""
     discard_results(copied)
     source, target = open_blobs(plan.source), open_blobs(plan.target)
-    prefix = plan.cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    prefix = plan.cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     # one state of all datasets
     states = discover.discover_datasets_unchecked(
         plan.cube.uuid_prefix, source, [uuid.removeprefix(prefix) for uuid in plan.uuids]
@@ -368,7 +364,7 @@ class CopyCube(Generic[StoreT]):
         kept = discover.discover_datasets_unchecked(
             target_cube.uuid_prefix, target, existing - set(names.values())
         )
-        check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
+        consistency.check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
         return CopyPlan(
             cube,
             runtime.store_factory(source),

@@ -14,16 +14,13 @@ from typing import Any, Generic
 
 import attrs
 
-from kartothek_cube.core import clock, errors, history, naming
+from kartothek_cube.core import clock, dataset_files, errors, history, naming
 from kartothek_cube.core.arguments import converter_str_set
-from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.commit.atomic import finish_operation
+from kartothek_cube.core.commit import atomic, header_store, operation
 from kartothek_cube.core.commit.change import is_staged_committed
-from kartothek_cube.core.cube import discover
-from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import read_header, referenced_keys, schema_keys, table_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import CommitRecord
 from kartothek_cube.core.store import (
@@ -59,7 +56,7 @@ def list_garbage(
     limit = retention_cutoff(blobs, uuid, retention)
     temporary = [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
     try:
-        tables = table_names(dataset.dataset_metadata, blobs)
+        tables = dataset_files.table_names(dataset.dataset_metadata, blobs)
     except errors.DatasetNotFoundError:
         # there are files of a deletion, a copy or a first write that was killed, or it is an error
         files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
@@ -97,7 +94,7 @@ def _select_garbage(
 
 def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     """Files of the newest state, and of the one to which readers go back if it does not get committed."""
-    keys = {*referenced_keys(dataset), *schema_keys(dataset, blobs)}
+    keys = {*dataset_files.referenced_keys(dataset), *dataset_files.schema_keys(dataset, blobs)}
     participation = operation.pending_participation(dataset)
     if participation is None or not participation.before:
         return keys
@@ -107,7 +104,7 @@ def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     with suppress(KeyError):
         before = operation.load_before(blobs, dataset.uuid, participation)
         if before is not None:
-            keys |= {participation.before, *referenced_keys(before)}
+            keys |= {participation.before, *dataset_files.referenced_keys(before)}
     return keys
 
 
@@ -168,7 +165,7 @@ def history_keys(
     for key in filter(history.is_snapshot_key, list(keys)):
         # a commit may expire it in the meantime
         with suppress(KeyError):
-            keys.update(referenced_keys(history.load_snapshot(uuid, blobs, key)))
+            keys.update(dataset_files.referenced_keys(history.load_snapshot(uuid, blobs, key)))
     return keys | _pinned_keys(blobs, uuid, pins)
 
 
@@ -180,7 +177,7 @@ def _pinned_keys(blobs: BlobStore, uuid: str, pins: Sequence[history.Pin]) -> se
         if pin.expires > now:
             # its reader may have ended in the meantime
             with suppress(KeyError):
-                keys |= {pin.key, *referenced_keys(history.load_snapshot(uuid, blobs, pin.key))}
+                keys |= {pin.key, *dataset_files.referenced_keys(history.load_snapshot(uuid, blobs, pin.key))}
     return keys
 
 
@@ -222,7 +219,7 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
         """The keys to which a state does not refer; of a staged write, none once it is committed."""
         if staged_id and is_staged_committed(state, staged_id):
             return []
-        used = {*referenced_keys(state), *schema_keys(state, blobs)}
+        used = {*dataset_files.referenced_keys(state), *dataset_files.schema_keys(state, blobs)}
         return [key for key in keys if key not in used]
 
     for _ in header_store.attempts():
@@ -354,7 +351,7 @@ def list_cube_garbage(
     """Files of a cube to which neither a newest nor an archived state refers, nor a published table."""
     ensure_cube(cube)
     blobs = open_blobs(store)
-    prefix = cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    prefix = cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     limit = retention_cutoff(blobs, prefix, retention)
     # before the headers: files of later commits are not in the listing
     files = blobs.list(prefix)
@@ -486,7 +483,7 @@ def finish_operations(
     blobs = open_blobs(store)
     for name, record in (_read_records(cube, blobs) if records is None else records).items():
         if record.participation is not None and record.participation.before is not None:
-            finish_operation(blobs, cube.ktk_dataset_uuid(name))
+            atomic.finish_operation(blobs, cube.ktk_dataset_uuid(name))
 
 
 def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
@@ -516,7 +513,7 @@ def _delete_hidden(
         limit = retention_cutoff(blobs, f"{uuid}/", retention)
         # refused: the dataset was created again
         with suppress(errors.DatasetNotFoundError, PreconditionFailed):
-            stored = read_header(uuid, blobs, with_token=True)
+            stored = dataset_files.read_header(uuid, blobs, with_token=True)
             state = DatasetMetadata.load_from_header(stored, uuid, blobs)
             if not operation.is_hidden(state) or operation.resolve_pending(blobs, state) is not state:
                 continue
@@ -562,7 +559,7 @@ def _list_dataset_files(dataset: DatasetFactory) -> list[str]:
     with suppress(errors.DatasetNotFoundError):
         current = dataset.dataset_metadata
         blobs = open_blobs(dataset.store_factory)
-        keys |= {*referenced_keys(current), *schema_keys(current, blobs)}
+        keys |= {*dataset_files.referenced_keys(current), *dataset_files.schema_keys(current, blobs)}
     return _order_keys(keys)
 
 
@@ -582,7 +579,7 @@ def _deletions_folder(uuid: str) -> str:
 
 def _list_unfinished(cube: Cube, blobs: BlobStore) -> set[str]:
     """Ids of datasets without a header, of which files are left by a deletion that was killed."""
-    start = cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    start = cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     names = {name.removeprefix(start)[:-1] for name in blobs.list_dir(start) if name.endswith("/")}
     names -= discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
     return {name for name in names if name and blobs.list(_deletions_folder(start + name))}
@@ -645,7 +642,7 @@ def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> l
     """All files of datasets but headers."""
     tracked: set[str] = set()
     for dataset in datasets:
-        tracked.update(referenced_keys(dataset), schema_keys(dataset, blobs))
+        tracked.update(dataset_files.referenced_keys(dataset), dataset_files.schema_keys(dataset, blobs))
         tracked |= history_keys(dataset, blobs, ())
         tracked.update(blob.key for blob in blobs.list(history.history_folder(dataset.uuid)))
         log = [blob.key for blob in blobs.list(delta_log.log_folder(dataset.uuid))]

@@ -15,22 +15,18 @@ import attrs
 import pandas as pd
 
 from kartothek_cube import display
-from kartothek_cube.core import errors, history, tuning
+from kartothek_cube.core import dataset_files, errors, history, partition, tuning
 from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.commit import header_store
-from kartothek_cube.core.commit.change import ChangeSet, WriteMode, inherited_settings
-from kartothek_cube.core.commit.header_store import missing_files
+from kartothek_cube.core.commit import change, header_store
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
 from kartothek_cube.core.commit.optimistic import announce_commit, commit, commit_state
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import data_keys, file_keys
 from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
-from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
@@ -92,7 +88,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | Non
     blobs = open_blobs(store)
     table = DatasetMetadata.load_from_store(dataset_uuid, blobs).table_name
     info = history.describe_operation("keep history")
-    return commit(blobs, ChangeSet(dataset_uuid, table, metadata=metadata, info=info))[0]
+    return commit(blobs, change.ChangeSet(dataset_uuid, table, metadata=metadata, info=info))[0]
 
 
 @attrs.frozen
@@ -110,7 +106,7 @@ class RollbackPlan:
 def plan_rollback(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> RollbackPlan:
     """Plan to make an older state of a dataset the current one."""
     state = history.state_as_of(uuid, blobs, as_of)
-    missing = missing_files(blobs, uuid, file_keys(state))
+    missing = header_store.missing_files(blobs, uuid, dataset_files.file_keys(state))
     if missing:
         raise errors.CorruptDatasetError(
             missing[0],
@@ -119,12 +115,12 @@ def plan_rollback(uuid: str, blobs: BlobStore, as_of: history.AsOf) -> RollbackP
         )
     base = _read_base(blobs, uuid, state.table_name)
     current = base.state
-    kept = {} if current is None else inherited_settings(current.metadata)
+    kept = {} if current is None else change.inherited_settings(current.metadata)
     schema = state.schema
     if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
         # that of later updates, which knows at least as much
         schema = current.schema
-    settings = inherited_settings(state.metadata)
+    settings = change.inherited_settings(state.metadata)
     metadata = {key: value for key, value in state.metadata.items() if key not in settings}
     return RollbackPlan(base, state.copy(metadata={**metadata, **kept}, schema=schema))
 
@@ -135,7 +131,7 @@ def plan_hiding(uuid: str, blobs: BlobStore) -> RollbackPlan:
     if base.state is None:
         raise errors.ConcurrentWriteError(uuid, detail=_REPEAT)
     # other software, which does not know that it is hidden, reads an empty dataset
-    empty = base.state.copy(partitions=PartitionTable.empty((base.state.table_name,)), indices={})
+    empty = base.state.copy(partitions=partition.PartitionTable.empty((base.state.table_name,)), indices={})
     return RollbackPlan(base, empty, hides=True)
 
 
@@ -160,8 +156,8 @@ def finish_rollback(
                 blobs,
                 base,
                 plan.state,
-                file_keys(plan.state),
-                mode=WriteMode.REPLACE,
+                dataset_files.file_keys(plan.state),
+                mode=change.WriteMode.REPLACE,
                 role=role,
                 info=info,
                 hides=plan.hides,
@@ -513,8 +509,8 @@ def _describe(histories: _Histories, moment: datetime, before: _Cut, after: _Cut
     before, after = histories.select_visible(before), histories.select_visible(after)
     new, old = _load_changed(histories, after, before), _load_changed(histories, before, after)
     info = next((i for i in map(history.operation_info, new.values()) if i.name), history.OperationInfo())
-    added = {key for state in new.values() for key in data_keys(state)}
-    removed = {key for state in old.values() for key in data_keys(state)}
+    added = {key for state in new.values() for key in dataset_files.data_keys(state)}
+    removed = {key for state in old.values() for key in dataset_files.data_keys(state)}
     # the header of the seed also changes with operations on other datasets
     contents = [{name: history.fingerprint(state) for name, state in states.items()} for states in (old, new)]
     changed = sorted(old.keys() | new.keys(), key=[*after, *before].index)

@@ -16,21 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display
-from kartothek_cube.core import history
+from kartothek_cube.core import arrow, dataset_files, errors, history, partition
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.arrow import Mask, concat_promoted, to_numpy
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, choose_datasets, load_snapshot, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import data_keys
-from kartothek_cube.core.errors import StateNotFoundError, format_count
-from kartothek_cube.core.partition import content_sums
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.io_components import runtime
+from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, single_step_job
-from kartothek_cube.io_components.kernels import group_codes, join_codes
 from kartothek_cube.io_components.maintenance import history as cube_history
 from kartothek_cube.kartothek_helpers import footer_stats
 
@@ -40,7 +35,7 @@ Stats: TypeAlias = dict[str, dict[str, int]]
 def count_partitions(dataset: DatasetMetadata) -> int:
     """Count the physical partitions: combinations of values of the partition keys."""
     values = dataset.partition_table.keys(list(dataset.partition_keys or ()), dataset.schema)
-    codes = group_codes(list(values.values()), len(dataset.partition_table))
+    codes = kernels.group_codes(list(values.values()), len(dataset.partition_table))
     return int(codes.max()) + 1 if len(codes) else 0
 
 
@@ -108,7 +103,7 @@ class CollectStats(Generic[StoreT]):
         base: Stats = {}
         tasks: list[tuple[str, list[str]]] = []
         for name, dataset in select_datasets(self.cube, self.store, self.datasets).items():
-            keys = data_keys(dataset)
+            keys = dataset_files.data_keys(dataset)
             # known without opening files
             base[name] = {"files": len(keys), "partitions": count_partitions(dataset)}
             tasks += [(name, list(part)) for part in runtime.batched(keys, blocksize or 100)]
@@ -140,11 +135,11 @@ class DatasetChanges:
     #: ``added``, ``changed`` or ``removed``, for each of them
     kinds: pa.StringArray
 
-    def select(self, keys: Mapping[str, pa.Array], length: int) -> Mask:
+    def select(self, keys: Mapping[str, pa.Array], length: int) -> arrow.Mask:
         """Mask of the partitions of another dataset, given by their keys, that belong to changed ones."""
         shared = [name for name in self.keys.column_names if name in keys]
         changed = [self.keys.column(name) for name in shared]
-        own, theirs = join_codes([keys[name] for name in shared], changed, length, len(self.kinds))
+        own, theirs = kernels.join_codes([keys[name] for name in shared], changed, length, len(self.kinds))
         return np.isin(own, theirs)
 
 
@@ -159,14 +154,14 @@ def compare_states(
         state.partition_table.take(np.empty(0, np.int64)) if s is None else s.partition_table
         for s in (old, new)
     ]
-    is_shared = [to_numpy(pc.is_in(a.labels, value_set=b.labels)) for a, b in (tables, tables[::-1])]
+    is_shared = [arrow.to_numpy(pc.is_in(a.labels, value_set=b.labels)) for a, b in (tables, tables[::-1])]
     if all(mask.all() for mask in is_shared):
         return None
     columns = [c for c in cube.partition_columns if c in (state.partition_keys or ())]
     keys = [table.keys(columns, arrow_schema(state)) for table in tables]
     both = {c: pa.concat_arrays([part[c] for part in keys]) for c in columns}
     lengths = [len(table) for table in tables]
-    codes = group_codes(list(both.values()), sum(lengths))
+    codes = kernels.group_codes(list(both.values()), sum(lengths))
     own_codes = np.split(codes, lengths[:1])
     n_groups = int(codes.max(initial=-1)) + 1
     sums = np.zeros((n_groups, 2), np.uint64)
@@ -174,7 +169,7 @@ def compare_states(
         tables, own_codes, is_shared, (np.subtract, np.add), strict=True
     ):
         labels = table.labels.filter(pa.array(~mask)).to_pylist()
-        accumulate.at(sums, group[~mask], content_sums(labels))
+        accumulate.at(sums, group[~mask], partition.content_sums(labels))
     counts = [np.bincount(group, minlength=n_groups) for group in own_codes]
     groups = np.flatnonzero(sums.any(axis=1))
     if not len(groups):
@@ -215,7 +210,7 @@ def compare_used(
     return list(compare_cubes(cube, old, used).values())
 
 
-def select_files(cube: Cube, dataset: DatasetMetadata, changes: Iterable[DatasetChanges]) -> Mask:
+def select_files(cube: Cube, dataset: DatasetMetadata, changes: Iterable[DatasetChanges]) -> arrow.Mask:
     """Mask of the files of a dataset in the changed partitions."""
     table = dataset.partition_table
     keys, mask = table.keys(cube.partition_columns, arrow_schema(dataset)), np.zeros(len(table), bool)
@@ -244,7 +239,7 @@ class CubeChanges:
         return len(self.partitions)
 
     def __repr__(self) -> str:
-        return f"<CubeChanges in {format_count(len(self), 'partition')}>"
+        return f"<CubeChanges in {errors.format_count(len(self), 'partition')}>"
 
     def _repr_html_(self) -> str:
         return display.card(repr(self)[1:-1], self.partitions.to_html(index=False))
@@ -330,7 +325,7 @@ def _to_frame(
     schema = pa.schema(
         [("dataset", pa.string()), *(keys.field(c) for c in cube.partition_columns), ("change", pa.string())]
     )
-    rows = concat_promoted([schema.empty_table(), *tables])
+    rows = arrow.concat_promoted([schema.empty_table(), *tables])
     frame: pd.DataFrame = rows.select(schema.names).to_pandas()
     return frame
 
@@ -566,7 +561,7 @@ def _has_changed(
         return False
     try:
         return compare_states(cube, cube_history.load_token(cube, blobs, entry)[name], dataset) is not None
-    except StateNotFoundError:
+    except errors.StateNotFoundError:
         return True
 
 
@@ -575,7 +570,7 @@ def _find_computation(dataset: DatasetMetadata, blobs: BlobStore, token: str) ->
     if history.operation_info(dataset).name == "compute":
         return dataset
     for state in reversed(history.list_states(dataset.uuid, blobs)):
-        with suppress(StateNotFoundError):
+        with suppress(errors.StateNotFoundError):
             loaded = history.load_state(dataset.uuid, blobs, state)
             if (
                 history.operation_info(loaded).name == "compute"

@@ -27,9 +27,7 @@ from kartothek_cube.io_components.job import CountsByDataset, Job, execute, sing
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys
 from kartothek_cube.io_components.publication import delta_log, table
 from kartothek_cube.io_components.runtime import available_cores, store_factory
-from kartothek_cube.io_components.write import write_commit
-from kartothek_cube.io_components.write.rewrite import compact_files_job
-from kartothek_cube.io_components.write.write_commit import StagedInput, StagedWrite
+from kartothek_cube.io_components.write import rewrite, write_commit
 
 
 @attrs.frozen
@@ -173,7 +171,7 @@ def _publish(
     if problems:
         if compacted is None:
             raise ValueError(next(iter(problems.values())))
-        job = compact_files_job(compacted, store, set(chain.from_iterable(problems)))
+        job = rewrite.compact_files_job(compacted, store, set(chain.from_iterable(problems)))
         execute(job, available_cores())
     counts = {name: table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:
@@ -288,7 +286,7 @@ def _unpublish(blobs: BlobStore, uuid: str) -> dict[str, int]:
     return {"files": delta_log.delete_log(blobs, uuid)}
 
 
-def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetMetadata]:
+def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[str, DatasetMetadata]:
     """Commit a staged write to the newest state, all datasets of a cube at once.
 
     It is committed as it would have been without ``publish=False``, on top of what other writers have
@@ -344,7 +342,7 @@ def publish_staged(staged: StagedInput, store: StoreInput) -> dict[str, DatasetM
     return write_commit.commit_datasets(plan, write.changes, blobs)
 
 
-def discard_staged(staged: StagedInput, store: StoreInput) -> None:
+def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:
     """Delete the files of a staged write, which can no longer be published.
 
     The files of a staged write that is forgotten are garbage, which a cleanup deletes.
@@ -397,8 +395,8 @@ def discard_staged(staged: StagedInput, store: StoreInput) -> None:
         )
 
 
-def _check_staged(staged: StagedInput) -> StagedWrite:
-    if not isinstance(staged, StagedWrite):
+def _check_staged(staged: write_commit.StagedInput) -> write_commit.StagedWrite:
+    if not isinstance(staged, write_commit.StagedWrite):
         raise TypeError(
             f"Expected what a write with publish=False returns, got {type(staged).__name__}; without it, the "
             "write is committed already"

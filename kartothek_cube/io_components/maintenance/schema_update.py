@@ -11,18 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core import arrow, history
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow import widen as widen_type
 from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, apply
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
-from kartothek_cube.core.cube.consistency import check_cube, is_internal
+from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, find_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.publication.table import publish_committed
@@ -72,7 +70,7 @@ def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataTy
         if not name or name.startswith("__"):
             raise ValueError(f"{argument}: {name!r} is no name of a column")
         try:
-            types[name] = widen_type(_to_type(given))
+            types[name] = arrow.widen(_to_type(given))
         except (TypeError, ValueError) as error:
             raise TypeError(
                 f"{argument}: the type of column {name} is one of Arrow, pandas or NumPy, or its name, such "
@@ -104,7 +102,7 @@ def _change_set(dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[s
         dataset.table_name,
         schema_update=update,
         fixed_columns={**dict.fromkeys(contract.columns, "named by the contract"), **fixed},
-        info=describe_operation("update_schema"),
+        info=history.describe_operation("update_schema"),
         # the values of all partitions are checked
         requires=(UnchangedPartitions.of_dataset(dataset),) if update.widen else (),
     )
@@ -246,23 +244,23 @@ def update_schema(
     >>> query_cube(cube, store)[0].columns.tolist()
     ['AREA', 'CITY', 'COUNTRY_CODE', 'POPULATION']
     """
-    cube = find_cube(cube, store)
+    cube = discover.find_cube(cube, store)
     update = plan_schema_update(add, defaults, drop, rename, widen)
     blobs = open_blobs(store)
-    existing = discover_datasets(cube, blobs)
+    existing = discover.discover_datasets(cube, blobs)
     name = cube.seed_dataset if dataset is None else dataset
-    choose_datasets(cube, name, existing)
+    discover.choose_datasets(cube, name, existing)
     fixed = dict.fromkeys(cube.index_columns, "an index column of the cube")
     fixed |= dict.fromkeys(cube.dimension_columns, "a dimension column of the cube")
     fixed |= dict.fromkeys(cube.partition_columns, "a partition column of the cube")
     for new in (*update.add, *update.rename.values()):
-        if is_internal(new):
+        if consistency.is_internal(new):
             text = f"of dataset {name!r} would be shown by no query: the name is reserved"
             raise ValueError(f"Column {new} {text}")
         if new in fixed:
             text = f"and cannot be added to dataset {name!r} that exists"
             raise ValueError(f"Column {new} is {fixed[new]} {text}")
     change = _change_set(existing[name], update, fixed)
-    check_cube({**existing, name: apply(existing[name], change)}, cube)
+    consistency.check_cube({**existing, name: apply(existing[name], change)}, cube)
     _check_exact(blobs, existing[name], update)
     return publish_committed(blobs, commit(blobs, change)[0])

@@ -10,16 +10,13 @@ from typing import Generic
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import naming
-from kartothek_cube.core.commit.atomic import finish_operation
-from kartothek_cube.core.commit.header_store import read_versioned
+from kartothek_cube.core import errors, naming, pruning
+from kartothek_cube.core.commit import atomic, header_store
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.consistency import Rule
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, KartothekCubeError
-from kartothek_cube.core.pruning import statistics_columns
 from kartothek_cube.core.schema import VersionedSchema, schema_to_bytes, schema_version_of
 from kartothek_cube.core.store import PreconditionFailed, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components.dataset_read import find_repeated_cells
@@ -86,7 +83,7 @@ class VerifyCube(Generic[StoreT]):
         plans: dict[str, VerifyPlan] = {}
         for name in sorted(discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)):
             # deleted since the listing
-            with suppress(DatasetNotFoundError):
+            with suppress(errors.DatasetNotFoundError):
                 plans[name] = verify_dataset.plan_verify(
                     cube.ktk_dataset_uuid(name),
                     self.store,
@@ -124,7 +121,7 @@ def _find_more(
             seed.context.schema,
             {column: entries[column].entries for column in dimensions if column in entries},
         )
-    except (pa.ArrowException, KartothekCubeError, KeyError, ValueError, OSError):
+    except (pa.ArrowException, errors.KartothekCubeError, KeyError, ValueError, OSError):
         # a file without these columns, or one that is missing or unreadable, which is reported already
         return
     if repeated is not None:
@@ -141,7 +138,7 @@ def _find_contract_problems(
     key = naming.metadata_key_from_uuid(plan.uuid)
     try:
         contract = Contract.of(plan.uuid, states[name].metadata)
-    except CorruptDatasetError as error:
+    except errors.CorruptDatasetError as error:
         yield Problem(plan.uuid, "contract", key, str(error))
         return
     if not contract.rules or plan.context is None or not plan.context.deep:
@@ -154,7 +151,7 @@ def _find_contract_problems(
                 "" if violations.rule.checked else "; stored rows were not checked when the rule was added"
             )
             yield Problem(plan.uuid, "contract", key, f"{violations.error(plan.uuid)}{since}")
-    except (pa.ArrowException, KartothekCubeError, KeyError, TypeError, ValueError, OSError):
+    except (pa.ArrowException, errors.KartothekCubeError, KeyError, TypeError, ValueError, OSError):
         # files that are missing, unreadable or of other types, which is reported already
         return
 
@@ -244,7 +241,7 @@ def _repair_dataset(uuid: str, store: StoreInput, problems: Iterable[Problem]) -
     if any(problem.kind in _UNREPAIRABLE for problem in own):
         return False
     if any(problem.kind == "unfinished-operation" for problem in repairable):
-        finish_operation(open_blobs(store), uuid)
+        atomic.finish_operation(open_blobs(store), uuid)
     if any(problem.kind in ("schema-pending", "missing-schema") for problem in repairable):
         _put_schema(uuid, store)
     columns = sorted({problem.column for problem in repairable if problem.column is not None})
@@ -253,7 +250,7 @@ def _repair_dataset(uuid: str, store: StoreInput, problems: Iterable[Problem]) -
     if any(problem.kind in ("missing-statistics", "wrong-statistics") for problem in repairable):
         dataset = DatasetMetadata.load_from_store(uuid, open_blobs(store))
         stored = {*consistency.arrow_schema(dataset).names}.difference(dataset.partition_keys)
-        columns = sorted(stored.intersection(statistics_columns(dataset.metadata)))
+        columns = sorted(stored.intersection(pruning.statistics_columns(dataset.metadata)))
         execute(statistics_job(uuid, store, {uuid: dataset}, {uuid: columns}), available_cores())
     return True
 
@@ -263,7 +260,7 @@ def _put_schema(uuid: str, store: StoreInput) -> None:
     blobs = open_blobs(store)
     dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     key = naming.schema_key(uuid, dataset.table_name)
-    _, token = read_versioned(blobs, key)
+    _, token = header_store.read_versioned(blobs, key)
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
         schema = dataset.schema

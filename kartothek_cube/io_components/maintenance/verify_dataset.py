@@ -14,12 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display
-from kartothek_cube.core import errors, history, naming, pruning
-from kartothek_cube.core.arrow import count_nulls, is_nested, same_type
+from kartothek_cube.core import arrow, errors, history, naming, pruning
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
-from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
-from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset_files import data_keys, file_keys
 from kartothek_cube.core.errors import format_count
@@ -31,15 +29,13 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import SchemaWrapper, make_meta, schema_file_from_bytes, validate_compatible
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, read_transforms
-from kartothek_cube.io_components import kernels
+from kartothek_cube.io_components import kernels, scan
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys
 from kartothek_cube.io_components.publication.table import find_publication
 from kartothek_cube.io_components.runtime import batched, store_factory
-from kartothek_cube.io_components.scan import read_file
 from kartothek_cube.io_components.write.table_writer import index_entries_of, statistics_of_files
-from kartothek_cube.serialization import ParquetReadError
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.serialization import ParquetReadError, parquet_reader
 
 _RESTORE = "Restore the file from a backup, roll back to a complete state, or write the rows again."
 _REWRITE = "Write the rows of this partition again."
@@ -500,7 +496,7 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
         if types is None:
             return None
         merged = validate_compatible(
-            make_meta(read_footer(blobs, file)[0].schema.to_arrow_schema(), key)
+            make_meta(parquet_reader.read_footer(blobs, file)[0].schema.to_arrow_schema(), key)
             for file in files
             if file.endswith(naming.PARQUET_FILE_SUFFIX)
         )
@@ -518,10 +514,10 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
 
 def _key_types(dataset: DatasetMetadata, blobs: BlobStore) -> dict[str, pa.DataType] | None:
     """Types of the partition keys in other datasets of the cube; None if one is unknown."""
-    prefix, separator, _ = dataset.uuid.partition(KTK_CUBE_UUID_SEPARATOR)
+    prefix, separator, _ = dataset.uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
     types: dict[str, pa.DataType] = {}
     if separator and dataset.partition_keys:
-        for other in discover_datasets_unchecked(prefix, blobs).values():
+        for other in discover.discover_datasets_unchecked(prefix, blobs).values():
             if other.schema is not None:
                 types |= {name: other.schema.field(name).type for name in other.schema.names}
     is_known = set(dataset.partition_keys) <= types.keys()
@@ -564,10 +560,10 @@ def _check_file(
     table = None
     try:
         if context.deep:
-            table = read_file(blobs, key, schema=context.schema, mapping=context.mapping)
+            table = scan.read_file(blobs, key, schema=context.schema, mapping=context.mapping)
             schema, rows = table.schema, len(table)
         else:
-            footer, _ = read_footer(blobs, key)
+            footer, _ = parquet_reader.read_footer(blobs, key)
             schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
             schema = schema if context.mapping is None else context.mapping.schema_of(schema)
     except KeyError:
@@ -618,9 +614,9 @@ def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Ite
 
 def _is_readable_as(stored: pa.DataType, expected: pa.DataType) -> bool:
     """Whether a type is the recorded one, except for parts that are null (only nulls or empty lists)."""
-    if pa.types.is_null(stored) or same_type(stored, expected):
+    if pa.types.is_null(stored) or arrow.same_type(stored, expected):
         return True
-    if stored.id != expected.id or not is_nested(stored) or stored.num_fields != expected.num_fields:
+    if stored.id != expected.id or not arrow.is_nested(stored) or stored.num_fields != expected.num_fields:
         return False
     pairs = [(stored.field(number), expected.field(number)) for number in range(stored.num_fields)]
     return all(a.name == b.name and _is_readable_as(a.type, b.type) for a, b in pairs)
@@ -652,7 +648,7 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
     """Nulls in key columns, unsorted rows and duplicate cells of a file of a cube."""
     uuid, n_rows = context.uuid, len(table)
     for column in context.not_null:
-        nulls = count_nulls(table.column(column)) if column in table.column_names else 0
+        nulls = arrow.count_nulls(table.column(column)) if column in table.column_names else 0
         if nulls:
             counts = f"{format_count(nulls, 'null')} in {format_count(n_rows, 'row')}"
             yield Problem(uuid, "null-key", key, f"column {column} has {counts}", column)

@@ -23,23 +23,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import clock, naming, tuning
-from kartothek_cube.core.arrow import concat_promoted
-from kartothek_cube.core.commit.header_store import attempts, retry_request
-from kartothek_cube.core.commit.operation import committed_state
-from kartothek_cube.core.cube import constants
-from kartothek_cube.core.cube.consistency import read_specification
+from kartothek_cube.core import arrow, clock, dataset_files, naming, tuning
+from kartothek_cube.core.commit import header_store, operation
+from kartothek_cube.core.cube import consistency, constants
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, PublicationWarning, format_count
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
-from kartothek_cube.io_components import kernels, runtime
+from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.publication import delta_log
-from kartothek_cube.io_components.scan import read_files
 from kartothek_cube.serialization.parquet_reader import read_footer
 
 #: Table feature that no writer supports. Readers need not know features of writers.
@@ -103,7 +98,7 @@ def check_format(format: str) -> None:
 
 def load_shown(blobs: BlobStore, uuid: str) -> DatasetMetadata:
     """The state of a dataset that readers see."""
-    return committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
+    return operation.committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
 
 
 def shown_state(state: DatasetMetadata) -> ShownState:
@@ -129,7 +124,7 @@ def shown_state(state: DatasetMetadata) -> ShownState:
         problem = _key_problem(values)
         if problem is not None:
             raise _refused(state.uuid, f"partition key {name} {problem}")
-    others = [key for key in data_keys(state) if not key.endswith(naming.PARQUET_FILE_SUFFIX)]
+    others = [key for key in dataset_files.data_keys(state) if not key.endswith(naming.PARQUET_FILE_SUFFIX)]
     if others:
         raise _refused(state.uuid, f"{others[0]} is no Parquet file, and a Delta table has no others")
     dimensions = _names(state, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
@@ -163,7 +158,7 @@ def _table_type(uuid: str, field: pa.Field, *, is_key: bool = False) -> pa.DataT
 
 
 def _names(state: DatasetMetadata, key: str) -> list[str] | None:
-    names = read_specification(state.metadata, key)
+    names = consistency.read_specification(state.metadata, key)
     return names if isinstance(names, list) else None
 
 
@@ -173,7 +168,7 @@ def _digests(state: DatasetMetadata) -> dict[str, str]:
     fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(naming.EVOLUTION)]
     columns, prefix = _digest(json.dumps(fields, default=str)), f"{state.uuid}/"
     # without the prefix: a table may be moved with its log
-    keys = sorted(key.removeprefix(prefix) for key in data_keys(state))
+    keys = sorted(key.removeprefix(prefix) for key in dataset_files.data_keys(state))
     return {"state": _digest("\n".join([columns, *keys])), "columns": columns}
 
 
@@ -211,7 +206,7 @@ def _list_new_groups(table: ShownState, log: delta_log.LogState) -> list[FileGro
     if _is_shown(table, log):
         return []
     state = table.state
-    keys = data_keys(state)
+    keys = dataset_files.data_keys(state)
     # after a change of the schema those of all files: which of them it concerns is not known
     same = _schema_of_log(table, log) is not None
     shown = {delta_log.data_key(state.uuid, path) for path in log.files} if same else set()
@@ -314,8 +309,8 @@ def _count_hidden_rows(
     ranges = [delta_log.value_ranges(footer, delta_log.file_schema(footer), columns) for footer in footers]
     if any(_are_disjoint([bounds.get(column) for bounds in ranges]) for column in columns):
         return 0, ""
-    tables = read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
-    rows = concat_promoted(list(tables))
+    tables = scan.read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
+    rows = arrow.concat_promoted(list(tables))
     codes, bound = kernels.combine_keys([kernels.encode_ordered(rows.column(c)) for c in columns], len(rows))
     last = kernels.last_occurrence_mask(codes, bound)
     if last is None or last.all():
@@ -379,7 +374,7 @@ def publish_table(
 ) -> dict[str, int]:
     """Add a log version that shows the newest state, unless the newest one does; with what is known."""
     known = dict(facts or {})
-    for _ in attempts():
+    for _ in header_store.attempts():
         names = delta_log.list_log(blobs, uuid)
         log = delta_log.read_log(blobs, uuid, names)
         state = load_shown(blobs, uuid)
@@ -398,7 +393,7 @@ def publish_table(
                 except PreconditionFailed:
                     continue
             return _count(log, 0, 0)
-        retry_request(partial(blobs.delete, list(log.remains)))
+        header_store.retry_request(partial(blobs.delete, list(log.remains)))
         groups = _list_new_groups(table, log)
         # of commits since the facts were read
         known |= _read_groups(blobs, table, [group for group in groups if group not in known])
@@ -430,7 +425,7 @@ def publish_table(
                 stages.clear()
             raise
         finally:
-            retry_request(partial(blobs.delete, stages))
+            header_store.retry_request(partial(blobs.delete, stages))
         return _count(new, *(sum(kind in action for action in actions) for kind in ("add", "remove")))
     raise ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
 
@@ -469,7 +464,7 @@ def _actions(
     """Actions from the newest log version to a state."""
     state = table.state
     now = int(clock.datetime_utcnow().replace(tzinfo=UTC).timestamp() * 1000)
-    keys = data_keys(state)
+    keys = dataset_files.data_keys(state)
     paths = [delta_log.table_path(state.uuid, key) for key in keys]
     wanted = set(paths)
     values = _partition_values(state)

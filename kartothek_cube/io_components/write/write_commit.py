@@ -11,10 +11,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import clock, errors, expressions, history, index, naming, tuning
-from kartothek_cube.core.arrow import to_numpy
-from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.commit.atomic import Step, commit_operation
+from kartothek_cube.core import arrow, clock, errors, expressions, factory, history, index, naming, tuning
+from kartothek_cube.core.commit import atomic, header_store, operation, optimistic
 from kartothek_cube.core.commit.change import (
     ChangeSet,
     IndexUpdate,
@@ -25,17 +23,14 @@ from kartothek_cube.core.commit.change import (
     compute_schema,
     last_batch,
 )
-from kartothek_cube.core.commit.optimistic import commit, preview
 from kartothek_cube.core.cube import consistency, discover
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetsById
-from kartothek_cube.core.factory import StagedState
 from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
-from kartothek_cube.io_components import arguments, scan
-from kartothek_cube.io_components.dataset_read import find_repeated_cells
+from kartothek_cube.io_components import arguments, dataset_read, scan
 from kartothek_cube.io_components.job import Job, delete_on_failure
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map, store_factory
@@ -262,7 +257,7 @@ def commit_datasets(
 
 
 @attrs.frozen(eq=False)
-class StagedWrite(StagedState):
+class StagedWrite(factory.StagedState):
     """A write whose files are stored, and which is not committed; small, and picklable for another process.
 
     ``as_of=staged`` reads the cube as it would be, :func:`publish_staged` commits the write, and
@@ -308,7 +303,7 @@ class StagedWrite(StagedState):
         datasets, plan = discover.load_states(cube.uuid_prefix, blobs), self.plan(store_factory(blobs))
         for name, change in self.changes.items():
             change = with_values_kept(change, plan)
-            datasets[name] = preview(
+            datasets[name] = optimistic.preview(
                 blobs, datasets.get(name), change, partial(_read_index_entries, blobs, change)
             )
         consistency.check_cube(datasets, cube)
@@ -323,7 +318,7 @@ class StagedWrite(StagedState):
         elif change is not None:
             with suppress(errors.DatasetNotFoundError):
                 state = operation.committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
-            state = preview(blobs, state, change, partial(_read_index_entries, blobs, change))
+            state = optimistic.preview(blobs, state, change, partial(_read_index_entries, blobs, change))
         if state is None:
             raise ValueError(f"{self!r} is no write to dataset {uuid!r}")
         return state
@@ -344,7 +339,7 @@ def with_values_kept(change: ChangeSet, plan: WritePlan) -> ChangeSet:
 def commit_cube(
     cube: Cube,
     blobs: BlobStore,
-    steps: Mapping[str, Step],
+    steps: Mapping[str, atomic.Step],
     info: history.OperationInfo | None = None,
     *,
     creates: bool = False,
@@ -354,7 +349,7 @@ def commit_cube(
     seed = cube.ktk_dataset_uuid(cube.seed_dataset)
     # a commit waits for the store most of the time
     run = partial(ordered_map, threads=tuning.REMOTE_REQUESTS)
-    written = commit_operation(
+    written = atomic.commit_operation(
         blobs, seed, steps, info, creates=creates, final_lineage=final_lineage, run=run
     )
     # after all of them: readers of the cube do not see one before
@@ -375,7 +370,7 @@ def _check_unique_cells(plan: WritePlan, results: Written) -> None:
         if column in cube.dimension_columns and stored is not None:
             indices[column] = index.IndexColumns.merge([stored, update.entries], stored.values.type)
     files = seed.partition_table.concat(result.partitions())
-    repeated = find_repeated_cells(
+    repeated = dataset_read.find_repeated_cells(
         blobs,
         cube.dimension_columns,
         cube.partition_columns,
@@ -431,7 +426,7 @@ def commit_change(
     blobs: BlobStore, change: ChangeSet, role: operation.Role = None
 ) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
     """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
-    return commit(blobs, change, partial(_read_index_entries, blobs, change), role)
+    return optimistic.commit(blobs, change, partial(_read_index_entries, blobs, change), role)
 
 
 def _check_rows_outside(plan: WritePlan, results: Written) -> None:
@@ -444,7 +439,7 @@ def _check_rows_outside(plan: WritePlan, results: Written) -> None:
         if not columns or result.schema is None or not len(partitions):
             continue
         keys = partitions.keys(plan.specs[name].partition_on, result.schema)
-        outside = np.flatnonzero(~to_numpy(expressions.tree_mask(pa.table(keys), where)))
+        outside = np.flatnonzero(~arrow.to_numpy(expressions.tree_mask(pa.table(keys), where)))
         if not len(outside):
             continue
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)

@@ -12,23 +12,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import errors, naming, pandas_conversion
-from kartothek_cube.core.arrow import (
-    Frame,
-    append_columns,
-    concat_promoted,
-    count_nulls,
-    is_nested,
-    same_type,
-    to_numpy,
-    widen,
-)
+from kartothek_cube.core import arrow, errors, naming, pandas_conversion, store
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
-from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
 from kartothek_cube.io_components import arguments, kernels, scan
 from kartothek_cube.io_components.write import table_writer
@@ -43,13 +32,13 @@ from kartothek_cube.io_components.write.write_plan import (
 )
 from kartothek_cube.serialization.parquet_reader import as_table_with_index
 
-CubeElement: TypeAlias = Frame | Mapping[str, Frame | None] | None
+CubeElement: TypeAlias = arrow.Frame | Mapping[str, arrow.Frame | None] | None
 """Frame of the seed, or a dict of dataset id to frame."""
 
 CubeInput: TypeAlias = CubeElement | Iterable[CubeElement]
 """Input of a write."""
 
-DatasetElement: TypeAlias = Frame | WriteResult | Mapping[str, Any] | list[Any] | None
+DatasetElement: TypeAlias = arrow.Frame | WriteResult | Mapping[str, Any] | list[Any] | None
 """One input of a write: a table, also with its name as in kartothek 5.3, written files, lists, or nothing."""
 
 DatasetInput: TypeAlias = DatasetElement | Iterable[DatasetElement]
@@ -58,7 +47,7 @@ DatasetInput: TypeAlias = DatasetElement | Iterable[DatasetElement]
 HandlesInput: TypeAlias = WriteResult | list[Any] | None
 """Files that are written already and not committed, also in nested lists."""
 
-SchemaInput: TypeAlias = pa.Schema | SchemaWrapper | Frame
+SchemaInput: TypeAlias = pa.Schema | SchemaWrapper | arrow.Frame
 """A schema, or a table that has it."""
 
 
@@ -101,7 +90,7 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
 def _check_border(spec: WriteSpec, last_row: pa.Table | None, table: pa.Table) -> pa.Table:
     """Check that a table does not begin with the last cell of the previous one; return its last row."""
     if last_row is not None:
-        border = concat_promoted([last_row, table.slice(0, 1)])
+        border = arrow.concat_promoted([last_row, table.slice(0, 1)])
         check_unique(spec, border)
     return table.slice(len(table) - 1)
 
@@ -344,10 +333,10 @@ def _check_key_types(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
         for column in keys:
             if column not in types or pa.types.is_null(types[column]):
                 continue
-            dtype = widen(types[column])
+            dtype = arrow.widen(types[column])
             known = ("the cube", stored[column]) if column in stored else (f"dataset {name!r}", dtype)
             owner, expected = owners.setdefault(column, known)
-            if not (pa.types.is_null(expected) or same_type(expected, dtype)):
+            if not (pa.types.is_null(expected) or arrow.same_type(expected, dtype)):
                 problem = errors.SchemaConflictError(
                     f"Column {column!r} is {expected} in {owner} but {dtype} in dataset {name!r}; "
                     "a column has one type in all datasets of a cube"
@@ -394,7 +383,7 @@ def derive_columns(spec: WriteSpec, table: pa.Table) -> pa.Table:
         values = transform.apply(table.column(transform.column))
         position = table.schema.get_field_index(transform.name)
         if position < 0:
-            table = append_columns(table, [(transform.name, values)])
+            table = arrow.append_columns(table, [(transform.name, values)])
         elif not pa.types.is_null(values.type):
             _check_derived(spec, transform, table, values)
             table = table.set_column(position, transform.name, values)
@@ -408,7 +397,7 @@ def _check_derived(spec: WriteSpec, transform: PartitionTransform, table: pa.Tab
         is_same = pc.equal(given.cast(values.type), pa.chunked_array([values]))
     except pa.ArrowException:
         is_same = pa.chunked_array([pa.repeat(False, len(table))])
-    wrong = np.flatnonzero(~to_numpy(pc.fill_null(is_same, False)))
+    wrong = np.flatnonzero(~arrow.to_numpy(pc.fill_null(is_same, False)))
     if len(wrong):
         row = int(wrong[0])
         raise ValueError(
@@ -525,7 +514,7 @@ def _concat(spec: WriteSpec, tables: Sequence[pa.Table]) -> pa.Table:
     if len(tables) == 1:
         return first
     try:
-        return concat_promoted([t.select(first.column_names) for t in tables])
+        return arrow.concat_promoted([t.select(first.column_names) for t in tables])
     except pa.ArrowException as exc:
         raise ValueError(f"Frames of dataset {spec.name!r} have columns of different types: {exc}") from exc
 
@@ -540,7 +529,7 @@ def _check_keys(spec: WriteSpec, table: pa.Table) -> None:
     for kind, columns in kinds.items():
         for column in sorted(set(columns) & set(table.column_names)):
             values = table.column(column)
-            if is_nested(values.type):
+            if arrow.is_nested(values.type):
                 raise TypeError(
                     f'The {kind} column "{column}" of dataset "{spec.name}" has the nested type '
                     f"{values.type}. "
@@ -550,7 +539,7 @@ def _check_keys(spec: WriteSpec, table: pa.Table) -> None:
 
 
 def _check_nulls(spec: WriteSpec, kind: str, column: str, values: pa.ChunkedArray) -> None:
-    nulls = count_nulls(values)
+    nulls = arrow.count_nulls(values)
     if nulls:
         raise ValueError(
             f'Found NULL-values in {kind} column "{column}" of dataset "{spec.name}" '
@@ -625,8 +614,8 @@ def _check_partition(plan: WritePlan, name: str, result: WriteResult) -> None:
     keys = files.keys(list(partition_on), schema)
 
     def check_rows(names: Sequence[str]) -> None:
-        tables = scan.read_files(open_blobs(plan.store), files.files[result.table].to_pylist(), names)
-        table = concat_promoted(list(tables))
+        tables = scan.read_files(store.open_blobs(plan.store), files.files[result.table].to_pylist(), names)
+        table = arrow.concat_promoted(list(tables))
         for column, values in keys.items():
             table = table.append_column(column, pa.repeat(values[0], len(table)))
         check_unique(spec, table)

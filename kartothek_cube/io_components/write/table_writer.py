@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -38,12 +38,8 @@ _SMALL = 1 << 22
 _MANY, _LITTLE = 256, 1 << 15
 
 
-class _FileSlice(NamedTuple):
-    """A row range, and the key of its file."""
-
-    key: str
-    start: int
-    stop: int
+#: key of a file, and its row range
+_FileSlice = tuple[str, int, int]
 
 
 def write_files(
@@ -56,7 +52,7 @@ def write_files(
 ) -> pa.StringArray:
     """Write each slice of a table, from one start to the next, as a file; return the keys."""
     stops = np.append(starts[1:], len(table))
-    slices = list(map(_FileSlice, keys.to_pylist(), starts.tolist(), stops.tolist()))
+    slices = list(zip(keys.to_pylist(), starts.tolist(), stops.tolist(), strict=True))
     runtime.progress_add_total(len(slices))
     if isinstance(serializer, ParquetSerializer):
         table = serializer.storable(table)
@@ -98,7 +94,7 @@ def _write_parquet(
             with blobs.open_write(key) as sink:
                 serializer.write_storable(rows, sink)
                 runtime.progress_advance(partial(_size, sink))
-    return [file_slice.key for file_slice in slices]
+    return [key for key, _, _ in slices]
 
 
 def _slice_metadata(table: pa.Table) -> Callable[[int], pa.Table]:
@@ -238,7 +234,15 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
             f"Column(s) to index missing in the input for dataset {spec.uuid}: "
             + errors.unknown_names("column", unindexable, names)
         )
-    _check_ordered(spec, table.schema)
+    uses = {"partition": spec.partition_on, "index": spec.index_columns(names), "sort": spec.sort_by}
+    for use, columns in uses.items():
+        for column in set(columns) & names:
+            dtype = table.schema.field(column).type
+            if is_nested(dtype):
+                raise NotImplementedError(
+                    f"Cannot {use} dataset {spec.uuid} by column {column} of type {dtype}: "
+                    "nested values have no order"
+                )
     check_file_names(spec, table)
     for column in spec.partition_on:
         nulls = count_nulls(table.column(column))
@@ -248,22 +252,6 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
                 f"{nulls:,} of {errors.format_count(len(table), 'row')} would be lost. "
                 "Fill or drop them before writing"
             )
-
-
-def _check_ordered(spec: WriteSpec, schema: pa.Schema) -> None:
-    uses = {
-        "partition": spec.partition_on,
-        "index": spec.index_columns(schema.names),
-        "sort": spec.sort_by,
-    }
-    for use, columns in uses.items():
-        for column in set(columns).intersection(schema.names):
-            dtype = schema.field(column).type
-            if is_nested(dtype):
-                raise NotImplementedError(
-                    f"Cannot {use} dataset {spec.uuid} by column {column} of type {dtype}: "
-                    "nested values have no order"
-                )
 
 
 def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.StringArray, pa.Table]:
@@ -279,16 +267,12 @@ def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[In
         order = np.argsort(first[inverse], kind="stable")
         table, codes = table.take(pa.array(order)), codes[order]
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1])
-    return starts, _prefixes(table, partition_on, starts), table
-
-
-def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> pa.StringArray:
     first = table.select(list(partition_on)).take(pa.array(starts)).combine_chunks()
     parts = [
         encode_component(column, values.chunk(0))
         for column, values in zip(first.column_names, first.columns, strict=True)
     ]
-    return pc.binary_join_element_wise(*parts, "", "/")
+    return starts, pc.binary_join_element_wise(*parts, "", "/"), table
 
 
 # -- index entries ---------------------------------------------------------------------------------------

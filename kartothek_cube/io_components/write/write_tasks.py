@@ -69,7 +69,7 @@ def write_parts(plan: WritePlan, elements: Iterable[Any]) -> Written:
 def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, ordered: bool = False) -> Written:
     """Check and write the tables of one dataset, one after the other; `ordered`: rows are sorted by cell."""
     results: list[Written] = [{name: plan.specs[name].merge(())}]
-    last_row = None
+    last_row: pa.Table | None = None
     try:
         for table in tables:
             if not plan.is_cube_write:
@@ -78,21 +78,17 @@ def write_stream(plan: WritePlan, name: str, tables: Iterable[pa.Table], *, orde
             prepared = prepare(plan, {name: [table]})
             if ordered and prepared:
                 # a partition may continue in the next table, a cell must not
-                last_row = _check_border(plan.specs[name], last_row, prepared[name])
+                rows = prepared[name]
+                if last_row is not None:
+                    border = arrow.concat_promoted([last_row, rows.slice(0, 1)])
+                    check_unique(plan.specs[name], border)
+                last_row = rows.slice(len(rows) - 1)
             results.append(run_write(plan, prepared))
     except BaseException:
         # also when the task is cancelled: no commit will ever refer to these files
         table_writer.delete_uncommitted(plan.store, [result for part in results for result in part.values()])
         raise
     return merge_writes(results)
-
-
-def _check_border(spec: WriteSpec, last_row: pa.Table | None, table: pa.Table) -> pa.Table:
-    """Check that a table does not begin with the last cell of the previous one; return its last row."""
-    if last_row is not None:
-        border = arrow.concat_promoted([last_row, table.slice(0, 1)])
-        check_unique(spec, border)
-    return table.slice(len(table) - 1)
 
 
 def run_write(plan: WritePlan, tables: Mapping[str, pa.Table], threads: int | None = None) -> Written:
@@ -278,8 +274,7 @@ def prepare(
         for name in sorted(frames)
         if frames[name]
     }
-    _check_names(plan, tables)
-    _check_new_payload(plan, tables)
+    _check_payload(plan, tables)
     _check_key_types(plan, tables)
     for name, table in tables.items():
         plan.specs[name].check_schema(table)
@@ -296,8 +291,9 @@ def check_contract(spec: WriteSpec, table: pa.Table, cell: Sequence[str]) -> Non
         raise violations.error(spec.uuid) from violations.cause
 
 
-def _check_names(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
-    """Refuse columns that no query would show, unless they are stored already."""
+def _check_payload(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
+    """Refuse columns that no query would show, unless they are stored already, or that two datasets have."""
+    owners: dict[str, str] = {}
     for name, table in tables.items():
         stored = plan.specs[name].types
         hidden = sorted(c for c in table.column_names if is_internal(c) and c not in stored)
@@ -306,11 +302,6 @@ def _check_names(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
                 f"Reserved names of columns in dataset {name!r}: {', '.join(hidden)}. No query shows columns "
                 f"that begin with two underscores, and {KLEE_TIMESTAMP_COLUMN}: rename or drop them"
             )
-
-
-def _check_new_payload(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
-    owners: dict[str, str] = {}
-    for name, table in tables.items():
         for column in sorted(get_payload_subset(table.column_names, plan.cube)):
             if column in owners:
                 problem = ValueError(
@@ -411,13 +402,8 @@ def _check_derived(spec: WriteSpec, transform: PartitionTransform, table: pa.Tab
 def _check_index(spec: WriteSpec, frame: pd.DataFrame, names: Sequence[str]) -> None:
     """Refuse a frame that has columns of the cube in its index, which is not stored."""
     cube = spec.cube
-    columns = {
-        *cube.dimension_columns,
-        *cube.partition_columns,
-        *cube.index_columns,
-        *spec.partition_on,
-        *spec.types,
-    } - set(names)
+    keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
+    columns = {*keys, *spec.partition_on, *spec.types} - set(names)
     dropped = [_text(name) for name in frame.index.names if name is not None and _text(name) in columns]
     if dropped:
         raise ValueError(
@@ -463,7 +449,7 @@ def _check_columns(spec: WriteSpec, names: Sequence[str]) -> None:
             "Name them in partition_on or drop them"
         )
     if spec.evolving is not None:
-        _check_merge(spec, columns, spec.types)
+        _check_merge(spec, columns)
     clashes = {c: spec.foreign[c] for c in sorted(get_payload_subset(columns, cube)) if c in spec.foreign}
     if clashes:
         text = ", ".join(f"{column} (in {owner})" for column, owner in clashes.items())
@@ -483,15 +469,10 @@ def _as_dimension(payload: Iterable[str]) -> str:
     )
 
 
-def _check_merge(spec: WriteSpec, columns: Collection[str], stored: Collection[str]) -> None:
+def _check_merge(spec: WriteSpec, columns: Collection[str]) -> None:
     """Refuse input that lacks a key or an indexed column of the stored dataset, or would add one."""
-    cube = spec.cube
-    keys = {
-        *cube.dimension_columns,
-        *cube.partition_columns,
-        *cube.index_columns,
-        *(spec.indices),
-    }
+    cube, stored = spec.cube, spec.types
+    keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns, *spec.indices}
     where = f"Missing columns in dataset {spec.name!r}: "
     remedy = ". schema_mode='merge' may leave out payload without an index only"
     errors.check_names(where, "column", keys.intersection(stored), columns, remedy)
@@ -575,7 +556,9 @@ def _duplicates(spec: WriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.
     first = rows.slice(0, 10)
     frame = pandas_conversion.to_pandas(first)
     payload = sorted(set(frame.columns) - set(keys))
-    same = [c for c in payload if _is_constant(first.column(c).to_pylist())]
+    values = {c: first.column(c).to_pylist() for c in payload}
+    # NaN is the same as NaN
+    same = [c for c, (a, *others) in values.items() if all(b == a or (b != b and a != a) for b in others)]
     differ = [c for c in payload if c not in same]
     shown = f"Its {len(rows)} rows:\n{frame[differ].to_string()}\n" if differ else ""
     shown += f"Equal in its {len(rows)} rows:\n{frame[same].iloc[0].to_string()}\n" if same else ""
@@ -586,11 +569,6 @@ def _duplicates(spec: WriteSpec, rows: pa.Table, keys: Sequence[str]) -> errors.
         differ,
         detail=f"{shown}Drop or aggregate the duplicates before writing.",
     )
-
-
-def _is_constant(values: Sequence[Any]) -> bool:
-    """Whether Python values are all the same; NaN is the same as NaN."""
-    return all(value == values[0] or (value != value and values[0] != values[0]) for value in values)
 
 
 def check_duplicate_cells(plan: WritePlan, results: Written) -> None:

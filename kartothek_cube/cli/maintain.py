@@ -129,6 +129,21 @@ def copy(
 # -- adopt -----------------------------------------------------------------------------------------
 
 
+_stage_option = click.option(
+    "--stage",
+    type=click.Path(dir_okay=False),
+    help="Do not commit: put the staged write into this file, for query --as-of and staged.",
+)
+
+
+def _stage(write: Callable[..., Any], path: str) -> None:
+    """Stop a write before its commit, and put its handle into a file."""
+    with output.replace_file(path) as file:
+        staged = write(publish=False)
+        pickle.dump(staged, file)
+    click.echo(repr(staged))
+
+
 @click.command(cls=StoreCommand)
 @click.argument("source", shell_complete=cli.complete_files)
 @click.argument("dataset", shell_complete=cli.complete_datasets)
@@ -156,6 +171,7 @@ def copy(
     help="Whether to make hard links instead of copies; by default for Delta and Iceberg tables only.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the dataset if it exists.")
+@_stage_option
 @cli.yes_option
 @cli.pass_state
 def adopt(
@@ -168,6 +184,7 @@ def adopt(
     indexed: str | None,
     partition_on: str | None,
     types: tuple[str, ...],
+    stage: str | None,
     yes: bool,
     **options: Any,
 ) -> None:
@@ -197,9 +214,13 @@ def adopt(
     options["partition_on"] = None if partition_on is None else split_names(partition_on)
     if options["overwrite"] and dataset in discover.discover_ktk_cube_dataset_ids(state.prefix, store):
         cli.confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
+    adopt = partial(eager_cube.adopt_dataset, source, cube, store, dataset, **options)
     try:
         with state.progress("adopt"):
-            done = eager_cube.adopt_dataset(source, cube, store, dataset, **options)
+            if stage is not None:
+                _stage(adopt, stage)
+                return
+            done = adopt()
     except DatasetExistsError as error:
         usage_error(f"Dataset {error.dataset_uuid} exists; pass --overwrite to replace it")
     files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
@@ -259,25 +280,36 @@ def changes(state: CliContext, names: list[str], since: str | None, as_json: boo
 @click.option(
     "--everything", is_flag=True, help="Compute all partitions, whether inputs have changed or not."
 )
+@_stage_option
 @cli.pass_state
 def compute(
-    state: CliContext, function: str, dataset: str, where: str, columns: str | None, everything: bool
+    state: CliContext,
+    function: str,
+    dataset: str,
+    where: str,
+    columns: str | None,
+    everything: bool,
+    stage: str | None,
 ) -> None:
     """Compute DATASET by a function of a DataFrame, for the partitions whose inputs have changed.
 
     The module is in the current directory, or installed.
     """
-    called = _import_function(function)
+    compute = partial(
+        eager_cube.compute_dataset,
+        _import_function(function),
+        state.cube,
+        state.store,
+        dataset,
+        conditions=cli.parse_conditions(where, inspect.column_types(state.datasets)) if where else None,
+        payload_columns=None if columns is None else split_names(columns),
+        changed_since=None if everything else "last",
+    )
     with state.progress("compute"):
-        result = eager_cube.compute_dataset(
-            called,
-            state.cube,
-            state.store,
-            dataset,
-            conditions=cli.parse_conditions(where, inspect.column_types(state.datasets)) if where else None,
-            payload_columns=None if columns is None else split_names(columns),
-            changed_since=None if everything else "last",
-        )
+        if stage is not None:
+            _stage(compute, stage)
+            return
+        result = compute()
     click.echo(repr(result)[1:-1])
 
 
@@ -318,11 +350,7 @@ def lineage(state: CliContext, openlineage: bool) -> None:
     help='Conditions as of query, e.g. "customer = 5". Repeat to add conditions.',
 )
 @click.option("--everything", is_flag=True, help="Delete all rows, instead of --where.")
-@click.option(
-    "--stage",
-    type=click.Path(dir_okay=False),
-    help="Do not commit: write the staged deletion to this file, for query --as-of and staged.",
-)
+@_stage_option
 @cli.pass_datasets("changed")
 @cli.yes_option
 @cli.as_json
@@ -345,10 +373,8 @@ def delete_rows(
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
     delete = partial(eager_cube.delete_rows, cube, store, "all" if everything else conditions, names)
     if stage is not None:
-        with output.replace_file(stage) as file, state.progress("delete"):
-            staged = delete(publish=False)
-            pickle.dump(staged, file)
-        click.echo(repr(staged))
+        with state.progress("delete"):
+            _stage(delete, stage)
         return
     if not yes:
         with state.progress("query"):

@@ -53,7 +53,7 @@ def table(tmp_path):
     return str(tmp_path / "table")
 
 
-def test_adopt(ok, error, call, table, url):
+def test_adopt(ok, error, call, table, url, tmp_path):
     assert ok("cube", "adopt", table, "more") == (
         "Adopted 3 rows as more of cube cube (files: 0 linked, 2 copied, 0 rewritten).\n"
     )
@@ -61,6 +61,10 @@ def test_adopt(ok, error, call, table, url):
     assert "pass --overwrite" in error("cube", "adopt", table, "more")
     asked = call("cube", "adopt", table, "more", "--overwrite", input="n\n")
     assert (asked.exit_code, "Replace more of cube cube?" in asked.stderr) == (1, True)
+    staged = ok(
+        "cube", "adopt", table, "more", "--overwrite", "--yes", "--stage", str(tmp_path / "more.staged")
+    )
+    assert staged.startswith("<staged: more: ")
     assert "2 linked" in ok("cube", "adopt", table, "more", "--overwrite", "--yes", "--link")
 
 
@@ -441,6 +445,11 @@ def test_compute_changes_and_lineage(ok, error, url, module):
     assert len(json.loads(ok("cube", "lineage", "--openlineage"))) == 6
     assert " from enrich " in ok("cube", "history")
     assert "computed: " in ok("cube", "compute", "jobs:double", "doubled", "--everything", "-w", "p = 0")
+    stage = ("--stage", "computed.staged")
+    assert ok("cube", "compute", "jobs:double", "doubled", "--everything", *stage).startswith(
+        "<staged: doubled:"
+    )
+    assert ok("cube", "staged", "computed.staged", "--publish").endswith(": published\n")
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,7 @@ SCHEMES = {"s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
 
 _BUCKET = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9$._-]*").fullmatch
 _HOST = re.compile(r"([a-z0-9]+)\.(?:dfs|blob)\.([a-z0-9.-]+)").fullmatch
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|m|h)?").fullmatch
 _SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _AZURE_CLOUD = "core.windows.net"
 
 
@@ -52,43 +50,36 @@ class Settings(NamedTuple):
     retry: dict[str, Any]
 
 
-def _parse_text(value: str) -> str:
-    if not value:
-        raise ValueError("is empty")
-    return value
+class _Kind(NamedTuple):
+    """Kind of values of options: their form, their conversion, and what they must be."""
+
+    pattern: str
+    convert: Callable[[str], Any] = str
+    expected: str = ""
 
 
-def _parse_flag(value: str) -> bool:
-    if value.lower() not in _TRUTH:
-        raise ValueError(f"is {value!r}, but must be true or false")
-    return _TRUTH[value.lower()]
+def _to_duration(text: str) -> timedelta:
+    number, unit = re.fullmatch(r"([0-9.]+)\s*(\w*)", text).groups()  # type: ignore[union-attr]
+    return timedelta(seconds=float(number) * _SECONDS[unit or "s"])
 
 
-def _parse_count(value: str) -> int:
-    if not value.isascii() or not value.isdigit() or len(value) > 9:
-        raise ValueError(f"is {value!r}, but must be a whole number")
-    return int(value)
-
-
-def _parse_factor(value: str) -> float:
-    if not re.fullmatch(r"\d{1,3}(\.\d{1,6})?", value) or float(value) < 1:
-        raise ValueError(f"is {value!r}, but must be a number of at least 1")
-    return float(value)
-
-
-def _parse_duration(value: str) -> timedelta:
-    match = _DURATION(value)
-    if match is None or len(value) > 15:
-        raise ValueError(f"is {value!r}, but must be a time such as 500ms, 30s or 2min")
-    return timedelta(seconds=float(match[1]) * _SECONDS[match[2] or "s"])
+_TEXT = _Kind("(?s:.+)")
+_FLAG = _Kind(
+    "(?i:true|1|yes|false|0|no)", lambda text: text.lower() in ("true", "1", "yes"), "true or false"
+)
+_COUNT = _Kind("[0-9]{1,9}", int, "a whole number")
+_FACTOR = _Kind(r"0*[1-9]\d{0,2}(\.\d{1,6})?", float, "a number of at least 1")
+_DURATION = _Kind(
+    r"(?=.{1,15}$)\d+(\.\d+)?\s*(ms|s|sec|min|m|h)?", _to_duration, "a time such as 500ms, 30s or 2min"
+)
 
 
 class _Option(NamedTuple):
-    """Option of a URL: its name in obstore, its group, and the parser of its value."""
+    """Option of a URL: its name in obstore, its group, and the kind of its values."""
 
     name: str
     group: str = "config"
-    parse: Callable[[str], Any] = _parse_text
+    kind: _Kind = _TEXT
     secret: bool = False
 
 
@@ -97,25 +88,25 @@ Options: TypeAlias = Mapping[str, _Option]
 
 def _make_options(texts: str, flags: str, secrets: str) -> dict[str, _Option]:
     options = {name: _Option(name) for name in texts.split()}
-    options |= {name: _Option(name, parse=_parse_flag) for name in flags.split()}
+    options |= {name: _Option(name, kind=_FLAG) for name in flags.split()}
     return options | {name: _Option(name, secret=True) for name in secrets.split()}
 
 
 _COMMON: Options = {
-    **{name: _Option(name, "client", _parse_flag) for name in ("allow_http", "allow_invalid_certificates")},
+    **{name: _Option(name, "client", _FLAG) for name in ("allow_http", "allow_invalid_certificates")},
     **{
-        name: _Option(name, "client", _parse_duration)
+        name: _Option(name, "client", _DURATION)
         for name in ("timeout", "connect_timeout", "pool_idle_timeout")
     },
     "pool_max_idle_per_host": _Option("pool_max_idle_per_host", "client"),
     # proxies may have passwords
     "proxy_url": _Option("proxy_url", "client", secret=True),
     "user_agent": _Option("user_agent", "client"),
-    "max_retries": _Option("max_retries", "retry", _parse_count),
-    "retry_timeout": _Option("retry_timeout", "retry", _parse_duration),
-    "init_backoff": _Option("init_backoff", "backoff", _parse_duration),
-    "max_backoff": _Option("max_backoff", "backoff", _parse_duration),
-    "backoff_base": _Option("base", "backoff", _parse_factor),
+    "max_retries": _Option("max_retries", "retry", _COUNT),
+    "retry_timeout": _Option("retry_timeout", "retry", _DURATION),
+    "init_backoff": _Option("init_backoff", "backoff", _DURATION),
+    "max_backoff": _Option("max_backoff", "backoff", _DURATION),
+    "backoff_base": _Option("base", "backoff", _FACTOR),
 }
 _OPTIONS: Mapping[str, Options] = {
     "s3": {
@@ -239,10 +230,10 @@ def settings(location: Location) -> Settings:
     groups: dict[str, dict[str, Any]] = {"config": {}, "client": {}, "retry": {}, "backoff": {}}
     for name, text in location.options:
         option = _OPTIONS[location.kind][name]
-        try:
-            groups[option.group][option.name] = option.parse(text)
-        except ValueError as error:
-            raise ValueError(f"option {name!r} {error}") from None
+        if not re.fullmatch(option.kind.pattern, text):
+            problem = f"{text!r}, but must be {option.kind.expected}" if text else "empty"
+            raise ValueError(f"option {name!r} is {problem}")
+        groups[option.group][option.name] = option.kind.convert(text)
     if groups["backoff"]:
         groups["retry"]["backoff"] = groups["backoff"]
     if location.kind == "gs":

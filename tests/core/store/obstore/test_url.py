@@ -9,10 +9,10 @@ from urllib.parse import quote
 import pytest
 
 from kartothek_cube.core.store.object_store import (
+    _DURATION,
+    _FLAG,
     _OPTIONS,
     ObjectStoreError,
-    _parse_duration,
-    _parse_flag,
     parse_url,
     settings,
 )
@@ -188,7 +188,7 @@ VALUES = {
     "sas_token": "sig=secret",
     "sas_key": "sig=secret",
 }
-NO_TEXT = {_parse_flag: "false", _parse_duration: "2s"}
+NO_TEXT = {_FLAG: "false", _DURATION: "2s"}
 ALL = [(kind, name) for kind, options in sorted(_OPTIONS.items()) for name in sorted(options)]
 
 
@@ -201,7 +201,7 @@ def test_obstore_knows_every_option(kind, name, tmp_path, monkeypatch):
     account_file.write_text(ACCOUNT)
     files = {"service_account": str(account_file), "application_credentials": str(account_file)}
     values = {**VALUES, **files, "service_account_key": ACCOUNT}
-    value = values.get(name) or NO_TEXT.get(_OPTIONS[kind][name].parse, "text")
+    value = values.get(name) or NO_TEXT.get(_OPTIONS[kind][name].kind, "text")
     account = "account=acc&" if kind == "az" and name != "account" else ""
     ensure_store(f"{kind}://bucket?{account}{name}={quote(value, safe='')}")
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import NamedTuple, TypeVar, cast
 
+__all__ = ("CACHE", "FILE_SCHEMAS", "ParseCache", "clear")
+
 ParsedT = TypeVar("ParsedT")
 
 #: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from operator import is_
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import ref
 
 from kartothek_cube.core import arguments, errors
@@ -395,14 +395,12 @@ _MAX_DERIVED = 256
 _CHECKED_BYTES, _BYTES_PER_FILE = 1 << 13, 32
 
 
+@dataclass(eq=False)
 class CubeSnapshot:
     """Datasets of a cube in one state, not to be changed, and what has been derived from them."""
 
-    def __init__(
-        self, datasets: dict[str, DatasetMetadata], derived: dict[Hashable, object] | None = None
-    ) -> None:
-        self.datasets = datasets
-        self._derived = {} if derived is None else derived
+    datasets: dict[str, DatasetMetadata]
+    _derived: dict[Hashable, object] = field(default_factory=dict)
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         """What follows from the datasets and the key alone; made once, and not to be changed either."""
@@ -415,13 +413,6 @@ class CubeSnapshot:
             self._derived.clear()
         self._derived[key] = made
         return made
-
-
-class _Checked(NamedTuple):
-    """Datasets that form a cube in one state, and what has been derived from them."""
-
-    datasets: list[ref[DatasetMetadata]]
-    derived: dict[Hashable, object]
 
 
 def load_snapshot(
@@ -439,21 +430,17 @@ def load_snapshot(
     # All checks are functions of headers and schemas: what holds for some holds for the same ones again,
     # unless headers had to be read again to find a state of one moment.
     key, states = ("cube", cube, requested), list(listed.initial.values())
-    checked = CACHE.get(key)
-    if (
-        isinstance(checked, _Checked)
-        and len(checked.datasets) == len(states)
-        and all(map(is_, [reference() for reference in checked.datasets], states))
-    ):
+    checked: Any = CACHE.get(key)
+    if checked is not None and [id(reference()) for reference in checked[0]] == list(map(id, states)):
         start = len(listed.start)
-        return CubeSnapshot({uuid[start:]: state for uuid, state in listed.initial.items()}, checked.derived)
+        return CubeSnapshot({uuid[start:]: state for uuid, state in listed.initial.items()}, checked[1])
     datasets = listed.read_consistently()
     _check_datasets(cube, datasets, requested, blobs)
     snapshot = CubeSnapshot(datasets)
     if not listed.read_again and list(map(id, datasets.values())) == list(map(id, states)):
         n_files = sum(len(state.partition_table) for state in states)
         size = _CHECKED_BYTES + _BYTES_PER_FILE * n_files
-        CACHE.put(key, b"", _Checked([ref(state) for state in states], snapshot._derived), size)
+        CACHE.put(key, b"", ([ref(state) for state in states], snapshot._derived), size)
     return snapshot
 
 
@@ -544,16 +531,11 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
         for name, ds in datasets.items()
         if consistency.read_specification(ds.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED) is True
     ]
-    if not seeds:
-        raise ValueError(
-            f'Could not find seed dataset for cube "{uuid_prefix}". '
-            f"Datasets with this prefix: {', '.join(datasets)}"
-        )
-    if len(seeds) > 1:
-        raise ValueError(
-            f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}'
-        )
-    return seeds[0]
+    if len(seeds) == 1:
+        return seeds[0]
+    problem = "Found multiple possible seed datasets" if seeds else "Could not find seed dataset"
+    names = f": {', '.join(seeds)}" if seeds else f". Datasets with this prefix: {', '.join(datasets)}"
+    raise ValueError(f'{problem} for cube "{uuid_prefix}"{names}')
 
 
 def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) -> list[str]:

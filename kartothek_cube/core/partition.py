@@ -286,25 +286,26 @@ class PartitionTable:
     [1, -1]
     """
 
-    __slots__ = ("_cache", "_derived", "_partitions", "files", "labels")
+    __slots__ = ("_cache", "_partitions", "files", "labels")
 
     labels: pa.StringArray
     files: dict[str, pa.StringArray]
-    _cache: dict[Any, dict[str, pa.Array]]  # decoded values of partition keys
-    _derived: dict[tuple[str, str], bool]  # results of has_derived_keys
-    _partitions: dict[str, Partition] | None
+    _cache: dict[Any, Any]  # decoded values of partition keys, results of has_derived_keys
+    _partitions: dict[str, Partition]
 
     def __init__(
-        self, labels: Iterable[str] | pa.Array, files: Mapping[str, Iterable[str] | pa.Array] | None = None
+        self,
+        labels: Iterable[str] | pa.Array,
+        files: Mapping[str, Iterable[str] | pa.Array] | None = None,
+        *,
+        cache: dict[Any, Any] | None = None,
     ) -> None:
         columns = {table: arrow.label_array(keys) for table, keys in (files or {}).items()}
         names = arrow.label_array(labels)
         if any(len(keys) != len(names) for keys in columns.values()):
             raise ValueError("Every table needs exactly one file per partition label")
-        self._set(labels=names, files=columns, _cache={}, _derived={}, _partitions=None)
-
-    def _set(self, **attributes: object) -> None:
-        for name, value in attributes.items():
+        attributes: tuple[object, ...] = ({} if cache is None else cache, {}, columns, names)
+        for name, value in zip(PartitionTable.__slots__, attributes, strict=True):
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -323,13 +324,8 @@ class PartitionTable:
         if self is other:
             return True
         same_tables = self.files.keys() == other.files.keys() or not (len(self) or len(other))
-        return (
-            same_tables
-            and bool(self.labels.equals(other.labels))
-            and all(
-                keys.equals(other.files[table]) for table, keys in self.files.items() if table in other.files
-            )
-        )
+        pairs = [(keys, other.files[name]) for name, keys in self.files.items() if name in other.files]
+        return same_tables and all(a.equals(b) for a, b in [(self.labels, other.labels), *pairs])
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -390,24 +386,21 @@ class PartitionTable:
 
     def to_partitions(self) -> dict[str, Partition]:
         """One object per partition, for users; cached."""
-        if self._partitions is None:
+        if not self._partitions:
             entries = self.to_header().items()
-            self._set(_partitions={label: Partition(label, entry["files"]) for label, entry in entries})
-        return self._partitions or {}
+            self._partitions.update({label: Partition(label, entry["files"]) for label, entry in entries})
+        return self._partitions
 
     def share(self) -> PartitionTable:
         """Copy that shares caches, but not the objects of `to_partitions`, which users may change."""
-        table = PartitionTable(self.labels, self.files)
-        table._set(_cache=self._cache, _derived=self._derived)
-        return table
+        return PartitionTable(self.labels, self.files, cache=self._cache)
 
     def has_derived_keys(self, uuid: str, table: str) -> bool:
         """Whether all storage keys are those of `from_labels`; cached."""
-        is_derived = self._derived.get((uuid, table))
-        if is_derived is None:
+        if ("derived", uuid, table) not in self._cache:
             is_derived = PartitionTable.from_labels(uuid, table, self.labels) == self
-            self._derived[uuid, table] = is_derived
-        return is_derived
+            self._cache["derived", uuid, table] = is_derived
+        return bool(self._cache["derived", uuid, table])
 
     def keys(self, partition_keys: Sequence[str], schema: Any) -> dict[str, pa.Array]:
         """Typed values of the partition keys by column, decoded from the labels."""

@@ -103,14 +103,8 @@ class SchemaWrapper:
     def _wrap(cls, schema: pa.Schema, origin: frozenset[str]) -> SchemaWrapper:
         """Wrap a schema that is normalised already."""
         wrapper = cls.__new__(cls)
-        wrapper.__setstate__((schema, origin))
+        wrapper._schema, wrapper._origin = schema, origin
         return wrapper
-
-    def __getstate__(self) -> tuple[pa.Schema, frozenset[str]]:
-        return self._schema, self._origin
-
-    def __setstate__(self, state: tuple[pa.Schema, frozenset[str]]) -> None:
-        self._schema, self._origin = state
 
     def __getattr__(self, name: str) -> Any:
         if name in SchemaWrapper.__slots__:  # not yet there while unpickling

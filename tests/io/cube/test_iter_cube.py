@@ -178,7 +178,7 @@ def test_a_consumer_that_stops_leaves_no_threads(store):
     assert [list(next(groups)["v1"]) for _ in range(3)] == [[p, p] for p in range(3)]
     del groups
     gc.collect()
-    assert not [t for t in threading.enumerate() if t.name.startswith("kartothek_cube_prefetch")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("kartothek_cube")]
 
 
 def test_one_group_is_in_memory_at_a_time(store, monkeypatch):

@@ -326,13 +326,6 @@ def test_columns_of_another_writer_are_found(opened, store):
     assert str(opened["RAIN"] == True) == "RAIN == True"  # noqa: E712
 
 
-def test_the_type_of_a_column_that_another_dataset_knows(store):
-    days = SEED.assign(COUNTRY="DE")
-    cube = open_cube(CUBE, store)
-    cube.build(days)
-    assert str(cube.schema.field("DAY").type) == "int64"
-
-
 def test_views(opened):
     assert (
         repr(opened) == "<cube sales: dimensions SHOP, DAY; partitioned by COUNTRY; datasets seed, weather>"

@@ -24,7 +24,7 @@ from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import Partition
 from kartothek_cube.core.store import BlobStore, StoreInput, blob_store, check_key, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.serialization.parquet import read_footer
 
 # -- datasets of cubes --------------------------------------------------------------------------------------
 

@@ -91,6 +91,10 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "utils": ("Helpers of kartothek.", {}),
     "serialization._csv": ("Frames as CSV.", {"serialization._generic": "CsvSerializer"}),
+    "serialization._parquet": (
+        "Frames as Parquet files.",
+        {"serialization.parquet": "BACKOFF_TIME MAX_NB_RETRIES ParquetReadError ParquetSerializer"},
+    ),
     "utils.converters": (
         "Converters of arguments.",
         {

@@ -31,7 +31,7 @@ from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.runtime import bytes_text
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.serialization.parquet import read_footer
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

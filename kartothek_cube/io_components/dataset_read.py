@@ -30,7 +30,7 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels import categorize, group_codes, repeat
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import FileRows, Scan, read_file, read_files, run_scans
-from kartothek_cube.serialization.parquet_reader import read_footer, to_frame, with_row_index
+from kartothek_cube.serialization.parquet import read_footer, to_frame, with_row_index
 
 Values = Mapping[str, pa.Array]
 

@@ -27,7 +27,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import from_file, from_pandas
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components import runtime
-from kartothek_cube.serialization import DataFrameSerializer, parquet_reader
+from kartothek_cube.serialization import DataFrameSerializer, parquet
 
 if TYPE_CHECKING:
     import polars
@@ -293,9 +293,7 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
     types = pa.schema([scan.types.field(column) for column in scan.columns])
     table = table if table.schema.equals(types) else table.cast(types)
     schema = scan.scan.schema
-    table = parquet_reader.type_null_columns(
-        from_file(table.replace_schema_metadata(scan.metadata), schema), schema
-    )
+    table = parquet.type_null_columns(from_file(table.replace_schema_metadata(scan.metadata), schema), schema)
     return FileRows(table, lengths)
 
 
@@ -402,7 +400,7 @@ def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
 
 
 def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
-    schema = parquet_reader.columns_of_file(footer.schema.to_arrow_schema())
+    schema = parquet.columns_of_file(footer.schema.to_arrow_schema())
     written = (footer.metadata or {}).get(b"ARROW:schema")
     if written and any(map(pat.is_date32, schema.types)):
         # pyarrow writes date64 as days and reads date32; Polars goes by the type that was written
@@ -423,7 +421,7 @@ def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
     cached = identity and FILE_SCHEMAS.get(identity)
     if isinstance(cached, _FileSchema):
         return cached
-    schema = _schema_of_footer(*parquet_reader.read_footer(blobs, key))
+    schema = _schema_of_footer(*parquet.read_footer(blobs, key))
     if identity:
         FILE_SCHEMAS.put(identity, b"", schema, _BYTES_OF_TYPE * (1 + len(schema.columns)))
     return schema
@@ -571,7 +569,7 @@ def read_file(
     path = blobs.local_path(key)
     source = _get_file(blobs, key) if path is None else path
     try:
-        table = parquet_reader.read_parquet(source, key, columns, where, schema, mapping=mapping)
+        table = parquet.read_parquet(source, key, columns, where, schema, mapping=mapping)
     except FileNotFoundError as error:
         # a concurrent garbage collection may have deleted the file since its path was resolved
         raise MissingFileError(key) from error
@@ -597,7 +595,7 @@ def read_files(
 def count_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
     """Rows in Parquet files, from their footers."""
     threads = 1 if blobs.is_local else tuning.REMOTE_REQUESTS
-    footers = runtime.ordered_map(partial(parquet_reader.read_footer, blobs), keys, threads)
+    footers = runtime.ordered_map(partial(parquet.read_footer, blobs), keys, threads)
     return sum(int(footer.num_rows) for footer, _ in footers)
 
 
@@ -658,7 +656,7 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
         except pa.ArrowException as exc:
             message = f"its files have types that do not fit together: {exc}"
             raise CorruptDatasetError(origin, message) from exc
-    return parquet_reader.type_null_columns(result, schema)
+    return parquet.type_null_columns(result, schema)
 
 
 def file_widths(
@@ -683,7 +681,7 @@ def _widths_of_file(
     if not key.endswith(PARQUET_FILE_SUFFIX):
         return column_widths(schema)
     try:
-        file_schema = parquet_reader.read_footer(blobs, key)[0].schema.to_arrow_schema()
+        file_schema = parquet.read_footer(blobs, key)[0].schema.to_arrow_schema()
     except (MissingFileError, CorruptDatasetError):
         # if a query needs rows of this file, that fails, and says why
         return {}

@@ -19,7 +19,7 @@ from kartothek_cube.serialization._generic import (
     filter_df,
     filter_df_from_predicates,
 )
-from kartothek_cube.serialization._parquet import ParquetReadError, ParquetSerializer
+from kartothek_cube.serialization.parquet import ParquetReadError, ParquetSerializer
 
 __all__ = (
     "ConjunctionType",

@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube.core.arrow import copy_to_arrow_memory
 from kartothek_cube.core.index import IndexColumns, parse_index, render_index
-from kartothek_cube.serialization.parquet_reader import read_parquet, with_row_index
+from kartothek_cube.serialization.parquet import read_parquet, with_row_index
 
 INDEX = render_index("CITY", IndexColumns.from_pairs(pa.array(["Rom", "Bonn"]), ["a1", "a2"]))
 

@@ -14,7 +14,7 @@ import pytest
 from kartothek_cube.core import clock
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.serialization import ParquetReadError, ParquetSerializer, _parquet
+from kartothek_cube.serialization import ParquetReadError, ParquetSerializer, parquet
 from kartothek_cube.serialization.testing import get_dataframe_not_nested
 from tests.support.stores import WrapperStore
 
@@ -300,7 +300,7 @@ def test_failures_of_the_store_end(blobs, pauses):
         ParquetSerializer.restore_dataframe(Flaky(blobs.store, 100, error), key)
     assert isinstance(raised.value, IOError)
     assert raised.value.__cause__ is error
-    assert len(pauses) == _parquet.MAX_NB_RETRIES - 1
+    assert len(pauses) == parquet.MAX_NB_RETRIES - 1
 
 
 @pytest.mark.parametrize("error", [KeyError("key"), ValueError("x")])

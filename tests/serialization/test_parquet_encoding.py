@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.serialization import ParquetSerializer
-from kartothek_cube.serialization._parquet import codecs, dictionary_columns
+from kartothek_cube.serialization.parquet import codecs, dictionary_columns
 
 RANDOM = np.random.default_rng(1)
 

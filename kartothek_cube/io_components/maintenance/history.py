@@ -34,7 +34,7 @@ from kartothek_cube.io_components.maintenance.garbage import finish_operations, 
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.write.write_commit import StagedWrite, commit_cube
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.serialization.parquet import read_footer
 
 
 def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | None = None) -> DatasetMetadata:

@@ -35,7 +35,7 @@ from kartothek_cube.io_components.publication.delta_log import published_keys
 from kartothek_cube.io_components.publication.table import find_publication
 from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.write.table_writer import index_entries_of, statistics_of_files
-from kartothek_cube.serialization import ParquetReadError, parquet_reader
+from kartothek_cube.serialization import ParquetReadError, parquet
 
 _RESTORE = "Restore the file from a backup, roll back to a complete state, or write the rows again."
 _REWRITE = "Write the rows of this partition again."
@@ -496,7 +496,7 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
         if types is None:
             return None
         merged = validate_compatible(
-            make_meta(parquet_reader.read_footer(blobs, file)[0].schema.to_arrow_schema(), key)
+            make_meta(parquet.read_footer(blobs, file)[0].schema.to_arrow_schema(), key)
             for file in files
             if file.endswith(naming.PARQUET_FILE_SUFFIX)
         )
@@ -563,7 +563,7 @@ def _check_file(
             table = scan.read_file(blobs, key, schema=context.schema, mapping=context.mapping)
             schema, rows = table.schema, len(table)
         else:
-            footer, _ = parquet_reader.read_footer(blobs, key)
+            footer, _ = parquet.read_footer(blobs, key)
             schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
             schema = schema if context.mapping is None else context.mapping.schema_of(schema)
     except KeyError:

@@ -35,7 +35,7 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
 from kartothek_cube.io_components import kernels, runtime, scan
 from kartothek_cube.io_components.publication import delta_log
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.serialization.parquet import read_footer
 
 #: Table feature that no writer supports. Readers need not know features of writers.
 WRITER_FEATURE = "kartothekCube"

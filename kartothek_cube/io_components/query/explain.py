@@ -20,7 +20,7 @@ from kartothek_cube.io_components.kernels import group_codes
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, QueryCube, Role
 from kartothek_cube.io_components.query.physical_plan import DatasetFiles, plan_query
 from kartothek_cube.io_components.runtime import bytes_text, mean_size
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.serialization.parquet import read_footer
 
 #: so many files at least, and at most twice as many, whose size is read; the others are taken to be like them
 _SIZE_SAMPLE = 500

@@ -33,7 +33,7 @@ from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, merge_results
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, prepare_table, run_write
 from kartothek_cube.serialization import DataFrameSerializer
-from kartothek_cube.serialization.parquet_reader import read_footer
+from kartothek_cube.serialization.parquet import read_footer
 
 T = TypeVar("T")
 

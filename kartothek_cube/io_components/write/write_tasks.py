@@ -30,7 +30,7 @@ from kartothek_cube.io_components.write.write_plan import (
     check_one_table,
     merge_writes,
 )
-from kartothek_cube.serialization.parquet_reader import as_table_with_index
+from kartothek_cube.serialization.parquet import as_table_with_index
 
 CubeElement: TypeAlias = arrow.Frame | Mapping[str, arrow.Frame | None] | None
 """Frame of the seed, or a dict of dataset id to frame."""

@@ -48,7 +48,7 @@ from kartothek_cube.io.iter_cube import build_cube__iter
 from kartothek_cube.io.sql import connect
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.arrow_dataset import LazyDataset
-from kartothek_cube.serialization import parquet_reader
+from kartothek_cube.serialization import parquet
 from tests.support.cubes import memory
 from tests.support.factories import local
 
@@ -515,7 +515,7 @@ class ReadFiles:
             monkeypatch.setattr(module, name, recording)
 
         record(scan, "_run_all", self.keys, self.scanned)
-        record(parquet_reader, "read_footer", self.keys)
+        record(parquet, "read_footer", self.keys)
 
     def count(self) -> dict[str, int]:
         """Opened files by dataset, since the last call."""

@@ -73,6 +73,11 @@ def build_page(
         for name in cube.join_order(datasets)
     ]
     garbage, young = context.list_garbage_by_age(cube, blobs, context.DEFAULT_RETENTION)
+    advice = Advice(
+        f"Garbage: {_describe_files(garbage)}",
+        "Overwrites, removals or failed writes have left them in the store for more than 24 hours.",
+        _shell_command(store, cube.uuid_prefix, "cleanup"),
+    )
     return {
         "cube": cube,
         "store": store,
@@ -82,7 +87,7 @@ def build_page(
         "estimated": any(each.estimated for each in files.values()),
         "growth": build_growth(files),
         "datasets": pages,
-        "advice": list(_warn_garbage(cube, garbage, store)),
+        "advice": [advice] if garbage else [],
         "young_garbage": _describe_files(young) if young else "",
     }
 
@@ -229,7 +234,9 @@ def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -
     ):
         rows.append((size, time, n_rows))
         if footer is not None and number % step == 0:
-            _add_column_bytes(column_bytes, footer)
+            for group in map(footer.row_group, range(footer.num_row_groups)):
+                for chunk in map(group.column, range(group.num_columns)):
+                    column_bytes[chunk.path_in_schema.partition(".")[0]] += chunk.total_compressed_size
     sizes, times, stored = np.array(rows, float).reshape(-1, 3).T
     stored = stored.astype(np.int64)
     visible, complete = _count_visible_rows(cube, dataset, blobs, files, keys, stored)
@@ -243,13 +250,6 @@ def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -
         column_bytes=column_bytes,
         superseded=int((stored - visible).sum()),
     )
-
-
-def _add_column_bytes(sizes: Counter[str], footer: pq.FileMetaData) -> None:
-    for group in range(footer.num_row_groups):
-        for column in range(footer.num_columns):
-            chunk = footer.row_group(group).column(column)
-            sizes[chunk.path_in_schema.partition(".")[0]] += chunk.total_compressed_size
 
 
 def _count_visible_rows(
@@ -316,15 +316,6 @@ class Advice(NamedTuple):
 def _shell_command(store: str, cube: str, *arguments: str) -> str:
     """Return a command line, quoted for the shell."""
     return shlex.join(["kartothek_cube", "--store", store, cube, *arguments])
-
-
-def _warn_garbage(cube: Cube, garbage: Sequence[Blob], store: str) -> Iterator[Advice]:
-    if garbage:
-        yield Advice(
-            f"Garbage: {_describe_files(garbage)}",
-            "Overwrites, removals or failed writes have left them in the store for more than 24 hours.",
-            _shell_command(store, cube.uuid_prefix, "cleanup"),
-        )
 
 
 def advise(name: str, files: DataFiles, store: str, cube: str, *, is_seed: bool) -> Iterator[Advice]:

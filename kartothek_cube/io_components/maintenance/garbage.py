@@ -493,17 +493,6 @@ def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
     return {name: record for name, record in records.items() if record is not None}
 
 
-def _load_hidden(cube: Cube, blobs: BlobStore) -> dict[str, DatasetMetadata]:
-    """The datasets that a rollback has hidden."""
-    hidden = {}
-    for name, record in _read_records(cube, blobs).items():
-        # deleted since
-        with suppress(errors.DatasetNotFoundError):
-            if record.hidden:
-                hidden[name] = DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs)
-    return hidden
-
-
 def _delete_hidden(
     cube: Cube, blobs: BlobStore, records: Mapping[str, CommitRecord], retention: timedelta | None
 ) -> None:
@@ -551,16 +540,6 @@ def delete_files_job(
 
 
 # Headers are deleted first: a dataset exists as a whole or not at all, and files that remain are garbage.
-
-
-def _list_dataset_files(dataset: DatasetFactory) -> list[str]:
-    """All files of a dataset but headers, of which at least one must exist; its schema is not needed."""
-    keys = {blob.key for blob in list_garbage(dataset, newest_only=True)}
-    with suppress(errors.DatasetNotFoundError):
-        current = dataset.dataset_metadata
-        blobs = open_blobs(dataset.store_factory)
-        keys |= {*dataset_files.referenced_keys(current), *dataset_files.schema_keys(current, blobs)}
-    return _order_keys(keys)
 
 
 def _order_keys(keys: Iterable[str]) -> list[str]:
@@ -710,8 +689,12 @@ class DeleteCube(Generic[StoreT]):
                 raise
             selected = {}
         if not isinstance(datasets, Mapping):
-            hidden = _load_hidden(cube, blobs)
-            selected |= {name: ds for name, ds in hidden.items() if datasets is None or name in datasets}
+            # also those that a rollback has hidden
+            for name, record in _read_records(cube, blobs).items():
+                if record.hidden and (datasets is None or name in datasets):
+                    # deleted since
+                    with suppress(errors.DatasetNotFoundError):
+                        selected[name] = DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs)
         keys = _list_cube_files(selected.values(), blobs)
         # the seed first: without it there is no cube any more
         uuids = [selected[name].uuid for name in cube.join_order(selected)]
@@ -770,7 +753,12 @@ class DeleteDataset:
     def job(self, blocksize: int | None = None) -> Job[None]:
         """Delete the header of a dataset, then its files in any order."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
-        keys, description = _list_dataset_files(dataset), f"delete dataset {dataset.dataset_uuid}"
-        store = dataset.store_factory
+        keys = {blob.key for blob in list_garbage(dataset, newest_only=True)}
+        with suppress(errors.DatasetNotFoundError):
+            # without a header, there must be files at least
+            current, blobs = dataset.dataset_metadata, open_blobs(dataset.store_factory)
+            keys |= {*dataset_files.referenced_keys(current), *dataset_files.schema_keys(current, blobs)}
+        store, description = dataset.store_factory, f"delete dataset {dataset.dataset_uuid}"
         delete = partial(_delete_dataset_header, store, dataset.dataset_uuid)
-        return delete_files_job("delete_dataset", description, store, keys, blocksize, delete, "header")
+        ordered = _order_keys(keys)
+        return delete_files_job("delete_dataset", description, store, ordered, blocksize, delete, "header")

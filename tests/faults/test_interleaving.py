@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from kartothek_cube.core import schema as schema_file
-from kartothek_cube.core.commit import optimistic
+from kartothek_cube.core.commit import change, optimistic
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.errors import DatasetExistsError
 from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
@@ -314,7 +314,7 @@ def test_a_protocol_that_does_not_check_its_files_is_found_out(monkeypatch):
 
 def test_a_staged_write_that_is_published_twice_is_found_out(monkeypatch):
     """The oracle can fail: without its id in the header, the write brings back rows that were removed."""
-    monkeypatch.setattr(optimistic, "is_staged_committed", lambda *args: False)
+    monkeypatch.setattr(change, "is_staged_committed", lambda *args: False)
     with pytest.raises(AssertionError, match="publish and remove and publish again"):
         for _ in explore(Pair("s3", "staged", ("publish and remove", "publish again")).play, bound=1):
             pass

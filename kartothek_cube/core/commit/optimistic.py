@@ -17,17 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import errors, expressions, history, hooks, naming, pruning
+from kartothek_cube.core.commit import change as changes
 from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.commit.change import (
-    ChangeSet,
-    IndexUpdate,
-    MissingIndexEntries,
-    WriteMode,
-    apply,
-    is_staged_committed,
-    last_batch,
-    update_statistics,
-)
 from kartothek_cube.core.commit.header_store import (
     BaseState,
     CommitReceipt,
@@ -53,14 +44,14 @@ _LOGGER = logging.getLogger(__name__)
 #: the new state, and the receipt of its commit
 Result = tuple[DatasetMetadata, CommitReceipt]
 #: reads the index entries of a column for some partitions out of their files
-IndexReader = Callable[[str, Sequence[str]], IndexUpdate]
+IndexReader = Callable[[str, Sequence[str]], changes.IndexUpdate]
 
 
 # -- commit of a change --------------------------------------------------------------------------------------
 
 
 def commit(
-    blobs: BlobStore, change: ChangeSet, read_index: IndexReader | None = None, role: Role = None
+    blobs: BlobStore, change: changes.ChangeSet, read_index: IndexReader | None = None, role: Role = None
 ) -> Result:
     """Commit a change to the newest state; return the new state, as loading it gives, and a receipt."""
     result: Result | None = None
@@ -74,7 +65,7 @@ def commit(
             _LOGGER.debug(
                 "Commit to dataset %s: another writer was faster, attempt %d follows", change.uuid, number + 2
             )
-        except MissingIndexEntries as missing:
+        except changes.MissingIndexEntries as missing:
             # the writers of the files did not know of an index that was added since
             if read_index is None:
                 raise ValueError(
@@ -142,21 +133,21 @@ def announce_commit(
     hooks.call_hooks(hooks.COMMIT_HOOKS, event)
 
 
-def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
+def _attempt(blobs: BlobStore, change: changes.ChangeSet, role: Role) -> Result:
     base = _load_base(blobs, change)
     if is_committed(base.state, change):
         return _already_committed(blobs, base)
     new = _check_and_apply(base.state, change)
     has_entries = len(change.added) or change.new_indices or change.statistics is not None
     # the header would have the same content as the stored one
-    is_unchanged = not has_entries and change.mode is not WriteMode.REPLACE and new == base.state
+    is_unchanged = not has_entries and change.mode is not changes.WriteMode.REPLACE and new == base.state
     if is_unchanged and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     statistics = None
     if change.statistics is not None or change.schema_update is not None:
-        is_new = base.state is None or change.mode is WriteMode.REPLACE
+        is_new = base.state is None or change.mode is changes.WriteMode.REPLACE
         old = None if base.state is None or is_new else base.state.load_statistics(blobs)
-        statistics = update_statistics(old, new, change)
+        statistics = changes.update_statistics(old, new, change)
         new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
     added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
     return commit_state(
@@ -172,38 +163,38 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     )
 
 
-def _check_and_apply(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata:
+def _check_and_apply(state: DatasetMetadata | None, change: changes.ChangeSet) -> DatasetMetadata:
     if state is not None and change.replaces is not None and not len(change.added):
         # a deletion that is repeated, or another writer has deleted the same
         is_done = not (state.partition_table.positions(change.replaces) >= 0).any()
         change = attrs.evolve(change, replaces=None) if is_done else change
     change.check_requirements(state)
-    return apply(state, change)
+    return changes.apply(state, change)
 
 
 def preview(
-    blobs: BlobStore, state: DatasetMetadata | None, change: ChangeSet, read_index: IndexReader
+    blobs: BlobStore, state: DatasetMetadata | None, change: changes.ChangeSet, read_index: IndexReader
 ) -> DatasetMetadata:
     """The state that a commit of a change on top of a state would give; nothing is stored."""
     if state is not None and is_committed(state, change):
         return state
-    if state is not None and change.mode not in (WriteMode.REPLACE, WriteMode.CREATE):
+    if state is not None and change.mode not in (changes.WriteMode.REPLACE, changes.WriteMode.CREATE):
         state = _load_indices(blobs, state, change)
     while True:
         try:
             return _check_and_apply(state, change)
-        except MissingIndexEntries as missing:
+        except changes.MissingIndexEntries as missing:
             update = read_index(missing.column, missing.labels.to_pylist())
             change = _add_entries(change, missing.column, update)
 
 
-def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
+def _load_base(blobs: BlobStore, change: changes.ChangeSet) -> BaseState:
     """The newest settled state with the indices that a change touches."""
     key = naming.metadata_key_from_uuid(change.uuid, change.storage_format)
-    creates = change.mode in (WriteMode.REPLACE, WriteMode.CREATE)
+    creates = change.mode in (changes.WriteMode.REPLACE, changes.WriteMode.CREATE)
     read = (
         header_store.read_replaced_base
-        if change.mode is WriteMode.REPLACE
+        if change.mode is changes.WriteMode.REPLACE
         else header_store.read_optional_base
     )
     base = operation.settle(blobs, lambda: read(blobs, change.uuid, change.table, key), replaces=creates)
@@ -219,7 +210,7 @@ def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
     return attrs.evolve(base, state=_load_indices(blobs, base.state, change))
 
 
-def _load_indices(blobs: BlobStore, state: Any, change: ChangeSet) -> DatasetMetadata:
+def _load_indices(blobs: BlobStore, state: Any, change: changes.ChangeSet) -> DatasetMetadata:
     if not state.explicit_partitions:
         # the partitions were found by a listing, which shows the files of this very change already
         added = state.partition_table.positions(change.added.labels)
@@ -233,21 +224,21 @@ def _load_indices(blobs: BlobStore, state: Any, change: ChangeSet) -> DatasetMet
     return loaded
 
 
-def _add_entries(change: ChangeSet, column: str, update: IndexUpdate) -> ChangeSet:
+def _add_entries(change: changes.ChangeSet, column: str, update: changes.IndexUpdate) -> changes.ChangeSet:
     present = change.indices.get(column)
     if present is not None:
-        update = IndexUpdate.merge([present, update])
+        update = changes.IndexUpdate.merge([present, update])
     return attrs.evolve(change, indices={**change.indices, column: update})
 
 
-def is_committed(state: DatasetMetadata | None, change: ChangeSet) -> bool:
+def is_committed(state: DatasetMetadata | None, change: changes.ChangeSet) -> bool:
     """Whether this very change is committed already: its labels are UUIDs, which no other writer adds."""
     if state is None:
         return False
-    if change.staged is not None and is_staged_committed(state, change.staged[0]):
+    if change.staged is not None and changes.is_staged_committed(state, change.staged[0]):
         return True
     if change.batch is not None:
-        last = last_batch(state, change.batch[0])
+        last = changes.last_batch(state, change.batch[0])
         if last is not None and last >= change.batch[1]:
             return True
     if not len(change.added):
@@ -280,7 +271,7 @@ def commit_state(
     new: DatasetMetadata,
     files: Sequence[str],
     *,
-    mode: WriteMode = WriteMode.UPDATE,
+    mode: changes.WriteMode = changes.WriteMode.UPDATE,
     role: Role = None,
     info: history.OperationInfo | None = None,
     hides: bool = False,
@@ -298,7 +289,7 @@ def commit_state(
         role.check(blobs, base)
     if base.state is None and base.old is not None:
         # a damaged dataset, one of an aborted operation, or a reserved header
-        mode = WriteMode.REPLACE
+        mode = changes.WriteMode.REPLACE
     try:
         new = store_indices(blobs, new, written)
         if statistics is not None:
@@ -308,7 +299,7 @@ def commit_state(
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
         if base.aborted is not None or (
-            mode is not WriteMode.REPLACE and not base.is_confirmed and base.state is not None
+            mode is not changes.WriteMode.REPLACE and not base.is_confirmed and base.state is not None
         ):
             # the first commit may have been killed before it could remove a header whose files are deleted
             needed = list(dict.fromkeys([*file_keys(new), *written]))
@@ -430,7 +421,7 @@ def commit_copy(
         header = header_store.render(new, base.header_key)
     try:
         receipt = _put_state(
-            blobs, base, new, header, files, collections, WriteMode.REPLACE, schema, snapshot=before
+            blobs, base, new, header, files, collections, changes.WriteMode.REPLACE, schema, snapshot=before
         )
     except (PreconditionFailed, errors.ConcurrentWriteError):
         operation.delete_before(blobs, before)
@@ -466,13 +457,13 @@ def _put_state(
     header: bytes,
     files: Sequence[str],
     collections: dict[str, Any],
-    mode: WriteMode,
+    mode: changes.WriteMode,
     schema: bytes | None = None,
     *,
     snapshot: str | None,
 ) -> CommitReceipt:
     """Put schema file and header of a state, and confirm a first header."""
-    replace = mode is WriteMode.REPLACE
+    replace = mode is changes.WriteMode.REPLACE
     put: bytes | None = None
     try:
         # schema first: a header must never be there without it. The state before finds its own schema in the
@@ -550,7 +541,7 @@ def _replaced_state(base: BaseState) -> DatasetMetadata | None:
 
 
 def put_schema(
-    blobs: BlobStore, base: BaseState, new: DatasetMetadata, mode: WriteMode, content: bytes | None
+    blobs: BlobStore, base: BaseState, new: DatasetMetadata, mode: changes.WriteMode, content: bytes | None
 ) -> bytes | None:
     """Write the schema file of a new state unless the stored one holds its schema; return what was put."""
     if new.schema is None:
@@ -562,7 +553,7 @@ def put_schema(
             raise
         # left by a dataset that is damaged or deleted, and replaced now
         old = None
-    replace = mode is WriteMode.REPLACE
+    replace = mode is changes.WriteMode.REPLACE
     version = schema_version_of(new.metadata)
     # a first commit always writes the file: a collection may be about to delete the stored one
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)

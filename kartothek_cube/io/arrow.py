@@ -12,17 +12,9 @@ import pyarrow as pa
 from kartothek_cube.core.arrow import cast_column
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.store import StoreInput
+from kartothek_cube.io_components import dataset_read
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit, in_unit
-from kartothek_cube.io_components.dataset_read import (
-    ReadBatches,
-    ReadPlan,
-    ReadTableArrow,
-    ReadTablesArrow,
-    empty_table,
-    run_each,
-    run_read,
-)
 from kartothek_cube.io_components.facade import define_facade
 
 __all__ = (
@@ -35,45 +27,47 @@ __all__ = (
 )
 
 
-@define_facade(ReadTableArrow)
-def read_table_arrow(read: ReadTableArrow) -> pa.Table:
+@define_facade(dataset_read.ReadTableArrow)
+def read_table_arrow(read: dataset_read.ReadTableArrow) -> pa.Table:
     plan = read.plan()
     task = plan.single_task()
-    return empty_table(plan.context) if task is None else run_read(plan.context, task)
+    return (
+        dataset_read.empty_table(plan.context) if task is None else dataset_read.run_read(plan.context, task)
+    )
 
 
-@define_facade(ReadTablesArrow)
-def read_dataset_as_arrow(read: ReadTablesArrow) -> list[pa.Table]:
+@define_facade(dataset_read.ReadTablesArrow)
+def read_dataset_as_arrow(read: dataset_read.ReadTablesArrow) -> list[pa.Table]:
     """Read a dataset, an Arrow table per partition or group."""
-    return list(run_each(read.plan()))
+    return list(dataset_read.run_each(read.plan()))
 
 
-@define_facade(ReadTablesArrow)
-def read_dataset_as_arrow__iterator(read: ReadTablesArrow) -> Iterator[pa.Table]:
+@define_facade(dataset_read.ReadTablesArrow)
+def read_dataset_as_arrow__iterator(read: dataset_read.ReadTablesArrow) -> Iterator[pa.Table]:
     """Read a dataset, one Arrow table after the other.
 
     The read is planned when the first table is taken; each table is read when it is taken.
     """
-    yield from run_each(read.plan(), threads=1)
+    yield from dataset_read.run_each(read.plan(), threads=1)
 
 
 # the same name as those of the other functions
 read_dataset_as_arrow__iter = read_dataset_as_arrow__iterator
 
 
-@define_facade(ReadBatches)
-def read_dataset_as_record_batches(read: ReadBatches) -> pa.RecordBatchReader:
+@define_facade(dataset_read.ReadBatches)
+def read_dataset_as_record_batches(read: dataset_read.ReadBatches) -> pa.RecordBatchReader:
     """Read a dataset as a stream for other engines (DuckDB, polars, Spark).
 
     Batches come partition by partition, with the same types in all of them.
     """
     plan = read.plan()
-    schema = empty_table(plan.context).schema.remove_metadata()
+    schema = dataset_read.empty_table(plan.context).schema.remove_metadata()
     return pa.RecordBatchReader.from_batches(schema, _batches(plan, schema))
 
 
-def _batches(plan: ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for table in run_each(plan, threads=1):
+def _batches(plan: dataset_read.ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for table in dataset_read.run_each(plan, threads=1):
         columns = [cast_column(table.column(f.name), f.type, f.name) for f in schema]
         yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
 

@@ -26,7 +26,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import Tree
 from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import BlobStore, StoreFactory, open_blobs
+from kartothek_cube.core.store import StoreFactory, open_blobs
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.dataset_read import DatasetRead, ReadPlan, empty_table, run_read
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
@@ -398,15 +398,12 @@ class CubeScan:
             if scan.alignment:
                 keys = files.sample_keys(tuning.SAMPLE)
                 size = estimate_size(blobs, keys)
-                in_memory = _sample_rows(blobs, keys) * executor.BYTES_PER_VALUE * (len(scan.columns) + 1)
+                # rows of the first file, which is read first anyway, where that is cheap
+                is_cheap = blobs.is_local and len(keys) > 0 and keys[0].endswith(PARQUET_FILE_SUFFIX)
+                n_values = (len(scan.columns) + 1) * count_rows(blobs, keys[:1]) if is_cheap else 0
+                in_memory = n_values * executor.BYTES_PER_VALUE
                 total += max(size * scan.column_fraction(), in_memory / 2) * files.count_files()
         return total
-
-
-def _sample_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
-    """Rows of the first local Parquet file, which is read first anyway; 0 where that is not cheap."""
-    is_cheap = blobs.is_local and len(keys) > 0 and keys[0].endswith(PARQUET_FILE_SUFFIX)
-    return count_rows(blobs, keys[:1]) if is_cheap else 0
 
 
 @attrs.frozen(repr=False)

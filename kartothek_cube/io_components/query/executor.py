@@ -14,15 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import hooks, tuning
-from kartothek_cube.core.arrow import (
-    Ints,
-    Mask,
-    append_columns,
-    concat_promoted,
-    has_far_times,
-    replace_columns,
-)
+from kartothek_cube.core import arrow, hooks, tuning
+from kartothek_cube.core.arrow import Ints, Mask
 from kartothek_cube.core.expressions import AllOf, LiteralType, all_of, columns_of, imply, tree_mask
 from kartothek_cube.core.history import version_number
 from kartothek_cube.core.pandas_conversion import align_date_units, cast_to_schema
@@ -359,7 +352,7 @@ def _are_sorted(ends: Sequence[pa.Table | None]) -> bool:
     tables = [table for table in ends if table is not None]
     if len(tables) < len(ends):
         return False
-    rows = concat_promoted(tables)
+    rows = arrow.concat_promoted(tables)
     return kernels.strictly_increasing(rows.columns, len(rows))
 
 
@@ -444,13 +437,13 @@ class RowBatch:
 
     def append_columns(self, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> RowBatch:
         """The rows with more columns."""
-        return attrs.evolve(self, table=append_columns(self.table, columns))
+        return attrs.evolve(self, table=arrow.append_columns(self.table, columns))
 
     def combine_chunks(self, columns: Iterable[str]) -> RowBatch:
         """The rows with one chunk per column: each comparison would copy them otherwise."""
         positions = [self.table.column_names.index(column) for column in columns]
         single = {position: kernels.to_single_array(self.table.column(position)) for position in positions}
-        return attrs.evolve(self, table=replace_columns(self.table, single))
+        return attrs.evolve(self, table=arrow.replace_columns(self.table, single))
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""
@@ -534,7 +527,7 @@ def _make_scan(files: ScanFiles, predicates: Predicates, cells: Sequence[pa.Tabl
         of_overlapping_file = _with_implied(stable, scan, dimensions)
         filters = [of_overlapping_file if other else of_single_file for other in files.overlapping().tolist()]
     # columns that are null in all files; payload stays null, other partitions may type it
-    typed = {*dimensions, *(c for c in stored if has_far_times(scan.schema.field(c).type))}
+    typed = {*dimensions, *(c for c in stored if arrow.has_far_times(scan.schema.field(c).type))}
     types = pa.schema([(c, scan.schema.field(c).type if c in typed else pa.null()) for c in stored])
     # all versions of a cell have its dimensions
     shared = [table.select([c for c in table.column_names if c in dimensions]) for table in cells]

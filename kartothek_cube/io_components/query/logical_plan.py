@@ -360,9 +360,8 @@ def _group_column_owners(
     owners = {}
     for column in groups:
         for name in names:
-            ds = datasets[name]
-            explicit = isinstance(ds.indices.get(column), ExplicitSecondaryIndex)
-            if column in columns[name] and (explicit or column in (ds.partition_keys or ())):
+            is_explicit = isinstance(datasets[name].indices.get(column), ExplicitSecondaryIndex)
+            if column in columns[name] and (is_explicit or column in (datasets[name].partition_keys or ())):
                 # only the seed has all cells, and with them all values of a dimension
                 owners[column] = cube.seed_dataset if column in cube.dimension_columns else name
                 break

@@ -26,6 +26,7 @@ from kartothek_cube.io_components.maintenance import verify_dataset
 from kartothek_cube.io_components.maintenance.verify_dataset import Problem, Report, VerifyPlan, VerifyResult
 from kartothek_cube.io_components.runtime import available_cores, store_factory
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices, statistics_job
+from kartothek_cube.io_components.write.stored_rows import find_stored_violations
 
 
 @attrs.frozen
@@ -143,8 +144,6 @@ def _find_contract_problems(
         return
     if not contract.rules or plan.context is None or not plan.context.deep:
         return
-    from kartothek_cube.io_components.write.stored_rows import find_stored_violations
-
     try:
         for violations in find_stored_violations(cube, store, states, name, contract):
             since = (

@@ -270,13 +270,6 @@ def stage_version(blobs: BlobStore, uuid: str, version: int, actions: Sequence[A
     return key
 
 
-def next_state(state: LogState, actions: Sequence[Action]) -> LogState:
-    """What the next version of a log shows."""
-    new = attrs.evolve(state, files=dict(state.files))
-    new.apply(state.version + 1, actions)
-    return new
-
-
 def add_version(blobs: BlobStore, uuid: str, new: LogState, actions: Sequence[Action]) -> None:
     """Put the next version, after which the log is `new`; PreconditionFailed if another one was faster."""
     version = new.version

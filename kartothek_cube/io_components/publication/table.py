@@ -409,7 +409,8 @@ def publish_table(
             # that it deletes are not part of the state.
             if _digests(load_shown(blobs, uuid))["state"] != table.digests["state"]:
                 continue
-            new = delta_log.next_state(log, actions)
+            new = attrs.evolve(log, files=dict(log.files))
+            new.apply(log.version + 1, actions)
             if has_iceberg:
                 _put_iceberg(blobs, table, newest, new)
             delta_log.add_version(blobs, uuid, new, actions)
@@ -467,11 +468,12 @@ def _actions(
     keys = dataset_files.data_keys(state)
     paths = [delta_log.table_path(state.uuid, key) for key in keys]
     wanted = set(paths)
-    values = _partition_values(state)
+    columns = state.key_columns()
+    texts = [delta_log.partition_texts(values) for values in columns.values()]
     adds = [
         {
             "path": path,
-            "partitionValues": values[row],
+            "partitionValues": {column: each[row] for column, each in zip(columns, texts, strict=True)},
             "size": facts[key].size,
             "modificationTime": now,
             "dataChange": True,
@@ -494,7 +496,15 @@ def _actions(
     ]
     metadata = _metadata(table, log, [facts[key] for key in keys if key in facts], now)
     protocol = _protocol(metadata["schemaString"], log)
-    actions: list[delta_log.Action] = [{"commitInfo": _commit_info(table, now)}]
+    record = parse_record(state.extra)
+    commit = {} if record is None else {"commit": record.commit}
+    info = {
+        "timestamp": now,
+        "operation": delta_log.OPERATION,
+        "operationParameters": {"dataset": state.uuid, **commit, **table.digests},
+        "engineInfo": "kartothek_cube",
+    }
+    actions: list[delta_log.Action] = [{"commitInfo": info}]
     if protocol != _drop_none(log.protocol):
         actions.append({"protocol": protocol})
     if metadata != _drop_none(log.metadata):
@@ -505,14 +515,6 @@ def _actions(
 def _drop_none(action: delta_log.Action | None) -> delta_log.Action:
     """An action without the fields that a checkpoint has as null."""
     return {name: value for name, value in (action or {}).items() if value is not None}
-
-
-def _partition_values(state: DatasetMetadata) -> list[dict[str, str | None]]:
-    columns = state.key_columns()
-    texts = [delta_log.partition_texts(values) for values in columns.values()]
-    if not texts:
-        return [{} for _ in range(len(state.partition_table))]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*texts, strict=True)]
 
 
 def _metadata(
@@ -569,15 +571,4 @@ def _protocol(schema: str, log: delta_log.LogState) -> delta_log.Action:
         "minWriterVersion": 7,
         "readerFeatures": [_LOCAL_TIME_FEATURE],
         "writerFeatures": [*features, _LOCAL_TIME_FEATURE],
-    }
-
-
-def _commit_info(table: ShownState, now: int) -> delta_log.Action:
-    record = parse_record(table.state.extra)
-    commit = {} if record is None else {"commit": record.commit}
-    return {
-        "timestamp": now,
-        "operation": delta_log.OPERATION,
-        "operationParameters": {"dataset": table.state.uuid, **commit, **table.digests},
-        "engineInfo": "kartothek_cube",
     }

@@ -106,11 +106,15 @@ def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -
 
 def _map_in_pool(function: Callable[[T], R], items: Iterable[T], workers: int, ahead: int) -> Iterator[R]:
     context = copy_context()  # the limit of threads and the listener for progress
+
+    def run(item: T) -> R:
+        return context.copy().run(function, item)
+
     pool = ThreadPoolExecutor(workers, "kartothek_cube")
     try:
         results: deque[Future[R]] = deque()
         for item in items:
-            results.append(pool.submit(context.copy().run, function, item))
+            results.append(pool.submit(run, item))
             if len(results) == ahead:
                 yield results.popleft().result()
         while results:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType
 
 from kartothek_cube.core.arguments import split_names
 from kartothek_cube.core.cube.discover import list_cubes
-from kartothek_cube.core.errors import KartothekCubeError, check_names, unknown_names
+from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.write.write_plan import SchemaMode
 
@@ -190,11 +190,6 @@ class WriteOptions:
         if application is not None and number is not None:
             batch = application, _whole_number(_NUMBER, number)
         return attrs.evolve(_parse(cls, options), overwrites_partitions=mode == "dynamic", batch=batch)
-
-
-def check_dataset_name(name: str, datasets: Collection[str]) -> None:
-    """Check that the cube has the dataset that an option names."""
-    check_names(f"Format {FORMAT}: ", "dataset", [name], datasets)
 
 
 def _by_lower_name(options: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,12 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetExistsError, StateNotFoundError, UnknownOutcomeError
+from kartothek_cube.core.errors import (
+    DatasetExistsError,
+    StateNotFoundError,
+    UnknownOutcomeError,
+    check_names,
+)
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import parse_transform
@@ -33,7 +38,6 @@ from kartothek_cube.io.spark._datasource_options import (
     ReadOptions,
     StreamOptions,
     WriteOptions,
-    check_dataset_name,
     concise_errors,
     keep_options,
     table_options,
@@ -131,7 +135,7 @@ def _columns(options: ReadOptions) -> pa.Schema:
     if options.dataset is None or options.columns is not None:
         return columns
     _, datasets = discover_cube(options.cube, picklable_store(options.store))
-    check_dataset_name(options.dataset, datasets)
+    check_names(f"Format {FORMAT}: ", "dataset", [options.dataset], datasets)
     own = get_dataset_columns(datasets[options.dataset])
     return pa.schema([field for field in columns if field.name in own])
 
@@ -239,7 +243,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         read = self._options.read
         cube, datasets = discover_cube(read.cube, self._store)
         name = read.dataset or cube.seed_dataset
-        check_dataset_name(name, datasets)
+        check_names(f"Format {FORMAT}: ", "dataset", [name], datasets)
         missing = set(self._schema.names) - get_dataset_columns(datasets[name])
         if missing:
             columns, names = ", ".join(sorted(missing)), ", ".join(sorted(datasets))

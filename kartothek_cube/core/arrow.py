@@ -433,22 +433,18 @@ def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
             "Cannot normalise a value for a column whose type is not known; load the schema first."
         )
     wide = widen(dtype)
-    for matches, convert in _CONVERTERS:
-        if matches(wide):
-            return _convert(convert, wide, value)
-    raise NotImplementedError(
-        f"Columns of type {dtype} cannot be indexed, so there is no normal form of their values."
-    )
-
-
-def _convert(convert: Callable[[pa.DataType, Any], Any], dtype: pa.DataType, value: Any) -> Any:
+    convert = next((convert for matches, convert in _CONVERTERS if matches(wide)), None)
+    if convert is None:
+        raise NotImplementedError(
+            f"Columns of type {dtype} cannot be indexed, so there is no normal form of their values."
+        )
     try:
-        return convert(dtype, value)
+        return convert(wide, value)
     except (ValueError, ArithmeticError) as error:
-        hint = ": write it as in ISO 8601, the year first" if pat.is_temporal(dtype) else ""
-        raise ValueError(f"{describe(value)} is no value of type {dtype}{hint}.") from error
+        hint = ": write it as in ISO 8601, the year first" if pat.is_temporal(wide) else ""
+        raise ValueError(f"{describe(value)} is no value of type {wide}{hint}.") from error
     except TypeError as error:
-        raise TypeError(f"{describe(value)} cannot be converted to type {dtype} without loss.") from error
+        raise TypeError(f"{describe(value)} cannot be converted to type {wide} without loss.") from error
 
 
 #: dates of which the day and the month can be confused (5.1.2024, 01/05/2024), and times of the day of today

@@ -107,7 +107,13 @@ def list_partitions(
     labels = pc.utf8_slice_codeunits(
         pc.list_element(paths, 2) if len(keys) else keys, start=0, stop=-len(PARQUET_FILE_SUFFIX)
     )
-    _check_depth(uuid, labels)
+    depths = pc.count_substring(labels, "/")
+    if len(depths.unique()) > 1:
+        examples = labels.take(pc.index_in(depths.unique(), value_set=depths)).to_pylist()
+        raise RuntimeError(
+            f"Dataset {uuid!r}: files have different numbers of partition values in their path: "
+            f"{abbreviate(examples)}"
+        )
     keys_of_labels = partition_keys_of(labels) if partition_keys is None else partition_keys
     return _table_of_files(keys, tables, labels), list(keys_of_labels)
 
@@ -116,16 +122,6 @@ def partition_keys_of(labels: pa.StringArray) -> list[str]:
     """Partition keys by the first label, for headers without them (early version 4)."""
     first = labels[0].as_py().split("/")[:-1] if len(labels) else []
     return [column for column, _ in unquote_indices(first)]
-
-
-def _check_depth(uuid: str, labels: pa.StringArray) -> None:
-    depths = pc.count_substring(labels, "/").unique()
-    if len(depths) > 1:
-        examples = labels.take(pc.index_in(depths, value_set=pc.count_substring(labels, "/"))).to_pylist()
-        raise RuntimeError(
-            f"Dataset {uuid!r}: files have different numbers of partition values in their path: "
-            f"{abbreviate(examples)}"
-        )
 
 
 def _table_of_files(keys: pa.StringArray, tables: pa.StringArray, labels: pa.StringArray) -> PartitionTable:

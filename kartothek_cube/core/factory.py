@@ -93,17 +93,7 @@ class DatasetFactory(DatasetMetadataBase):
             return None
 
     def copy(self, **kwargs: Any) -> Self:
-        """Make another factory, that has nothing loaded.
-
-        Parameters
-        ----------
-        **kwargs
-            Arguments of the constructor.
-
-        Returns
-        -------
-        DatasetFactory
-        """
+        """Make another factory, with some arguments of the constructor changed, that has nothing loaded."""
         kwargs.setdefault("load_all_indices", self._all_indices)
         kwargs.setdefault("as_of", self._as_of)
         return CopyMixin.copy(self, **kwargs)
@@ -157,24 +147,9 @@ class DatasetFactory(DatasetMetadataBase):
         self._cache_store = None
 
     def load_index(self, column: str, store: StoreInput | BlobStore | None = None) -> Self:
-        """Load the index of one column into this factory.
+        """Load the index of one column into this factory, from a store instead of its own if given.
 
-        Parameters
-        ----------
-        column
-            The indexed column.
-        store
-            Store to use instead of the factory's.
-
-        Returns
-        -------
-        DatasetFactory
-            This object.
-
-        Raises
-        ------
-        KeyError
-            The column has no index, or the file is missing.
+        KeyError: the column has no index, or the file is missing.
         """
         if column in self.dataset_metadata.partition_keys:
             return self.load_partition_indices()
@@ -184,34 +159,15 @@ class DatasetFactory(DatasetMetadataBase):
         return self
 
     def load_all_indices(self, store: StoreInput | BlobStore | None = None) -> Self:
-        """Load all indices into this factory.
+        """Load all indices into this factory, from a store instead of its own if given.
 
-        Parameters
-        ----------
-        store
-            Store to use instead of the factory's.
-
-        Returns
-        -------
-        DatasetFactory
-            This object.
-
-        Raises
-        ------
-        KeyError
-            A file is missing.
+        KeyError: a file is missing.
         """
         self._cache_metadata = self.dataset_metadata.load_all_indices(self.store if store is None else store)
         return self
 
     def load_partition_indices(self) -> Self:
-        """Build the indices on the partition keys, in this factory.
-
-        Returns
-        -------
-        DatasetFactory
-            This object.
-        """
+        """Build the indices on the partition keys, in this factory."""
         self._cache_metadata = self.dataset_metadata.load_partition_indices()
         return self
 

@@ -45,10 +45,7 @@ class ParseCache:
         self, key: Hashable, content: bytes, parse: Callable[[bytes], ParsedT], size: Callable[[ParsedT], int]
     ) -> ParsedT:
         """Parse a content, or return the cached result; `key` tells the kind of the result and its origin."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None:
-                self._entries.move_to_end(key)
+        entry = self._find(key)
         if entry is not None and entry.content == content:
             return cast(ParsedT, entry.parsed)
         parsed = parse(content)
@@ -57,11 +54,15 @@ class ParseCache:
 
     def get(self, key: Hashable) -> object | None:
         """The cached result for a key, whatever its content; None if there is none."""
+        entry = self._find(key)
+        return None if entry is None else entry.parsed
+
+    def _find(self, key: Hashable) -> _Entry | None:
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
                 self._entries.move_to_end(key)
-        return None if entry is None else entry.parsed
+        return entry
 
     def put(self, key: Hashable, content: bytes, parsed: object, size: int) -> None:
         """Cache a result of `size` bytes, which must not be changed any more."""

@@ -267,14 +267,22 @@ _MANY_COLUMNS = 1_000
 
 
 def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Table of storage types of a frame without its index; ``types``, of stored columns a read changed."""
+    """Convert a frame without its index to a table of storage types, the same for every pandas version.
+
+    ``types`` are those of stored columns, which the result gets where a read has changed them.
+    """
     if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
         raise NotImplementedError(
             "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
         )
     names = _column_names(df.columns)
     for name, dtype in zip(names, df.dtypes, strict=True):
-        _check_dtype(name, dtype)
+        if isinstance(dtype, pd.SparseDtype):
+            raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
+        if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
+            raise TypeError(
+                f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers."
+            )
     renamed = df if names == list(df.columns) else df.set_axis(names, axis=1)
     converted = convert_objects(renamed, types or {})
     try:
@@ -333,13 +341,6 @@ def _column_names(columns: Iterable[object]) -> list[str]:
         duplicates = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"Column names occur more than once: {', '.join(duplicates)}.")
     return names
-
-
-def _check_dtype(name: str, dtype: Any) -> None:
-    if isinstance(dtype, pd.SparseDtype):
-        raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
-    if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
-        raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers.")
 
 
 def _large_integers(df: pd.DataFrame) -> object:

@@ -190,35 +190,27 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
         )
         yield Violation(Rule.SEED, cube.seed_dataset, error)
     ordered = {name: datasets[name] for name in sorted(datasets)}
+    version = constants.KTK_CUBE_METADATA_VERSION
     for name, dataset in ordered.items():
-        yield from _version_violations(name, dataset)
+        if dataset.metadata_version != version:
+            error = ValueError(
+                f"Invalid metadata version in dataset {name}: {dataset.metadata_version}, "
+                f"a cube needs version {version}"
+            )
+            yield Violation(Rule.VERSION, name, error)
     for name, dataset in ordered.items():
-        yield from _table_violations(name, dataset)
+        tables = set(dataset.tables)
+        if tables != {SINGLE_TABLE} or dataset.schema is None:
+            error = ValueError(
+                f"Invalid table(s) in dataset {name}: a dataset of a cube has exactly the table "
+                f"{SINGLE_TABLE!r}, this one has: {_join(tables) or 'none'}"
+            )
+            yield Violation(Rule.TABLE, name, error)
     yield from _overlaps(ordered, cube)
     yield from _type_conflicts(ordered)
     for rule in (_partition_key_violations, _dimension_violations, _index_violations):
         for name, dataset in ordered.items():
             yield from rule(name, dataset, cube)
-
-
-def _version_violations(name: str, dataset: DatasetMetadata) -> Iterator[Violation]:
-    if dataset.metadata_version != constants.KTK_CUBE_METADATA_VERSION:
-        error = ValueError(
-            f"Invalid metadata version in dataset {name}: {dataset.metadata_version}, "
-            f"a cube needs version {constants.KTK_CUBE_METADATA_VERSION}"
-        )
-        yield Violation(Rule.VERSION, name, error)
-
-
-def _table_violations(name: str, dataset: DatasetMetadata) -> Iterator[Violation]:
-    tables = set(dataset.tables)
-    if tables != {SINGLE_TABLE} or dataset.schema is None:
-        error = ValueError(
-            f"Invalid table(s) in dataset {name}: a dataset of a cube has exactly the table "
-            f"{SINGLE_TABLE!r}, "
-            f"this one has: {_join(tables) or 'none'}"
-        )
-        yield Violation(Rule.TABLE, name, error)
 
 
 def _overlaps(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iterator[Violation]:
@@ -267,8 +259,7 @@ def _partition_key_violations(name: str, dataset: DatasetMetadata, cube: Cube) -
     if unused:
         error = ValueError(
             f"Unspecified but provided partition columns in dataset {name!r}: {_join(unused)}. A cube "
-            f"partition column "
-            "that a dataset contains must be one of its partition keys"
+            "partition column that a dataset contains must be one of its partition keys"
         )
         yield Violation(Rule.PARTITION_KEYS, name, error, tuple(sorted(unused)))
 

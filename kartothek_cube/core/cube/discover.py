@@ -502,7 +502,10 @@ def discover_cube(
             f"its metadata has no {constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS}"
         )
     partitions = _partition_columns(uuid_prefix, seed, stored[seed])
-    indexed = set().union(*(_list_indexed(ds) for ds in stored.values()))
+    indexed: set[str] = set()
+    for ds in stored.values():
+        # beyond the partition keys, which the header implies
+        indexed |= (set(ds.indices) - set(ds.partition_keys)) & consistency.get_dataset_columns(ds)
     cube = Cube(
         uuid_prefix=uuid_prefix,
         dimension_columns=_names(dimensions, "dimension columns", seed),
@@ -550,8 +553,7 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
         if len(keys) < 2:
             raise ValueError(
                 f'Seed dataset ("{seed}") of cube "{uuid_prefix}" has only a single partition key '
-                f"({keys[0]}), "
-                "an old cube needs at least one beside the timestamp column"
+                f"({keys[0]}), an old cube needs at least one beside the timestamp column"
             )
         columns, timestamp = keys[:-1], timestamp or keys[-1]
     if timestamp is not None and timestamp != constants.KLEE_TIMESTAMP_COLUMN:
@@ -559,13 +561,6 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
             f'Can only read old cubes with timestamp column "KLEE_TS", but got "{timestamp}"'
         )
     return columns
-
-
-def _list_indexed(dataset: DatasetMetadata) -> set[str]:
-    """Columns with an index beyond the partition keys that the header implies."""
-    return (set(dataset.indices) - set(dataset.partition_keys or [])) & consistency.get_dataset_columns(
-        dataset
-    )
 
 
 def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Collection[str]) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -74,13 +74,6 @@ class CountsByDataset(dict[str, dict[str, int]]):
         header = ["dataset", *(name.replace("_", " ") for name in names)]
         rows = [(name, *(counts.get(n, "") for n in names)) for name, counts in self.items()]
         return card("", table("", header, rows)) if rows else card("No datasets")
-
-
-class Executor(Protocol):
-    """Runs a job and gives its answer; executors of lazy engines give an object that computes it."""
-
-    def __call__(self, job: Job[Answer], /) -> Answer:
-        """Run a job."""
 
 
 def discard_results(results: Iterable[None]) -> None:

@@ -116,9 +116,8 @@ class DeleteRows(Generic[StoreT]):
         existing = discover.discover_datasets(cube, store)
         names = discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
         datasets = {name: existing[name] for name in cube.commit_order(names)}
-        conditions = (
-            None if isinstance(self.conditions, str) and self.conditions == "all" else self.conditions
-        )
+        is_all = isinstance(self.conditions, str) and self.conditions == "all"
+        conditions = None if is_all else self.conditions
         query = plan_query(QueryCube(cube, store, conditions, existing, payload_columns=()))
         seed = plan_query(QueryCube(cube, store, None, existing, payload_columns=()))
         logical = query.logical_plan

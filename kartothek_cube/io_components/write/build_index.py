@@ -313,20 +313,13 @@ def _check_statistics(dataset: DatasetMetadata, columns: Sequence[str], schema: 
     """Raise for columns that cannot have statistics."""
     for column in columns:
         dtype = schema.field(column).type
-        if column in (index.PARTITION, *dataset.partition_keys):
-            raise ValueError(
-                f"Dataset {dataset.uuid!r} has no statistics of column {column!r}: "
-                + (
-                    "the labels of partitions have this name"
-                    if column == index.PARTITION
-                    else "it is a partition key"
-                )
-            )
+        where = f"Dataset {dataset.uuid!r} has no statistics of column {column!r}: "
+        if column == index.PARTITION:
+            raise ValueError(f"{where}the labels of partitions have this name")
+        if column in dataset.partition_keys:
+            raise ValueError(f"{where}it is a partition key")
         if not (expressions.is_comparable(dtype) or pa.types.is_null(dtype)):
-            raise NotImplementedError(
-                f"Dataset {dataset.uuid!r} has no statistics of column {column!r}: values of type {dtype} "
-                "cannot be compared"
-            )
+            raise NotImplementedError(f"{where}values of type {dtype} cannot be compared")
 
 
 def _collect_statistics(contexts: Mapping[str, IndexContext], task: StatisticsTask) -> Written:

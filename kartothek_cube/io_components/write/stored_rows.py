@@ -298,31 +298,25 @@ def _find_in_partitions(
     for block in files.blocks():
         rows = files.select_visible(block.rows(columns))
         n_rows += len(rows)
-        for violations in Contract(tuple(rules)).find_in_rows(rows, cell):
-            _add(found, violations)
+        violations = list(Contract(tuple(rules)).find_in_rows(rows, cell))
         for rule in rules:
             if isinstance(rule, RowCount):
-                violations_of_rule = _find_counts(rule, rows, files.keys)
+                violations += _find_counts(rule, rows, files.keys)
             elif isinstance(rule, CellsInSeed) and seed is not None:
-                violations_of_rule = _find_in_write(rule, rows, cell, seed.beside(block))
-            else:
-                violations_of_rule = iter(())
-            for violations in violations_of_rule:
-                _add(found, violations)
-            if isinstance(rule, Fresh):
+                violations += _find_in_write(rule, rows, cell, seed.beside(block))
+            elif isinstance(rule, Fresh):
                 newest = max(newest, _newest(rule, rows) or newest)
+        for new in violations:
+            old = found.setdefault(new.rule, new)
+            if old is not new:
+                examples = [*old.examples, *new.examples][: max(len(old.examples), len(new.examples))]
+                count = old.n_violations + new.n_violations
+                found[new.rule] = old._replace(n_violations=count, examples=examples)
     for rule in rules:
         if isinstance(rule, Fresh):
             yield from _find_old(rule, newest, n_rows)
         if rule in found:
             yield found[rule]._replace(n_rows=n_rows)
-
-
-def _add(found: dict[ContractRule, Violations], new: Violations) -> None:
-    old = found.setdefault(new.rule, new)
-    if old is not new:
-        examples = [*old.examples, *new.examples][: max(len(old.examples), len(new.examples))]
-        found[new.rule] = old._replace(n_violations=old.n_violations + new.n_violations, examples=examples)
 
 
 def _find_counts(rule: RowCount, rows: pa.Table, keys: list[str]) -> Iterator[Violations]:

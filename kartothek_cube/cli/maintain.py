@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import click
@@ -20,16 +20,10 @@ from kartothek_cube.cli import context as cli
 from kartothek_cube.cli import inspect, output
 from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, StoreCommand, usage_error
 from kartothek_cube.core.arguments import split_names
-from kartothek_cube.core.cube import consistency, discover
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DatasetExistsError, format_count
-from kartothek_cube.core.store import Blob
-from kartothek_cube.core.transforms import parse_transform
-from kartothek_cube.io import eager, eager_cube
-from kartothek_cube.io_components.maintenance import garbage
-from kartothek_cube.io_components.maintenance.copy import CopyCube
-from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
-from kartothek_cube.io_components.runtime import bytes_text
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.store import Blob
 
 #: with the default in the help text
 option = partial(click.option, show_default=True)
@@ -65,6 +59,9 @@ def index(state: CliContext, dataset: str, columns: str, statistics: bool) -> No
 
     All values of these columns are read once. Afterwards, queries with conditions on them open fewer files.
     """
+    from kartothek_cube.core.cube import consistency
+    from kartothek_cube.io import eager, eager_cube
+
     metadata = state.datasets.get(dataset)
     if metadata is None:
         hint, available = cli.closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
@@ -103,6 +100,10 @@ def copy(
     state: CliContext, names: list[str], tgt_store: str, overwrite: bool, cleanup: bool, yes: bool
 ) -> None:
     """Copy the cube to another store."""
+    from kartothek_cube.core.cube import discover
+    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.maintenance.copy import CopyCube
+
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
     if not names:
@@ -193,6 +194,11 @@ def adopt(
     SOURCE is a directory of Parquet files or its URL, the directory of a Delta table, or the metadata file of
     an Iceberg table. With --dimensions and --partitions, the dataset is the seed of a new cube.
     """
+    from kartothek_cube.core.cube import discover
+    from kartothek_cube.core.cube.cube import Cube
+    from kartothek_cube.core.transforms import parse_transform
+    from kartothek_cube.io import eager_cube
+
     if dimensions and partitions is not None:
         store = state.open_store(state.store_name, create=True)
         cube = Cube(
@@ -237,6 +243,8 @@ def adopt(
 @cli.yes_option
 def delete(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the cube or some of its datasets."""
+    from kartothek_cube.io import eager_cube
+
     if not names:
         click.echo("No dataset selected, nothing to delete.")
         return
@@ -262,6 +270,8 @@ def changes(state: CliContext, names: list[str], since: str | None, as_json: boo
 
     The token of the newest state comes last: --since TOKEN lists what has changed later.
     """
+    from kartothek_cube.io import eager_cube
+
     earlier = None if since is None else cli.parse_as_of(since, "--since")
     changes = eager_cube.list_cube_changes(state.cube, state.store, earlier, datasets=names)
     if as_json:
@@ -295,6 +305,8 @@ def compute(
 
     The module is in the current directory, or installed.
     """
+    from kartothek_cube.io import eager_cube
+
     compute = partial(
         eager_cube.compute_dataset,
         _import_function(function),
@@ -332,6 +344,8 @@ def _import_function(name: str) -> Callable[..., Any]:
 @cli.pass_state
 def lineage(state: CliContext, openlineage: bool) -> None:
     """Show from which versions each dataset was computed, by which job, and which are stale."""
+    from kartothek_cube.io import eager_cube
+
     lineage = eager_cube.lineage_cube(state.cube, state.store)
     if openlineage:
         cli.print_json(lineage.to_openlineage(cli.mask_store(state.store_name)))
@@ -367,6 +381,8 @@ def delete_rows(
 
     The replaced files stay in the store until the next cleanup.
     """
+    from kartothek_cube.io import eager_cube
+
     cube, store = state.cube, state.store
     conditions = cli.parse_conditions(where, inspect.column_types(state.datasets))
     if bool(conditions.conditions) == everything:
@@ -401,6 +417,8 @@ def staged(state: CliContext, /, file: str, action: str | None) -> None:
     FILE is one of --stage, or a pickle of what a write with publish=False returned. A pickle can run
     any code: pass files of your own jobs only.
     """
+    from kartothek_cube.io import eager_cube
+
     write = cli.read_staged(file)
     if write.cube is None or write.cube.uuid_prefix != state.prefix:
         usage_error(f"{write!r} is no write to cube {state.prefix}")
@@ -430,6 +448,8 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     Overwrites, removals and failed writes leave such files behind. States stay readable until they were
     replaced longer ago than the retention.
     """
+    from kartothek_cube.io_components.maintenance import garbage
+
     retention = _parse_duration(retention_text)
     blobs, young = cli.list_garbage_by_age(state.cube, state.store, retention)
     size = _format_size(blobs)
@@ -453,6 +473,8 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
 
 
 def _format_size(blobs: Iterable[Blob]) -> str:
+    from kartothek_cube.io_components.runtime import bytes_text
+
     return bytes_text(sum(blob.size or 0 for blob in blobs))
 
 
@@ -487,6 +509,8 @@ def compact(state: CliContext, names: list[str], where: str, min_files: int, as_
 
     Query results do not change. The replaced files stay in the store until the next cleanup.
     """
+    from kartothek_cube.io import eager_cube
+
     conditions = cli.parse_conditions(where, inspect.column_types(state.datasets))
     others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
     if others:
@@ -500,6 +524,8 @@ def compact(state: CliContext, names: list[str], where: str, min_files: int, as_
 
 
 def _describe_compaction(count: dict[str, int]) -> str:
+    from kartothek_cube.io_components.runtime import bytes_text
+
     if not count["partitions"]:
         return "nothing to do"
     return (
@@ -531,6 +557,8 @@ def publish(
 
     Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
     """
+    from kartothek_cube.io import eager_cube
+
     with state.progress("publish"):
         counts = eager_cube.publish_cube(
             state.cube, state.store, names, format=format, compact=compact, on_commit=on_commit
@@ -543,6 +571,8 @@ def publish(
 @cli.yes_option
 def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the logs of the published tables. The datasets stay."""
+    from kartothek_cube.io import eager_cube
+
     cli.confirm(f"Unpublish {', '.join(names)} of cube {state.prefix}?", yes)
     for name, count in eager_cube.unpublish_cube(state.cube, state.store, names).items():
         click.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
@@ -580,6 +610,9 @@ def history(
     Older states are kept until a cleanup with a shorter retention; --keep sets a number of states that each
     cleanup keeps.
     """
+    from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
+
     options = click.get_current_context().params
     is_selected = bool(options["include"] or options["exclude"])
     if keep is not None:

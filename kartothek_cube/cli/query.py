@@ -18,13 +18,12 @@ from kartothek_cube.cli.output import choose_format, write_tables
 from kartothek_cube.core.cube.discover import discover_cube, list_cubes
 from kartothek_cube.core.errors import format_count, unknown_names
 from kartothek_cube.display import cut_text
-from kartothek_cube.io_components import arrow_dataset, runtime
-from kartothek_cube.io_components.query import executor, logical_plan
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query
 
 if TYPE_CHECKING:
     import duckdb
     from prompt_toolkit.history import History
+
+    from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 
 try:
     from prompt_toolkit import prompt
@@ -87,6 +86,9 @@ def query(
     Dates are written as 2020-01-31. Text needs quotes only if it contains & | = or ), or one of these words;
     within quotes, a quote is written twice.
     """  # noqa: D301 - "\b" keeps the lines of a paragraph as they are
+    from kartothek_cube.io_components.query import executor, logical_plan
+    from kartothek_cube.io_components.query.physical_plan import plan_query
+
     # an empty text is a value: no columns
     has_options = explain or any(value not in (None, ()) for value in (limit, output, to, *options.values()))
     if not has_options and cli.is_interactive():
@@ -165,6 +167,9 @@ def _read_tables(plan: PhysicalPlan, limit: int | None, *, is_sorted: bool) -> I
 
     Each group is read on demand. Without groups, a limit ends the read.
     """
+    from kartothek_cube.io_components import arrow_dataset, runtime
+    from kartothek_cube.io_components.query import executor
+
     if limit is not None and plan.groups is None:
         yield executor.run_table(plan, limit)
         return

@@ -472,8 +472,8 @@ class _QueryCube(QueryCube[StoreInput]):
     >>> import tempfile
     >>> import pandas as pd
     >>> from kartothek_cube import Cube, build_cube
-    >>> from kartothek_cube.io.spark import local_session
     >>> from kartothek_cube.io.spark.cube import query_cube_spark
+    >>> from kartothek_cube.io.spark import local_session
     >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), f"hfs://{tempfile.mkdtemp()}"
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
     >>> _ = build_cube(cities, cube, store)

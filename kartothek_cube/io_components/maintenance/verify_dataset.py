@@ -583,7 +583,8 @@ def _check_file(
             if column in table.column_names:
                 dtype = context.schema.field(column).type
                 entries[column] = index_entries_of(column, [label], [table], dtype)
-    columns = [context.schema.field(c) for c in context.statistics if c in table.column_names]
+    present = {*table.column_names}
+    columns = [context.schema.field(c) for c in context.statistics if c in present]
     if columns:
         with suppress(pa.ArrowException):
             statistics = statistics_of_files([table], pa.array([label]), pa.schema(columns))
@@ -626,10 +627,10 @@ def _place_problems(
     context: VerifyContext, key: str, table: pa.Table, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Partition keys that rows have, or imply, with other values than in the path of the file."""
-    derived = {t.name: t for t in context.transforms}
+    derived, present = {t.name: t for t in context.transforms}, {*table.column_names}
     for column, value in values.items():
-        source = column if column in table.column_names or column not in derived else derived[column].column
-        if source not in table.column_names:
+        source = column if column in present or column not in derived else derived[column].column
+        if source not in present:
             continue
         try:
             stored = table.column(source)

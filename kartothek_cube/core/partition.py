@@ -511,15 +511,23 @@ def partition_folders(
 # be compacted ones. The rows of a partition have changed if the sum over its files has. This needs nothing in
 # the header, and commits of other software count as well.
 
-_COMPACTED = re.compile("[0-9a-f]{32}-([0-9a-f]{32})")
+# The name of a file of a cube also tells its number of rows and a digest of its cells, if these are sorted
+# and unique: files of several datasets with the same digest have the same cells, row by row. A query reads
+# the cells once, and finds rows of one file in another by their position. Files of other software have no
+# such names, and are joined by their cells.
+
+_NAME = re.compile("[0-9a-f]{32}(?:-([0-9a-f]{8})-([0-9a-f]{16}))?(?:-([0-9a-f]{32}))?")
 
 
 def content_sums(labels: Iterable[str]) -> npt.NDArray[np.uint64]:
     """Numbers that stand for the rows of files, in two columns of 64 bits; equal sums are equal rows."""
     digests = []
     for label in labels:
-        match = _COMPACTED.fullmatch(label.rpartition("/")[2])
-        digests.append(bytes.fromhex(match[1]) if match else blake2b(label.encode(), digest_size=16).digest())
+        match = _NAME.fullmatch(label.rpartition("/")[2])
+        replaced = match and match[3]
+        digests.append(
+            bytes.fromhex(replaced) if replaced else blake2b(label.encode(), digest_size=16).digest()
+        )
     return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64).reshape(-1, 2)
 
 
@@ -527,3 +535,23 @@ def compacted_suffixes(replaced: Iterable[str]) -> Iterator[str]:
     """Suffixes of the names of files that together have the rows of others; the first has the sum."""
     total = content_sums(replaced).sum(axis=0, dtype=np.uint64).astype(">u8").tobytes().hex()
     return chain([f"-{total}"], repeat(f"-{0:032x}"))
+
+
+def cells_suffix(n_rows: int, digest: bytes) -> str:
+    """Suffix of the name of a file: its number of rows, and 8 bytes for its cells; empty for huge files."""
+    return f"-{n_rows:08x}-{digest.hex()}" if n_rows < 1 << 32 else ""
+
+
+def cells_of_names(labels: Iterable[str]) -> tuple[list[int], list[str]] | None:
+    """Number of rows and digest of the cells of each file; None unless all names tell them.
+
+    >>> name = "0" * 32 + cells_suffix(20, b"8 bytes.")
+    >>> cells_of_names([f"MONTH=1/{name}", f"MONTH=2/{name}"])
+    ([20, 20], ['382062797465732e', '382062797465732e'])
+    """
+    matches = [_NAME.fullmatch(label, label.rfind("/") + 1) for label in labels]
+    found = [(int(match[1], 16), match[2]) for match in matches if match and match[1]]
+    if len(found) < len(matches) or not found:
+        return None
+    rows, digests = zip(*found, strict=True)
+    return list(rows), list(digests)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 CHECK_PAGES = "KARTOTHEK_CUBE_CHECK_PAGES"
 #: name of the column of file numbers; no column of a dataset contains a NUL
 _FILE = "\0file"
+#: name of the column of numbers of rows
+ROW_NUMBER = "\0row"
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 #: files that Polars reads at once; it looks them up in each scan
 _CONCURRENT_FILES = ("POLARS_MAX_CONCURRENT_SCANS", "POLARS_NUM_READERS_PRE_INIT")
@@ -84,6 +86,15 @@ class Scan(NamedTuple):
     mapping: ColumnMapping | None = None
     #: tables of some of the columns; rows whose values are not in one of them may be missing
     cells: Sequence[pa.Table] = ()
+    #: rows in each file, to number the rows of all files, one after the other, in a column ROW_NUMBER
+    n_rows: Ints | None = None
+    #: numbers of the only rows to read
+    rows: Ints | None = None
+
+    @property
+    def row_offsets(self) -> list[int]:
+        """The number of the first row of each file."""
+        return [] if self.n_rows is None else (np.cumsum(self.n_rows) - self.n_rows).tolist()
 
     def split_by_filter(self) -> list[list[int]]:
         """Numbers of the files with the same filter."""
@@ -140,6 +151,8 @@ def _run_all(blobs: BlobStore, scans: Sequence[Scan]) -> list[FileRows]:
 
 def _scan_with_pyarrow(blobs: BlobStore, scan: Scan) -> FileRows:
     where = scan.filters[0] if scan.filters else None
+    if scan.n_rows is not None:
+        return _scan_numbered(blobs, scan, where)
     tables = list(read_files(blobs, scan.keys, scan.columns, where, schema=scan.schema, mapping=scan.mapping))
     metadata, names = tables[0].schema.metadata, tables[0].column_names
     if scan.columns is None:
@@ -149,6 +162,25 @@ def _scan_with_pyarrow(blobs: BlobStore, scan: Scan) -> FileRows:
     table = concat_tables(selected, scan.schema, scan.keys[0])
     table = table.replace_schema_metadata(metadata) if names else table
     return FileRows(table, np.array([len(table) for table in tables]))
+
+
+def _scan_numbered(blobs: BlobStore, scan: Scan, where: expressions.Tree | None) -> FileRows:
+    """Rows with their numbers."""
+    names = sorted({*(scan.columns or ()), *expressions.columns_of(where)})
+    table, lengths = _scan_with_pyarrow(blobs, scan._replace(columns=names, filters=None, n_rows=None))
+    first = np.array(scan.row_offsets) - np.cumsum(lengths) + lengths
+    numbers = np.arange(len(table)) + np.repeat(first, lengths)
+    keep = np.ones(len(numbers), bool) if scan.rows is None else np.isin(numbers, scan.rows)
+    if where is not None:
+        keep &= expressions.tree_mask(table, where).to_numpy(zero_copy_only=False)
+    files = np.repeat(np.arange(len(lengths)), lengths)[keep]
+    table = _append_numbers(table, numbers).filter(pa.array(keep))
+    lengths = np.bincount(files, minlength=len(lengths))
+    return FileRows(table.select([*(scan.columns or ()), ROW_NUMBER]), lengths)
+
+
+def _append_numbers(table: pa.Table, numbers: Ints) -> pa.Table:
+    return table.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
 
 
 def _select_known(names: Sequence[str], schema: pa.Schema) -> list[str]:
@@ -187,7 +219,8 @@ class _PolarsScan(NamedTuple):
 
 def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
     """Locate the files of a scan; None if pyarrow reads them."""
-    if scan.mapping is not None or scan.columns == [] or not can_use_polars(scan.keys):
+    is_empty = scan.columns == [] and scan.n_rows is None
+    if scan.mapping is not None or is_empty or not can_use_polars(scan.keys):
         return None
     sources, options = _locate(blobs, scan.keys)
     first, key = sources[0], scan.keys[0]
@@ -197,7 +230,7 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
     where = scan.filters[0] if scan.filters else None
     names = tuple(dict.fromkeys([*columns, *sorted(expressions.columns_of(where))]))
     types = _select_types(stored, names)
-    if types is None or not columns:
+    if types is None or not (columns or names):
         return None
     # of a file among many, few row groups are skipped; to know their writers, each footer would be read
     use_statistics = len(sources) == 1 and file.has_reliable_statistics
@@ -257,14 +290,23 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
         hive_partitioning=False,
         cache=False,
     )
-    types = scan.types
+    types, numbers = scan.types, scan.scan.rows
     conditions = [condition for cells in scan.scan.cells for condition in _is_among(types, cells)]
     if scan.where is not None:
         conditions.insert(0, _translate(types, scan.where))
+    if numbers is not None:
+        conditions.append(polars.col(ROW_NUMBER).is_in(polars.Series(numbers, dtype=polars.UInt32).implode()))
+    columns, offsets = list(scan.columns), scan.scan.row_offsets
+    if scan.scan.n_rows is not None:
+        read = partial(read, row_index_name=ROW_NUMBER)
+        columns.append(ROW_NUMBER)
     if isinstance(scan.sources[0], bytes):
-        return [read(content).filter(*conditions).select(scan.columns) for content in scan.sources]
+        return [
+            read(content, row_index_offset=offset).filter(*conditions).select(columns)
+            for content, offset in zip(scan.sources, offsets or [0] * len(scan.sources), strict=True)
+        ]
     if len(scan.sources) == 1:
-        return [read(scan.sources, storage_options=scan.options).filter(*conditions).select(scan.columns)]
+        return [read(scan.sources, storage_options=scan.options).filter(*conditions).select(columns)]
     # of URLs with quoted characters Polars gives the path
     paths = [
         unquote(urlsplit(source).path) if source.startswith("file:") and "%" in source else source
@@ -273,7 +315,7 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
     # paths take 16 bytes per row, numbers of files one or two
     number = polars.col(_FILE).cast(polars.Enum(paths)).to_physical()
     rows = read(scan.sources, storage_options=scan.options, include_file_paths=_FILE)
-    return [rows.filter(*conditions).select(*scan.columns, number)]
+    return [rows.filter(*conditions).select(*columns, number)]
 
 
 def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
@@ -286,15 +328,18 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
         # ascending, as the rows are in the order of the files
         ends = np.searchsorted(numbers, np.arange(len(scan.sources), dtype=numbers.dtype), side="right")
         lengths = np.diff(ends, prepend=0)
+    numbers_of_rows = None
+    if scan.scan.n_rows is not None:
+        numbers_of_rows = rows.drop_in_place(ROW_NUMBER).to_numpy().astype(np.int64)
     # texts of a file share their memory: few rows would keep all of it
-    if scan.where is not None or scan.scan.cells:
+    if scan.where is not None or scan.scan.cells or scan.scan.rows is not None:
         rows = rows.rechunk()
     table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
     types = pa.schema([scan.types.field(column) for column in scan.columns])
     table = table if table.schema.equals(types) else table.cast(types)
     schema = scan.scan.schema
     table = parquet.type_null_columns(from_file(table.replace_schema_metadata(scan.metadata), schema), schema)
-    return FileRows(table, lengths)
+    return FileRows(table if numbers_of_rows is None else _append_numbers(table, numbers_of_rows), lengths)
 
 
 def _widen(blobs: BlobStore, scan: _PolarsScan) -> _PolarsScan | None:

@@ -27,7 +27,7 @@ from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.pandas_conversion import DtypeBackend, check_dtype_backend
-from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.partition import PartitionTable, cells_of_names
 from kartothek_cube.core.pruning import select_partitions
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels
@@ -81,6 +81,10 @@ class DatasetScan:
     implied: tuple[Node, ...] = ()
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+    #: whether the join keys are all dimensions of the dataset
+    has_all_dimensions: bool = False
+    #: whether the files have the cells of those of the seed, row by row: rows are matched by their positions
+    shares_cells: bool = False
 
     @property
     def is_filtered(self) -> bool:
@@ -96,6 +100,12 @@ class DatasetScan:
         """Storage keys that follow from the labels of partitions."""
         # not by `get_partition_file_prefix`: names need no check for each file, and stores check keys
         return tuple([f"{self.uuid}/{self.table}/{label}{PARQUET_FILE_SUFFIX}" for label in labels])
+
+    def without_cells(self) -> DatasetScan:
+        """The scan without the join keys, of files whose rows are matched by their positions."""
+        read = {*self.payload, *(column for column, _, _ in self.predicates)}
+        columns = tuple([c for c in self.columns if c in read])
+        return attrs.evolve(self, dimensions=(), columns=columns, shares_cells=True)
 
     def project(self, names: set[str]) -> DatasetScan:
         """The scan without payload of other names."""
@@ -144,6 +154,8 @@ class ScanFiles:
     partition_ids: Ints
     #: whether the ids are those of the seed; else its partitions share the files
     aligned: bool
+    #: number of rows of each file, if rows are matched with those of other datasets by their positions
+    rows: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -166,6 +178,7 @@ class ScanFiles:
             {c: array.slice(low, high - low) for c, array in self.partition_keys.items()},
             self.partition_ids[low:high],
             self.aligned,
+            None if self.rows is None else self.rows[low:high],
         )
 
     def in_partitions(self, partitions: Mask) -> ScanFiles:
@@ -180,7 +193,15 @@ class ScanFiles:
             {c: array.filter(pa.array(mask)) for c, array in self.partition_keys.items()},
             self.partition_ids[mask],
             self.aligned,
+            None if self.rows is None else self.rows[mask],
         )
+
+    def cells(self) -> tuple[list[int], list[str]] | None:
+        """Rows, and a digest of the cells, of the only file of each partition; None if unknown."""
+        scan = self.scan
+        if not (scan.has_all_dimensions and scan.mapping is None and len(self)) or self.overlapping().any():
+            return None
+        return cells_of_names(self.labels)
 
 
 @attrs.frozen
@@ -554,6 +575,7 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         role=logical_plan.roles[name],
         implied=tuple([node for node in implied if node is not None]),
         mapping=dataset.column_mapping,
+        has_all_dimensions={*dimensions} == {*columns}.intersection(cube.dimension_columns),
     )
 
 

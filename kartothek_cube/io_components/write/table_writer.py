@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from itertools import chain
-from typing import BinaryIO
+from hashlib import blake2b
+from itertools import chain, pairwise
+from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,13 +22,20 @@ from kartothek_cube.core.arrow import Ints, count_nulls, is_nested, is_text, sto
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.partition import PartitionTable, encode_component
+from kartothek_cube.core.partition import PartitionTable, cells_suffix, encode_component
 from kartothek_cube.core.pruning import collect_statistics
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components import runtime
-from kartothek_cube.io_components.kernels import combine_keys, encode_ordered, strictly_increasing
+from kartothek_cube.io_components.kernels import (
+    combine_keys,
+    decode_dictionary,
+    encode_ordered,
+    equal_neighbours,
+    integers,
+    strictly_increasing,
+)
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
@@ -148,7 +158,7 @@ def write_table(
         return WriteResult(spec.uuid, spec.table, schema, indices=indices)
     name = spec.write_id + gen_uuid()[len(spec.write_id) :]
     starts, prefixes, table = split_by_partition(table, spec.partition_on)
-    labels = pc.binary_join_element_wise(prefixes, name, "")
+    labels = pc.binary_join_element_wise(prefixes, name, cells_suffixes(spec, table, starts), "")
     labels = labels if name_files is None else name_files(labels)
     indices = {
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
@@ -173,6 +183,39 @@ def write_table(
         spec.contract.stored,
         statistics,
     )
+
+
+def cells_suffixes(spec: WriteSpec, table: pa.Table, starts: Ints) -> pa.StringArray | str:
+    """What the names of files tell of their cells, for the files of a table that begin at `starts`."""
+    dimensions = spec.cube.dimension_columns if spec.is_in_cube else ()
+    names = [c for c in dimensions if c in table.column_names]
+    columns = [table.column(name) for name in names]
+    equal = equal_neighbours(columns, len(table), starts[1:]) if names else None
+    if equal is None or equal.any():
+        return ""
+    words = [numbers for column in columns if (numbers := _words(column)) is not None]
+    if len(words) < len(columns):
+        return ""
+    types = "".join(f"{name}\0{widen(c.type)}\0" for name, c in zip(names, columns, strict=True)).encode()
+    suffixes = []
+    for start, stop in pairwise([*starts.tolist(), len(table)]):
+        # 0.9 GB per second, without the lock of the interpreter
+        digest = blake2b(types, digest_size=8)
+        for numbers in words:
+            digest.update(numbers[start:stop].data)
+        suffixes.append(cells_suffix(stop - start, digest.digest()))
+    return pa.array(suffixes, pa.string())
+
+
+def _words(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
+    """A number for each value, which depends on nothing else; None for types that rarely are dimensions."""
+    column = decode_dictionary(column)
+    if not pa.types.is_string(column.type):
+        return integers(column)
+    encoded = column.dictionary_encode().combine_chunks()
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(pd.util.hash_array(values, categorize=False)[encoded.indices.to_numpy()])
 
 
 def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> evolution.Widths:

@@ -222,6 +222,11 @@ class WriteSpec:
         )
 
     @property
+    def is_in_cube(self) -> bool:
+        """Whether this is a dataset of a cube."""
+        return self.cube is not NO_CUBE
+
+    @property
     def is_seed(self) -> bool:
         """Whether this is the seed."""
         return self.name == self.cube.seed_dataset

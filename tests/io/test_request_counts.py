@@ -146,7 +146,7 @@ def test_cleanup(server, url):
     server.requests.clear()
     cleanup_cube(CUBE, url)
     assert count(server) <= bound("cleanup of a cube", D=2, W=1, A=4, G=3)
-    assert not [key for key in server.blobs if "0000000" in key]
+    assert not [key for key in server.blobs if "/0000000" in key]
 
 
 @pytest.mark.parametrize("partitions", [1, 30])

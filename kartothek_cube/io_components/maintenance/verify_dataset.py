@@ -25,7 +25,7 @@ from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.partition import PartitionTable, cells_of_names
 from kartothek_cube.core.schema import SchemaWrapper, make_meta, schema_file_from_bytes, validate_compatible
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.transforms import PartitionTransform, read_transforms
@@ -34,7 +34,11 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys
 from kartothek_cube.io_components.publication.table import find_publication
 from kartothek_cube.io_components.runtime import batched, store_factory
-from kartothek_cube.io_components.write.table_writer import index_entries_of, statistics_of_files
+from kartothek_cube.io_components.write.table_writer import (
+    cells_suffixes,
+    index_entries_of,
+    statistics_of_files,
+)
 from kartothek_cube.serialization import ParquetReadError, parquet
 
 _RESTORE = "Restore the file from a backup, roll back to a complete state, or write the rows again."
@@ -59,6 +63,7 @@ REMEDIES: Mapping[str, str] = {
     "unsorted": "Compact the cube, or write the rows of this partition again.",
     "duplicate-cells": "Within a partition, compact the cube: the last row of a cell counts. In several "
     "partitions, remove the wrong rows; if all are right, the partition column is a dimension.",
+    "wrong-name": "Write the partition again: queries go by the name of its file.",
     "missing-index": _REPAIR,
     "unreadable-index": _REPAIR,
     "index-type": _REPAIR,
@@ -576,6 +581,7 @@ def _check_file(
         return VerifyResult(tuple(problems), rows=rows)
     problems += _place_problems(context, key, table, values)
     problems += _cell_problems(context, key, table)
+    problems += _name_problems(context, label, key, table)
     entries, statistics = {}, None
     for column in context.indices:
         # the file has another type, which is reported already
@@ -669,6 +675,16 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
         counts = format_count(n_repeated, "row")
         text = f"{counts} {verb} a cell of {names} that comes again, such as {row}"
         yield Problem(uuid, "duplicate-cells", key, text)
+
+
+def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table) -> Iterator[Problem]:
+    """Other cells than the name of a file tells."""
+    if cells_of_names([label]) is None or not {*context.cell}.isdisjoint(context.partition_keys):
+        return
+    (suffix,) = cells_suffixes(context.cell, table, np.zeros(1, np.int64))
+    if cells_of_names([f"{'0' * 32}{suffix}"]) != cells_of_names([label]):
+        text = "its name tells of other cells than it has"
+        yield Problem(context.uuid, "wrong-name", key, text)
 
 
 # -- finish: rules of indices --------------------------------------------------------------------------------

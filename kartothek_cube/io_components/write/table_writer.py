@@ -158,7 +158,8 @@ def write_table(
         return WriteResult(spec.uuid, spec.table, schema, indices=indices)
     name = spec.write_id + gen_uuid()[len(spec.write_id) :]
     starts, prefixes, table = split_by_partition(table, spec.partition_on)
-    labels = pc.binary_join_element_wise(prefixes, name, cells_suffixes(spec, table, starts), "")
+    suffixes = cells_suffixes(spec.cube.dimension_columns if spec.is_in_cube else (), table, starts)
+    labels = pc.binary_join_element_wise(prefixes, name, pa.array(suffixes), "")
     labels = labels if name_files is None else name_files(labels)
     indices = {
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
@@ -185,18 +186,18 @@ def write_table(
     )
 
 
-def cells_suffixes(spec: WriteSpec, table: pa.Table, starts: Ints) -> pa.StringArray | str:
-    """What the names of files tell of their cells, for the files of a table that begin at `starts`."""
-    dimensions = spec.cube.dimension_columns if spec.is_in_cube else ()
+def cells_suffixes(dimensions: Iterable[str], table: pa.Table, starts: Ints) -> list[str]:
+    """What names tell of the cells of files that begin at `starts`; empty texts if this is not known."""
     names = [c for c in dimensions if c in table.column_names]
-    columns = [table.column(name) for name in names]
+    columns = [decode_dictionary(table.column(name)) for name in names]
+    columns = [column.cast(widen(column.type)) for column in columns]
     equal = equal_neighbours(columns, len(table), starts[1:]) if names else None
     if equal is None or equal.any():
-        return ""
+        return [""] * len(starts)
     words = [numbers for column in columns if (numbers := _words(column)) is not None]
     if len(words) < len(columns):
-        return ""
-    types = "".join(f"{name}\0{widen(c.type)}\0" for name, c in zip(names, columns, strict=True)).encode()
+        return [""] * len(starts)
+    types = "".join(f"{name}\0{c.type}\0" for name, c in zip(names, columns, strict=True)).encode()
     suffixes = []
     for start, stop in pairwise([*starts.tolist(), len(table)]):
         # 0.9 GB per second, without the lock of the interpreter
@@ -204,18 +205,18 @@ def cells_suffixes(spec: WriteSpec, table: pa.Table, starts: Ints) -> pa.StringA
         for numbers in words:
             digest.update(numbers[start:stop].data)
         suffixes.append(cells_suffix(stop - start, digest.digest()))
-    return pa.array(suffixes, pa.string())
+    return suffixes
 
 
 def _words(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
     """A number for each value, which depends on nothing else; None for types that rarely are dimensions."""
-    column = decode_dictionary(column)
     if not pa.types.is_string(column.type):
         return integers(column)
     encoded = column.dictionary_encode().combine_chunks()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
-    return np.ascontiguousarray(pd.util.hash_array(values, categorize=False)[encoded.indices.to_numpy()])
+    hashes: npt.NDArray[Any] = pd.util.hash_array(values, categorize=False)[encoded.indices.to_numpy()]
+    return hashes
 
 
 def _widths_of_rows(spec: WriteSpec, rows: pa.Table) -> evolution.Widths:

@@ -15,7 +15,7 @@ from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, discove
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.io.eager_cube import remove_partitions, update_cube
-from kartothek_cube.io_components.query import executor
+from kartothek_cube.io_components.query import executor, physical_plan
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
 ROWS = 1_000
@@ -45,6 +45,11 @@ def point(url, x):
 
 def expected(x, factor=1.0):
     return {"x": x, "p": x // 100, "v": x * factor, "w": -x, "t": f"text {x}"}
+
+
+def forget_cells(monkeypatch):
+    """Queries do not know that datasets have the same cells."""
+    monkeypatch.setattr(physical_plan.ScanFiles, "cells", lambda files: None)
 
 
 def count_calls(function):
@@ -212,7 +217,12 @@ def test_threads_see_commits_of_others_as_a_whole(url):
     [(C("w") == -512, ["enrich"]), (C("v") < 5, ["seed"]), (C("x") == 512, []), (None, [])],
     ids=["enrichment", "seed", "dimension", "nothing"],
 )
-def test_cells_of_datasets_with_conditions_restrict_the_others(url, monkeypatch, condition, restricted):
+@pytest.mark.parametrize("by_position", [True, False])
+def test_rows_of_datasets_with_conditions_restrict_the_others(
+    url, monkeypatch, condition, restricted, by_position
+):
+    if not by_position:
+        forget_cells(monkeypatch)
     scans = []
     original = executor.run_scans
 
@@ -222,7 +232,8 @@ def test_cells_of_datasets_with_conditions_restrict_the_others(url, monkeypatch,
 
     monkeypatch.setattr(executor, "run_scans", run_scans)
     query_cube(CUBE, url, conditions=condition)
-    others = [one for one in scans if one.cells]
+    others = [one for one in scans if one.cells or one.rows is not None]
     names = {one.keys[0].partition("/")[0].partition("++")[2] for one in others}
     assert names == ({"seed", "enrich"} - {*restricted} if restricted else set())
-    assert all(one.cells[0].column_names == ["x"] for one in others)
+    for one in others:
+        assert one.rows.tolist() if by_position else one.cells[0].column_names == ["x"]

@@ -1,0 +1,199 @@
+"""Files of datasets with the same cells, as their names tell, are joined row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pandas.testing as pdt
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    compact_cube,
+    extend_cube,
+    update_cube,
+)
+from kartothek_cube.core import tuning
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.partition import cells_of_names
+from kartothek_cube.io.eager_cube import query_cube, verify_cube
+from kartothek_cube.io_components import scan
+from kartothek_cube.io_components.query import executor, physical_plan
+from kartothek_cube.io_components.write import table_writer
+from tests.support.cubes import frame, memory
+
+CUBE = Cube(["x", "t"], ["p"], "cube", index_columns=["w", "s"])
+CONDITIONS = {
+    "nothing": None,
+    "seed": C("v") > 60,
+    "enrichment": C("w") > 60,
+    "both": (C("v") > 20) & (C("w") > 20),
+    "either": (C("v") > 90) | (C("w") > 90),
+    "three": (C("v") > 20) & (C("w") > 20) & (C("u") > 20),
+    "dimension": C("x") == 3,
+    "text": C("t") == "b",
+    "dimension and payload": (C("x") > 3) & (C("w") > 20),
+    "partition": (C("p") == 1) & (C("v") > 20),
+    "shared files": C("s") > 50,
+    "shared files and payload": (C("s") > 20) & (C("w") > 20),
+    "all": C("v") >= 0,
+    "none": C("w") < 0,
+}
+
+
+def cells(n_partitions=4, n_x=12):
+    grid = np.meshgrid(np.arange(n_partitions), np.arange(n_x), [0, 1, 2], indexing="ij")
+    p, x, t = map(np.ravel, grid)
+    return pd.DataFrame({"p": p, "x": x, "t": np.array(["a", "b", "c"])[t]})
+
+
+def with_values(df, name, random):
+    return df.assign(**{name: random.integers(0, 100, len(df)).astype(float)}).sample(
+        frac=1, random_state=random.integers(1 << 30)
+    )
+
+
+def build(url, seed):
+    """A cube whose enrichments have the cells of the seed in all, some or none of the partitions."""
+    random, full = np.random.default_rng(seed), cells()
+    data = {
+        "seed": with_values(full, "v", random),
+        "enrich": with_values(full, "w", random),
+        # a partition is missing, and one lacks cells
+        "holes": with_values(full[(full.p != 2) & ((full.p != 3) | (full.x > 2))], "u", random),
+        "shops": with_values(full[["t"]].drop_duplicates(), "s", random),
+    }
+    build_cube(data, CUBE, url, partition_on={"shops": []})
+    changed = full[full.p == seed % 4]
+    if seed % 3 == 1:
+        # a partition of several files
+        append_to_cube({"enrich": with_values(changed.sample(9, random_state=1), "w", random)}, CUBE, url)
+    if seed % 5 == 2:
+        update_cube(
+            {"seed": with_values(changed.iloc[4:], "v", random)},
+            CUBE,
+            url,
+            C("p") == seed % 4,
+            datasets="seed",
+        )
+    if seed % 2:
+        compact_cube(CUBE, url)
+
+
+def forget_cells(monkeypatch):
+    """Queries do not know that datasets have the same cells."""
+    monkeypatch.setattr(physical_plan.ScanFiles, "cells", lambda files: None)
+
+
+@pytest.fixture(scope="module", params=[0, 2, 4, 7])
+def url(request, tmp_path_factory):
+    url = f"hfs://{tmp_path_factory.mktemp('cube')}?durable=false"
+    build(url, request.param)
+    return url
+
+
+@pytest.fixture(params=["blocks of partitions", "one block", "pyarrow", "bytes", "many rows"])
+def reader(request, monkeypatch):
+    match request.param:
+        case "blocks of partitions":
+            monkeypatch.setattr(tuning, "BLOCK_BYTES", 1)
+        case "pyarrow":
+            monkeypatch.setattr(scan, "can_use_polars", lambda keys: False)
+        case "bytes":
+            monkeypatch.setattr(
+                scan, "_locate", lambda blobs, keys: ([scan._get_file(blobs, key) for key in keys], None)
+            )
+        case "many rows":
+            monkeypatch.setattr(tuning, "MAX_RESTRICTING_CELLS", 3)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
+def test_rows_are_those_of_a_join_by_cells(url, reader, condition, monkeypatch):
+    by_position = query_cube(CUBE, url, conditions=condition)
+    forget_cells(monkeypatch)
+    by_cells = query_cube(CUBE, url, conditions=condition)
+    assert len(by_position) == len(by_cells)
+    for a, b in zip(by_position, by_cells, strict=True):
+        pdt.assert_frame_equal(a, b)
+
+
+@pytest.mark.parametrize("groups", ["w", ["p", "s"], "x"])
+@pytest.mark.parametrize("condition", ["nothing", "both", "text"])
+def test_groups_are_those_of_a_join_by_cells(url, groups, condition, monkeypatch):
+    def query():
+        return query_cube(CUBE, url, conditions=CONDITIONS[condition], partition_by=groups)
+
+    by_position = query()
+    forget_cells(monkeypatch)
+    for a, b in zip(by_position, query(), strict=True):
+        pdt.assert_frame_equal(a, b)
+
+
+def record_scans(monkeypatch):
+    scans, run_scans = [], executor.run_scans
+    monkeypatch.setattr(
+        executor, "run_scans", lambda blobs, found: scans.extend(found) or run_scans(blobs, found)
+    )
+    return scans
+
+
+@pytest.mark.parametrize("condition", ["nothing", "seed", "enrichment"])
+def test_cells_are_read_once(tmp_path, condition, monkeypatch):
+    url, scans = f"hfs://{tmp_path}", record_scans(monkeypatch)
+    build(url, 0)
+    query_cube(CUBE, url, datasets=["seed", "enrich"], conditions=CONDITIONS[condition])
+    columns = {one.keys[0].partition("/")[0]: [*one.columns] for one in scans}
+    assert columns == {"cube++seed": ["t", "v", "x"], "cube++enrich": ["w"]}
+
+
+def test_files_of_equal_cells_have_equal_digests_whatever_the_types_of_the_input():
+    store = memory()
+    frames = {
+        "seed": frame(x=[1, 2], t=["a", "b"], p=[0, 0], v=[1, 2]),
+        "narrow": pa.table({"x": pa.array([2, 1], pa.int8()), "t": ["b", "a"], "p": [0, 0], "a": [1, 2]}),
+        "coded": frame(x=[1, 2], t=["a", "b"], p=[0, 0], b=[1, 2]).astype({"t": "category"}),
+        "other": frame(x=[1, 2], t=["a", "c"], p=[0, 0], c=[1, 2]),
+    }
+    datasets = build_cube(frames, CUBE, store)
+    found = {name: cells_of_names(ds.partitions) for name, ds in datasets.items()}
+    assert found["seed"] == found["narrow"] == found["coded"] != found["other"]
+    assert found["seed"][0] == [2]
+
+
+@pytest.fixture
+def mislabeled(monkeypatch):
+    """Build a cube whose enrichment claims to have the cells of the seed."""
+
+    def build(*, rows):
+        known, suffixes = [], table_writer.cells_suffixes
+
+        def first_suffix(dimensions, table, starts):
+            known.append(suffixes(dimensions, table, starts))
+            return known[0]
+
+        store = memory()
+        monkeypatch.setattr(table_writer, "cells_suffixes", first_suffix)
+        build_cube(frame(x=[0, 1, 2], t=["a"] * 3, p=[0] * 3, v=[1, 2, 3]), CUBE, store)
+        enrich = frame(x=range(9, 9 + rows), t=["a"] * rows, p=[0] * rows, w=range(rows))
+        extend_cube({"enrich": enrich}, CUBE, store)
+        monkeypatch.undo()
+        return store
+
+    return build
+
+
+@pytest.mark.parametrize("condition", [None, C("w") > 0], ids=["all", "enrichment"])
+def test_a_name_that_tells_of_other_rows_is_an_error(mislabeled, condition):
+    store = mislabeled(rows=5)
+    with pytest.raises(CorruptDatasetError, match="name"):
+        query_cube(CUBE, store, conditions=condition)
+
+
+def test_verification_finds_names_that_tell_of_other_cells(mislabeled):
+    (problem,) = verify_cube(CUBE, mislabeled(rows=3)).problems
+    assert (problem.dataset, problem.kind) == ("cube++enrich", "wrong-name")
+    assert "other cells" in problem.message

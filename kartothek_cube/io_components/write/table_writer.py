@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from hashlib import blake2b
+from hashlib import sha256
 from itertools import chain, pairwise
 from typing import Any, BinaryIO
 
@@ -200,11 +200,11 @@ def cells_suffixes(dimensions: Iterable[str], table: pa.Table, starts: Ints) -> 
     types = "".join(f"{name}\0{c.type}\0" for name, c in zip(names, columns, strict=True)).encode()
     suffixes = []
     for start, stop in pairwise([*starts.tolist(), len(table)]):
-        # 0.9 GB per second, without the lock of the interpreter
-        digest = blake2b(types, digest_size=8)
+        # 1.4 GB per second, where BLAKE2 takes twice as long
+        digest = sha256(types)
         for numbers in words:
             digest.update(numbers[start:stop].data)
-        suffixes.append(cells_suffix(stop - start, digest.digest()))
+        suffixes.append(cells_suffix(stop - start, digest.digest()[:8]))
     return suffixes
 
 

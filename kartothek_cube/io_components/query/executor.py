@@ -373,8 +373,8 @@ def _row_numbers(files: ScanFiles, positions: Ints) -> Ints:
     numbers: Ints = np.minimum(files.partition_ids.searchsorted(ids), len(files) - 1)
     is_read = files.partition_ids[numbers] == ids
     starts: Ints = np.cumsum(files.rows) - files.rows
-    rows: Ints = starts[numbers] + (positions & _IN_FILE)
-    return rows[is_read]
+    selected: Ints = (starts[numbers] + (positions & _IN_FILE))[is_read]
+    return selected
 
 
 def _with_positions(files: ScanFiles, n_rows: Ints, read: FileRows) -> pa.Table:

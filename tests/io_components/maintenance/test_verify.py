@@ -169,6 +169,10 @@ FAULTS = {
         "wrong-partition",
     ),
     "another order": (shuffle, "unsorted"),
+    "another cell": (
+        in_file(lambda t: t.set_column(0, "x", pa.array([7], pa.int64())), "cube++enrich"),
+        "wrong-name",
+    ),
     "a repeated row": (in_file(lambda t: t.take([0, 0, 1])), "duplicate-cells"),
     "a null": (
         in_file(lambda t: t.set_column(0, "x", pa.array([None], pa.int64())), "cube++enrich"),
@@ -207,7 +211,15 @@ FAULTS = {
     "two seeds": (in_header(lambda h: h["metadata"].update(ktk_cube_is_seed=True)), "cube-metadata"),
 }
 #: what only the rows tell
-DEEP = {"wrong-partition", "unsorted", "duplicate-cells", "null-key", "index-incomplete", "index-excess"}
+DEEP = {
+    "wrong-name",
+    "wrong-partition",
+    "unsorted",
+    "duplicate-cells",
+    "null-key",
+    "index-incomplete",
+    "index-excess",
+}
 
 
 def test_a_cube_as_it_has_to_be(store):

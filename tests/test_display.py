@@ -9,24 +9,12 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.display import MAX_ROWS, facts, plain_text_table, table
-from kartothek_cube.io.eager_cube import (
-    annotate_operations,
-    build_cube,
-    collect_stats,
-    compact_cube,
-    explain_query,
-    extend_cube,
-    keep_cube_history,
-    list_cube_history,
-    remove_partitions,
-    update_schema,
-    verify_cube,
-)
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import plan_query
 from tests.support.cube_facades import FACADES, SPARK, open_facade
@@ -62,7 +50,7 @@ class Text(HTMLParser):
 def built():
     frame = pd.DataFrame({"x": [1, 2], "y": [1, 1], "p": [EVIL, "b"], EVIL: [1, 2]})
     store = memory()
-    return store, build_cube(frame, CUBE, store, metadata={"seed": {"key": EVIL}})
+    return store, api.build_cube(frame, CUBE, store, metadata={"seed": {"key": EVIL}})
 
 
 def views(built):
@@ -70,7 +58,7 @@ def views(built):
     return {
         "cube": CUBE,
         "dataset": datasets["seed"],
-        "explanation": explain_query(CUBE, store, C("p") != EVIL),
+        "explanation": api.explain_query(CUBE, store, C("p") != EVIL),
     }
 
 
@@ -103,10 +91,10 @@ def test_conditions_are_shown_as_they_are_written(condition, expected):
 
 def test_the_report_of_a_verification_is_a_table_of_problems(built):
     store, _ = built
-    assert {"problems", "0", "files", "2"} <= set(Text(verify_cube(CUBE, store)._repr_html_()).words)
+    assert {"problems", "0", "files", "2"} <= set(Text(api.verify_cube(CUBE, store)._repr_html_()).words)
     key = next(key for key in store.keys() if "/table/p=b/" in key)
     store.delete(key)
-    words = Text(verify_cube(CUBE, store)._repr_html_()).words
+    words = Text(api.verify_cube(CUBE, store)._repr_html_()).words
     assert {"cube++seed", "missing-file", key} <= set(words)
 
 
@@ -147,13 +135,13 @@ def test_text_table():
 
 def test_the_history_of_a_cube_is_a_table(built):
     store, _ = built
-    header, state = repr(list_cube_history(CUBE, store)).splitlines()
+    header, state = repr(api.list_cube_history(CUBE, store)).splitlines()
     assert header.split() == ["version", "time", "operation", "datasets", "files", "rows"]
     assert state.startswith("1        ") and " UTC  build (current)  seed " in state
-    extend_cube({"o": pd.DataFrame({"x": [1], "y": [1], "p": ["b"], "v": [1]})}, CUBE, store)
-    keep_cube_history(CUBE, store, 3)
-    remove_partitions(CUBE, store, C("p") == "b")
-    view = Text(list_cube_history(CUBE, store)._repr_html_())
+    api.extend_cube({"o": pd.DataFrame({"x": [1], "y": [1], "p": ["b"], "v": [1]})}, CUBE, store)
+    api.keep_cube_history(CUBE, store, 3)
+    api.remove_partitions(CUBE, store, C("p") == "b")
+    view = Text(api.list_cube_history(CUBE, store)._repr_html_())
     assert "table" in view.tags
     assert {"operation", "remove_partitions (current)", "o, seed", "files", "rows"} <= set(view.words)
 
@@ -179,10 +167,10 @@ def test_results_by_dataset_are_tables(built):
     words = Text(datasets._repr_html_()).words
     assert {"dataset", "seed", "cube++seed", "p"} <= set(words)
     assert [word for word in words if EVIL in word] == [f"p, {EVIL}, x, y"]
-    stats = collect_stats(CUBE, store)
+    stats = api.collect_stats(CUBE, store)
     assert isinstance(stats, dict)
     assert {"dataset", "seed", "files", "rows", "blobsize"} <= set(Text(stats._repr_html_()).words)
-    counts = compact_cube(CUBE, store)
+    counts = api.compact_cube(CUBE, store)
     assert {"seed", "files before", "rows after"} <= set(Text(counts._repr_html_()).words)
     assert "No datasets" in type(stats)()._repr_html_()
     assert "No datasets" in type(datasets)()._repr_html_()
@@ -192,10 +180,10 @@ def test_results_by_dataset_are_tables(built):
 def test_a_history_is_a_table():
     """With times, names and signs like those of the command line."""
     store = memory()
-    build_cube(pd.DataFrame({"x": [1], "y": [2], "p": ["a"], EVIL: [1]}), CUBE, store)
-    keep_cube_history(CUBE, store, 2)
-    update_schema(CUBE, store, add={"new": "string"})
-    history = list_cube_history(CUBE, store)
+    api.build_cube(pd.DataFrame({"x": [1], "y": [2], "p": ["a"], EVIL: [1]}), CUBE, store)
+    api.keep_cube_history(CUBE, store, 2)
+    api.update_schema(CUBE, store, add={"new": "string"})
+    history = api.list_cube_history(CUBE, store)
     view = Text(history._repr_html_())
     text = " ".join(view.words)
     assert {"table", "tr"} <= view.tags
@@ -203,6 +191,6 @@ def test_a_history_is_a_table():
     assert f"{time} update_schema (current) seed +0\xa0-0" in text
     assert "(seed" not in text
     assert "message" not in text
-    with annotate_operations("why"):
-        keep_cube_history(CUBE, store, 3)
-    assert {"message", "why"} <= set(Text(list_cube_history(CUBE, store)._repr_html_()).words)
+    with api.annotate_operations("why"):
+        api.keep_cube_history(CUBE, store, 3)
+    assert {"message", "why"} <= set(Text(api.list_cube_history(CUBE, store)._repr_html_()).words)

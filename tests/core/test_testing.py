@@ -6,16 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core import clock
+from kartothek_cube.core import clock, testing
 from kartothek_cube.core.naming import quote
-from kartothek_cube.core.testing import (
-    TIME_TO_FREEZE,
-    TIME_TO_FREEZE_ISO,
-    TIME_TO_FREEZE_ISO_QUOTED,
-    cm_frozen_time,
-    get_dataframe_alltypes,
-    get_dataframe_not_nested,
-)
 
 SCALARS = {
     "bool", "byte", "date", "datetime64", "float32", "float64", "int16", "int32", "int64", "int8", "null",
@@ -27,19 +19,19 @@ def test_clock_is_naive_utc_and_can_be_frozen():
     now = clock.datetime_utcnow()
     assert now.tzinfo is None
     assert abs(now - datetime.now(UTC).replace(tzinfo=None)) < timedelta(minutes=1)
-    with pytest.raises(KeyError), cm_frozen_time(TIME_TO_FREEZE):
-        assert clock.datetime_utcnow() == TIME_TO_FREEZE
+    with pytest.raises(KeyError), testing.cm_frozen_time(testing.TIME_TO_FREEZE):
+        assert clock.datetime_utcnow() == testing.TIME_TO_FREEZE
         raise KeyError
     assert clock.datetime_utcnow() >= now  # thawed, also after an error
 
 
 def test_frozen_time_constants_agree():
-    assert TIME_TO_FREEZE.isoformat() == TIME_TO_FREEZE_ISO
-    assert quote(TIME_TO_FREEZE_ISO) == TIME_TO_FREEZE_ISO_QUOTED
+    assert testing.TIME_TO_FREEZE.isoformat() == testing.TIME_TO_FREEZE_ISO
+    assert quote(testing.TIME_TO_FREEZE_ISO) == testing.TIME_TO_FREEZE_ISO_QUOTED
 
 
 def test_frame_of_scalars_has_one_row_of_each_type():
-    df = get_dataframe_not_nested()
+    df = testing.get_dataframe_not_nested()
     assert df.columns.tolist() == sorted(SCALARS)
     assert len(df) == 1
     assert df["datetime64"].dtype == "datetime64[ns]"
@@ -51,7 +43,7 @@ def test_frame_of_scalars_has_one_row_of_each_type():
 
 
 def test_frame_of_all_types_adds_arrays():
-    df = get_dataframe_alltypes()
+    df = testing.get_dataframe_alltypes()
     arrays = [name for name in df.columns if name.startswith("array_")]
     assert set(df.columns) - set(arrays) == SCALARS
     assert df.columns.tolist() == sorted(df.columns)

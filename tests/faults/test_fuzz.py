@@ -14,19 +14,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.api.cube import (
-    C,
-    Cube,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    collect_stats,
-    copy_cube,
-    delete_cube,
-    extend_cube,
-    query_cube,
-    remove_partitions,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import (
     garbage_collect_dataset,
     read_table,
@@ -40,23 +28,23 @@ from tests.support.stores import CountingStore, Same
 
 #: inputs; KARTOTHEK_CUBE_INPUTS asks for more
 INPUTS = int(os.environ.get("KARTOTHEK_CUBE_INPUTS", "500"))
-CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
+CUBE = api.Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
 ACTIONS = {
-    "query": lambda store: query_cube(CUBE, store),
-    "condition": lambda store: query_cube(CUBE, store, conditions=C("i1") == 1),
-    "groups": lambda store: query_cube(CUBE, store, partition_by="i1"),
+    "query": lambda store: api.query_cube(CUBE, store),
+    "condition": lambda store: api.query_cube(CUBE, store, conditions=api.C("i1") == 1),
+    "groups": lambda store: api.query_cube(CUBE, store, partition_by="i1"),
     "read": lambda store: read_table("cube++seed", store),
-    "append": lambda store: append_to_cube(_seed(5), CUBE, store),
-    "extend": lambda store: extend_cube({"more": _seed(0)[["x", "p"]].assign(v3=1)}, CUBE, store),
+    "append": lambda store: api.append_to_cube(_seed(5), CUBE, store),
+    "extend": lambda store: api.extend_cube({"more": _seed(0)[["x", "p"]].assign(v3=1)}, CUBE, store),
     "update": lambda store: update_dataset_from_dataframes(
         [_seed(5)], store=store, dataset_uuid="cube++seed"
     ),
-    "remove": lambda store: remove_partitions(CUBE, store, C("p") == 0),
-    "stats": lambda store: collect_stats(CUBE, store),
-    "copy": lambda store: copy_cube(CUBE, store, Same.of(memory()), renamed_cube_prefix="copy"),
-    "clean": lambda store: cleanup_cube(CUBE, store),
+    "remove": lambda store: api.remove_partitions(CUBE, store, api.C("p") == 0),
+    "stats": lambda store: api.collect_stats(CUBE, store),
+    "copy": lambda store: api.copy_cube(CUBE, store, Same.of(memory()), renamed_cube_prefix="copy"),
+    "clean": lambda store: api.cleanup_cube(CUBE, store),
     "collect": lambda store: garbage_collect_dataset(dataset_uuid="cube++seed", store=store),
-    "delete": lambda store: delete_cube(CUBE, store),
+    "delete": lambda store: api.delete_cube(CUBE, store),
 }
 
 
@@ -67,7 +55,7 @@ def _seed(start: int) -> pd.DataFrame:
 def _original() -> dict[str, bytes]:
     store = memory()
     factory = Same.of(store)
-    build_cube({"seed": _seed(0), "extra": _seed(0)[["x", "p"]].assign(v2=0.5)}, CUBE, factory)
+    api.build_cube({"seed": _seed(0), "extra": _seed(0)[["x", "p"]].assign(v2=0.5)}, CUBE, factory)
     store_dataframes_as_dataset(dfs=[_seed(0)], store=factory, dataset_uuid="other")
     return {key: store.get(key) for key in store.keys()}
 

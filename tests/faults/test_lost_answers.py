@@ -6,12 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kartothek_cube.api.dataset import (
-    DatasetMetadata,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
@@ -36,16 +31,16 @@ def server():
 @pytest.fixture(params=["s3", "gs"])
 def url(server, request):
     url = server.url(request.param)
-    store_dataframes_as_dataset(dfs=[frame(0)], store=url, **ARGUMENTS)
+    api.store_dataframes_as_dataset(dfs=[frame(0)], store=url, **ARGUMENTS)
     return url
 
 
 def check(url: str, rows: int) -> None:
-    assert sorted(read_table("d", url)["x"]) == list(range(rows))
-    dataset = DatasetMetadata.load_from_store("d", open_blobs(url))
+    assert sorted(api.read_table("d", url)["x"]) == list(range(rows))
+    dataset = api.DatasetMetadata.load_from_store("d", open_blobs(url))
     assert sorted(dataset.load_all_indices(open_blobs(url)).indices["x"].index_dct) == list(range(rows))
     for x in range(rows):
-        assert read_table("d", url, predicates=[[("x", "==", x)]])["x"].tolist() == [x]
+        assert api.read_table("d", url, predicates=[[("x", "==", x)]])["x"].tolist() == [x]
 
 
 @pytest.mark.parametrize("fault", ["lose answer", "fail after", "refuse"])
@@ -53,7 +48,7 @@ def check(url: str, rows: int) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 def test_append_counts_once(server, url, fault, key, times):
     server.fail("PUT", key, fault, times)
-    update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
+    api.update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
     assert not server.faults
     check(url, 8)
 
@@ -61,7 +56,7 @@ def test_append_counts_once(server, url, fault, key, times):
 @pytest.mark.parametrize("fault", ["lose answer", "fail after"])
 def test_append_counts_once_even_if_no_answer_ever_comes(server, url, fault):
     server.fail("PUT", HEADER, fault, 4)
-    update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
+    api.update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
     check(url, 8)
 
 
@@ -79,7 +74,7 @@ def test_a_commit_on_top_of_ours_keeps_our_indices(url, monkeypatch):
         return result
 
     monkeypatch.setattr(ObjectBlobStore, "put_if", lose)
-    update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
+    api.update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
     assert struck
     check(url, 8)
-    assert DatasetMetadata.load_from_store("d", open_blobs(url)).metadata["seen"] is True
+    assert api.DatasetMetadata.load_from_store("d", open_blobs(url)).metadata["seen"] is True

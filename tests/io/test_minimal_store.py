@@ -5,16 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io.eager import (
-    copy_dataset,
-    delete_dataset,
-    garbage_collect_dataset,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
 from kartothek_cube.io.eager_cube import (
     append_to_cube,
     build_cube,
@@ -48,19 +41,19 @@ def test_serializers(kind, df, serializer):
 
 def test_dataset(kind, df):
     store, target = kind(), kind()
-    store_dataframes_as_dataset(
+    api.store_dataframes_as_dataset(
         store=store, dataset_uuid="sales", dfs=[df], partition_on=["COUNTRY"], secondary_indices=["SHOP"]
     )
-    update_dataset_from_dataframes(
+    api.update_dataset_from_dataframes(
         [df], store=store, dataset_uuid="sales", delete_scope=[{"COUNTRY": "DE"}], partition_on=["COUNTRY"]
     )
-    garbage_collect_dataset(dataset_uuid="sales", store=store)
-    assert sorted(read_table("sales", store).SALES) == [7, 8, 8]
-    copy_dataset("sales", store, "sales", target)
-    delete_dataset("sales", store)
+    api.garbage_collect_dataset(dataset_uuid="sales", store=store)
+    assert sorted(api.read_table("sales", store).SALES) == [7, 8, 8]
+    api.copy_dataset("sales", store, "sales", target)
+    api.delete_dataset("sales", store)
     assert not store.content
     assert not DatasetMetadata.exists("sales", store)
-    assert sorted(read_table("sales", target).SALES) == [7, 8, 8]
+    assert sorted(api.read_table("sales", target).SALES) == [7, 8, 8]
 
 
 def test_cube(kind, df):

@@ -6,14 +6,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    publish_dataset,
-    read_table,
-    store_dataframes_as_dataset,
-)
 from kartothek_cube.io.eager_cube import build_cube, query_cube, update_schema
 
 CUBE = Cube(["X"], ["P"], "names")
@@ -52,12 +47,12 @@ def test_long_names_of_payload_columns_are_none_of_files(tmp_path):
 
 def test_an_index_whose_name_is_too_long_changes_nothing(tmp_path):
     frame = FRAME.rename(columns={"V": LONG})
-    store_dataframes_as_dataset(dfs=[frame], store=tmp_path, dataset_uuid="names")
+    api.store_dataframes_as_dataset(dfs=[frame], store=tmp_path, dataset_uuid="names")
     before = sorted(open_blobs(tmp_path).list(""))
     with pytest.raises(ValueError, match=TOO_LONG):
-        build_dataset_indices(store=tmp_path, dataset_uuid="names", columns=[LONG])
+        api.build_dataset_indices(store=tmp_path, dataset_uuid="names", columns=[LONG])
     assert sorted(open_blobs(tmp_path).list("")) == before
-    assert len(read_table(store=tmp_path, dataset_uuid="names")) == 2
+    assert len(api.read_table(store=tmp_path, dataset_uuid="names")) == 2
 
 
 @pytest.mark.parametrize(
@@ -72,7 +67,7 @@ def test_columns_that_other_engines_cannot_read_are_refused(store_factory, name,
         lambda store: build_cube(frame, Cube([keys["X"]], [keys["P"]], "names"), store), store_factory, text
     )
     fails(
-        lambda store: store_dataframes_as_dataset(
+        lambda store: api.store_dataframes_as_dataset(
             dfs=[pa.Table.from_pandas(frame)], store=store, dataset_uuid="names", partition_on=[keys["P"]]
         ),
         store_factory,
@@ -92,6 +87,6 @@ def test_stored_columns_that_other_engines_cannot_read_are_not_published(tmp_pat
     with monkeypatch.context() as patch:
         patch.setattr("kartothek_cube.core.naming._VIRTUAL_COLUMNS", set())
         frame = FRAME.rename(columns={"V": "__filename"})
-        store_dataframes_as_dataset(dfs=[frame], store=tmp_path, dataset_uuid="names")
+        api.store_dataframes_as_dataset(dfs=[frame], store=tmp_path, dataset_uuid="names")
     with pytest.raises(ValueError, match="cannot be published: Column '__filename' has a name that"):
-        publish_dataset(store=tmp_path, dataset_uuid="names")
+        api.publish_dataset(store=tmp_path, dataset_uuid="names")

@@ -23,27 +23,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from plateau.io import eager as plateau
 
-from kartothek_cube.api.cube import (
-    C,
-    Cube,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    copy_cube,
-    delete_cube,
-    keep_cube_history,
-    list_cube_garbage,
-    merge_into_cube,
-    publish_cube,
-    query_cube,
-    remove_partitions,
-    rollback_cube,
-    unpublish_cube,
-    update_cube,
-    update_schema,
-    verify_cube,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import (
     copy_dataset,
     delete_dataset,
@@ -68,7 +48,7 @@ from tests.support.cubes import memory
 from tests.support.servers import s3_url
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, MinimalStore, Same
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 
 
 @pytest.fixture
@@ -137,19 +117,19 @@ def test_only_the_footers_of_new_files_are_read():
 
 def test_nothing_is_written_for_the_same_state():
     store = CountingStore(memory())
-    build_cube(seed(), CUBE, Same.of(store))
-    publish_cube(CUBE, Same.of(store))
-    cleanup_cube(CUBE, Same.of(store))
+    api.build_cube(seed(), CUBE, Same.of(store))
+    api.publish_cube(CUBE, Same.of(store))
+    api.cleanup_cube(CUBE, Same.of(store))
     store.reset()
-    publish_cube(CUBE, Same.of(store))
+    api.publish_cube(CUBE, Same.of(store))
     assert not {"put", "delete"} & set(store.counts)
 
 
 def test_the_log_names_the_state_of_the_dataset(url, path):
     from kartothek_cube.core.header import parse_record
 
-    dataset = build_cube(seed(), CUBE, url)["seed"]
-    publish_cube(CUBE, url)
+    dataset = api.build_cube(seed(), CUBE, url)["seed"]
+    api.publish_cube(CUBE, url)
     [entry] = DeltaTable(str(path / "cube++seed")).history()
     assert entry["operation"] == "PUBLISH"
     assert entry["operationParameters"]["commit"] == parse_record(dataset.extra).commit
@@ -173,12 +153,12 @@ def test_a_checkpoint_shortens_the_log(url, path):
 
 
 def test_a_checkpoint_of_others_is_read(url, path):
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url)
     table = DeltaTable(str(path / "cube++seed"))
     table.create_checkpoint()
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
-    assert publish_cube(CUBE, url)["seed"] == {"version": 1, "files": 3, "added": 1, "removed": 0}
+    api.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    assert api.publish_cube(CUBE, url)["seed"] == {"version": 1, "files": 3, "added": 1, "removed": 0}
     # nor are protocol and schema written again
     assert [set(action) for action in log_of(path)[1]] == [{"commitInfo"}, {"add"}]
 
@@ -186,8 +166,8 @@ def test_a_checkpoint_of_others_is_read(url, path):
 def test_readers_of_object_stores(tmp_path):
     """delta-rs, Polars and, by Arrow, DuckDB read the table in its bucket."""
     url = s3_url(prefix="/some/where")
-    build_cube(seed(k="a b%c").assign(p=["a b%c", "d"]), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(k="a b%c").assign(p=["a b%c", "d"]), CUBE, url)
+    api.publish_cube(CUBE, url)
     parts = urlsplit(url)
     options = {
         "AWS_ENDPOINT_URL": parse_qs(parts.query)["endpoint"][0],
@@ -210,14 +190,14 @@ def test_readers_of_object_stores(tmp_path):
 def test_commits_after_the_files_were_looked_at_are_published():
     """The first version is staged when others commit; what was found out about other files still counts."""
     store = memory()
-    build_cube(seed(), CUBE, Same.of(store))
-    append_to_cube(pd.DataFrame({"x": [5], "p": [0]}), CUBE, Same.of(store))
+    api.build_cube(seed(), CUBE, Same.of(store))
+    api.append_to_cube(pd.DataFrame({"x": [5], "p": [0]}), CUBE, Same.of(store))
 
     def commit():
-        append_to_cube(pd.DataFrame({"x": [6], "p": [0]}), CUBE, Same.of(store))
-        remove_partitions(CUBE, Same.of(store), C("p") == 1)
+        api.append_to_cube(pd.DataFrame({"x": [6], "p": [0]}), CUBE, Same.of(store))
+        api.remove_partitions(CUBE, Same.of(store), api.C("p") == 1)
 
-    counts = publish_cube(CUBE, Same.of(FaultyStore(store).fail("put", key="_staged", error=commit)))
+    counts = api.publish_cube(CUBE, Same.of(FaultyStore(store).fail("put", key="_staged", error=commit)))
     assert counts["seed"] == {"version": 0, "files": 3, "added": 3, "removed": 0}
     assert is_current(store)
 
@@ -225,10 +205,10 @@ def test_commits_after_the_files_were_looked_at_are_published():
 @pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
 def test_stores_without_put_if_absent(tmp_path):
     store = MinimalStore()
-    build_cube(seed(), CUBE, Same.of(store))
-    publish_cube(CUBE, Same.of(store))
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, Same.of(store))
-    assert publish_cube(CUBE, Same.of(store))["seed"]["version"] == 1
+    api.build_cube(seed(), CUBE, Same.of(store))
+    api.publish_cube(CUBE, Same.of(store))
+    api.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, Same.of(store))
+    assert api.publish_cube(CUBE, Same.of(store))["seed"]["version"] == 1
     assert len(rows(on_disk(store, tmp_path) / "cube++seed")) == 3
 
 
@@ -438,11 +418,11 @@ def test_filters_prune_by_statistics(column, url, path):
 
 
 def test_columns_that_older_files_lack_or_have_beside(url, path):
-    build_cube(seed(a=[1, 2], b=[1, 2]), CUBE, url)
+    api.build_cube(seed(a=[1, 2], b=[1, 2]), CUBE, url)
     update_dataset_schema("cube++seed", url, add={"new": "string"}, drop="b")
-    publish_cube(CUBE, url)
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2], "a": [3], "new": ["n"]}), CUBE, url)
-    publish_cube(CUBE, url)
+    api.publish_cube(CUBE, url)
+    api.append_to_cube(pd.DataFrame({"x": [2], "p": [2], "a": [3], "new": ["n"]}), CUBE, url)
+    api.publish_cube(CUBE, url)
     assert rows(path / "cube++seed") == [
         {"p": 0, "a": 1, "new": None, "x": 0},
         {"p": 1, "a": 2, "new": None, "x": 1},
@@ -461,17 +441,17 @@ def test_columns_that_older_files_lack_or_have_beside(url, path):
 @pytest.mark.parametrize("compact", [False, True])
 def test_older_files_that_others_would_misread(change, problem, compact, url, path):
     """Published before or not; a compaction rewrites them."""
-    build_cube(seed(a=[1, 2]), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(a=[1, 2]), CUBE, url)
+    api.publish_cube(CUBE, url)
     update_dataset_schema("cube++seed", url, **change)
     with pytest.raises(ValueError, match=problem) as error:
-        publish_cube(CUBE, url)
+        api.publish_cube(CUBE, url)
     assert "compact_cube with min_files=1" in str(error.value)
     assert len(log_of(path)) == 1
     if not compact:
-        compact_cube(CUBE, url, min_files=1)
-    publish_cube(CUBE, url, compact=compact)
-    expected = query_cube(CUBE, url)[0].sort_values("x").to_dict("records")
+        api.compact_cube(CUBE, url, min_files=1)
+    api.publish_cube(CUBE, url, compact=compact)
+    expected = api.query_cube(CUBE, url)[0].sort_values("x").to_dict("records")
     assert rows(path / "cube++seed") == [
         {name: row[name] for name in sorted(row, key="p".__ne__)} for row in expected
     ]
@@ -497,36 +477,36 @@ def test_a_dataset_without_rows(url, path):
 
 
 def test_overwritten_cells_are_refused_or_compacted(store_factory, tmp_path):
-    build_cube(seed(v=[1, 2]), CUBE, store_factory)
-    append_to_cube(pd.DataFrame({"x": [0, 8], "p": [0, 0], "v": [7, 8]}), CUBE, store_factory)
+    api.build_cube(seed(v=[1, 2]), CUBE, store_factory)
+    api.append_to_cube(pd.DataFrame({"x": [0, 8], "p": [0, 0], "v": [7, 8]}), CUBE, store_factory)
     with pytest.raises(
         ValueError, match=r"1 row of partition cube\+\+seed/table/p=0 has a newer version"
     ) as error:
-        publish_cube(CUBE, store_factory)
+        api.publish_cube(CUBE, store_factory)
     assert "compact_cube" in str(error.value)
     assert not [key for key in store_factory().keys() if "_delta_log" in key]
     with pytest.raises(ValueError, match="compact_cube"):
         publish_dataset("cube++seed", store_factory)
-    publish_cube(CUBE, store_factory, compact=True)
+    api.publish_cube(CUBE, store_factory, compact=True)
     files = on_disk(store_factory(), tmp_path / "files")
     assert [row["v"] for row in rows(files / "cube++seed")] == [7, 2, 8]
 
 
 def test_appended_cells_need_no_compaction(url, path):
     """Several files of a partition without a common cell, told apart by footers or by their rows."""
-    build_cube(seed(), CUBE, url)
-    append_to_cube(pd.DataFrame({"x": [10, 12], "p": [0, 0]}), CUBE, url)
-    append_to_cube(pd.DataFrame({"x": [11], "p": [0]}), CUBE, url)
-    assert publish_cube(CUBE, url)["seed"]["files"] == 4
+    api.build_cube(seed(), CUBE, url)
+    api.append_to_cube(pd.DataFrame({"x": [10, 12], "p": [0, 0]}), CUBE, url)
+    api.append_to_cube(pd.DataFrame({"x": [11], "p": [0]}), CUBE, url)
+    assert api.publish_cube(CUBE, url)["seed"]["files"] == 4
     assert [row["x"] for row in rows(path / "cube++seed")] == [0, 1, 10, 11, 12]
 
 
 def test_only_partitions_with_overwritten_cells_are_compacted(url, path):
-    build_cube({"seed": seed(v=[1, 2]), "more": seed(w=[1, 2])}, CUBE, url)
-    append_to_cube({"seed": pd.DataFrame({"x": [0, 9], "p": [0, 1], "v": [7, 9]})}, CUBE, url)
-    append_to_cube({"more": pd.DataFrame({"x": [9], "p": [1], "w": [9]})}, CUBE, url)
+    api.build_cube({"seed": seed(v=[1, 2]), "more": seed(w=[1, 2])}, CUBE, url)
+    api.append_to_cube({"seed": pd.DataFrame({"x": [0, 9], "p": [0, 1], "v": [7, 9]})}, CUBE, url)
+    api.append_to_cube({"more": pd.DataFrame({"x": [9], "p": [1], "w": [9]})}, CUBE, url)
     before = files_below(path / "cube++seed/table/p=1") | files_below(path / "cube++more/table")
-    assert publish_cube(CUBE, url, compact=True) == {
+    assert api.publish_cube(CUBE, url, compact=True) == {
         "more": {"version": 0, "files": 3, "added": 3, "removed": 0},
         "seed": {"version": 0, "files": 3, "added": 3, "removed": 0},
     }
@@ -534,25 +514,25 @@ def test_only_partitions_with_overwritten_cells_are_compacted(url, path):
     assert [row["v"] for row in rows(path / "cube++seed")] == [7, 2, 9]
     # nothing to compact
     files = files_below(path)
-    publish_cube(CUBE, url, compact=True)
+    api.publish_cube(CUBE, url, compact=True)
     assert files_below(path) == files
 
 
 def test_a_publication_without_compaction_publishes_all_datasets_or_none(url, path):
-    build_cube({"seed": seed(), "more": seed(w=[1, 2])}, CUBE, url)
-    append_to_cube({"seed": seed()}, CUBE, url)
+    api.build_cube({"seed": seed(), "more": seed(w=[1, 2])}, CUBE, url)
+    api.append_to_cube({"seed": seed()}, CUBE, url)
     with pytest.raises(ValueError, match=r"cube\+\+seed.* a newer version"):
-        publish_cube(CUBE, url)
+        api.publish_cube(CUBE, url)
     assert not [name for name in files_below(path) if "_delta_log" in name]
 
 
 def test_cells_of_datasets_with_other_partition_keys(url):
     """Cells are those of a partition of the cube, whatever else a dataset is partitioned by."""
     data = {"seed": seed(), "more": pd.DataFrame({"x": [0, 1], "p": [0, 1], "k": ["a", "b"]})}
-    build_cube(data, CUBE, url, partition_on={"more": ["p", "k"]})
-    append_to_cube({"more": pd.DataFrame({"x": [0], "p": [0], "k": ["b"]})}, CUBE, url)
+    api.build_cube(data, CUBE, url, partition_on={"more": ["p", "k"]})
+    api.append_to_cube({"more": pd.DataFrame({"x": [0], "p": [0], "k": ["b"]})}, CUBE, url)
     with pytest.raises(ValueError, match=r"cube\+\+more.*newer version"):
-        publish_cube(CUBE, url)
+        api.publish_cube(CUBE, url)
     # a dataset that is no part of a cube shows all of its rows
     store_dataframes_as_dataset(url, "u", [seed(), seed()], partition_on=["p"])
     assert publish_dataset("u", url)["files"] == 4
@@ -561,20 +541,20 @@ def test_cells_of_datasets_with_other_partition_keys(url):
 def test_a_partition_that_is_one_cell(url, path):
     """All dimensions of the dataset are partition keys."""
     data = {"seed": seed(), "more": seed(v=[1, 1])}
-    build_cube(data, CUBE, url, partition_on={"more": ["p", "x"]})
-    publish_cube(CUBE, url)
-    append_to_cube({"more": pd.DataFrame({"x": [0], "p": [0], "v": [2]})}, CUBE, url)
+    api.build_cube(data, CUBE, url, partition_on={"more": ["p", "x"]})
+    api.publish_cube(CUBE, url)
+    api.append_to_cube({"more": pd.DataFrame({"x": [0], "p": [0], "v": [2]})}, CUBE, url)
     with pytest.raises(ValueError, match=r"cube\+\+more.*1 row of partition .*/p=0/x=0 has a newer version"):
-        publish_cube(CUBE, url)
-    publish_cube(CUBE, url, compact=True)
+        api.publish_cube(CUBE, url)
+    api.publish_cube(CUBE, url, compact=True)
     assert [row["v"] for row in rows(path / "cube++more")] == [2, 1]
 
 
 def test_publication_of_some_datasets(url, path):
-    build_cube({"seed": seed(), "more": seed().assign(w=1)}, CUBE, url)
-    assert list(publish_cube(CUBE, url, "more")) == ["more"]
+    api.build_cube({"seed": seed(), "more": seed().assign(w=1)}, CUBE, url)
+    assert list(api.publish_cube(CUBE, url, "more")) == ["more"]
     assert not (path / "cube++seed/_delta_log").exists()
-    for operation in (publish_cube, unpublish_cube):
+    for operation in (api.publish_cube, api.unpublish_cube):
         with pytest.raises(ValueError, match=r"Could not find datasets of cube cube: .*other"):
             operation(CUBE, url, ["other"])
 
@@ -604,22 +584,22 @@ WRITES = {
 def test_others_cannot_write(write, with_times, url, path):
     """delta-rs refuses a table with a feature that it does not know; a vacuum deletes none of our files."""
     data = seed(t=pd.Timestamp("2020-01-01")) if with_times else seed()
-    build_cube(data, CUBE, url)
-    keep_cube_history(CUBE, url, 5)
-    append_to_cube(data.assign(x=[5, 6]), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(data, CUBE, url)
+    api.keep_cube_history(CUBE, url, 5)
+    api.append_to_cube(data.assign(x=[5, 6]), CUBE, url)
+    api.publish_cube(CUBE, url)
     before = files_below(path)
     with pytest.raises(CommitFailedError, match="kartothekCube"):
         WRITES[write](DeltaTable(str(path / "cube++seed")))
     assert before <= files_below(path)
-    assert verify_cube(CUBE, url).ok
-    assert len(query_cube(CUBE, url)[0]) == 4
+    assert api.verify_cube(CUBE, url).ok
+    assert len(api.query_cube(CUBE, url)[0]) == 4
 
 
 def test_a_vacuum_by_default_deletes_nothing(url, path):
     """Tables keep files for a hundred years, for writers that do not look for features."""
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url)
     table = DeltaTable(str(path / "cube++seed"))
     before = files_below(path)
     # up to version 1.1, delta-rs refused even if there was nothing to delete
@@ -631,17 +611,17 @@ def test_a_vacuum_by_default_deletes_nothing(url, path):
 
 def test_no_feature_of_readers_without_local_times(url, path):
     """Then readers of the first version of the protocol will do."""
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url)
     protocol = DeltaTable(str(path / "cube++seed")).protocol()
     assert (protocol.min_reader_version, protocol.reader_features) == (1, None)
-    append_to_cube(seed().assign(x=[5, 6], t=pd.Timestamp("2020-01-01")), CUBE, url, schema_mode="merge")
-    publish_cube(CUBE, url)
+    api.append_to_cube(seed().assign(x=[5, 6], t=pd.Timestamp("2020-01-01")), CUBE, url, schema_mode="merge")
+    api.publish_cube(CUBE, url)
     protocol = DeltaTable(str(path / "cube++seed")).protocol()
     assert (protocol.min_reader_version, protocol.reader_features) == (3, ["timestampNtz"])
     # older versions still have such a column
-    build_cube(seed(), CUBE, url, overwrite=True)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(), CUBE, url, overwrite=True)
+    api.publish_cube(CUBE, url)
     assert DeltaTable(str(path / "cube++seed")).protocol().reader_features == ["timestampNtz"]
 
 
@@ -650,65 +630,65 @@ def test_no_feature_of_readers_without_local_times(url, path):
 
 def test_a_cleanup_keeps_what_the_table_shows(store_factory, tmp_path):
     """Files that were replaced are deleted once the table does not show them any more."""
-    build_cube(seed(), CUBE, store_factory)
-    publish_cube(CUBE, store_factory)
-    remove_partitions(CUBE, store_factory, C("p") == 1)
-    cleanup_cube(CUBE, store_factory)
+    api.build_cube(seed(), CUBE, store_factory)
+    api.publish_cube(CUBE, store_factory)
+    api.remove_partitions(CUBE, store_factory, api.C("p") == 1)
+    api.cleanup_cube(CUBE, store_factory)
     garbage_collect_dataset("cube++seed", store_factory)
     files = on_disk(store_factory(), tmp_path / "files")
     assert [row["x"] for row in rows(files / "cube++seed")] == [0, 1]
-    publish_cube(CUBE, store_factory)
+    api.publish_cube(CUBE, store_factory)
     data = {key for key in store_factory().keys() if "/p=1/" in key}
-    assert {blob.key for blob in list_cube_garbage(CUBE, store_factory)} == data
+    assert {blob.key for blob in api.list_cube_garbage(CUBE, store_factory)} == data
     assert {blob.key for blob in list_dataset_garbage("cube++seed", store_factory)} == data
-    cleanup_cube(CUBE, store_factory)
+    api.cleanup_cube(CUBE, store_factory)
     assert not data & set(store_factory().keys())
     files = on_disk(store_factory(), tmp_path / "more")
     assert [row["x"] for row in rows(files / "cube++seed")] == [0]
 
 
 def test_a_history_keeps_older_versions_of_the_table(url, path):
-    build_cube(seed(v=[1, 2]), CUBE, url)
-    keep_cube_history(CUBE, url, 5)
-    publish_cube(CUBE, url)
-    update_cube(pd.DataFrame({"x": [0], "p": [0], "v": [7]}), CUBE, url, C("p") == 0, ["seed"])
-    publish_cube(CUBE, url)
-    cleanup_cube(CUBE, url)
+    api.build_cube(seed(v=[1, 2]), CUBE, url)
+    api.keep_cube_history(CUBE, url, 5)
+    api.publish_cube(CUBE, url)
+    api.update_cube(pd.DataFrame({"x": [0], "p": [0], "v": [7]}), CUBE, url, api.C("p") == 0, ["seed"])
+    api.publish_cube(CUBE, url)
+    api.cleanup_cube(CUBE, url)
     table = DeltaTable(str(path / "cube++seed"))
     assert [row["v"] for row in rows(table)] == [7, 2]
     table.load_as_version(0)
     assert [row["v"] for row in rows(table)] == [1, 2]
     # without a history they are gone
-    keep_cube_history(CUBE, url, 0)
-    cleanup_cube(CUBE, url)
+    api.keep_cube_history(CUBE, url, 0)
+    api.cleanup_cube(CUBE, url)
     with pytest.raises(FileNotFoundError):
         rows(table)
     assert [row["v"] for row in rows(path / "cube++seed")] == [7, 2]
 
 
-def collect_dataset(cube: Cube, url: str) -> None:
+def collect_dataset(cube: api.Cube, url: str) -> None:
     garbage_collect_dataset(cube.ktk_dataset_uuid("seed"), url)
 
 
-@pytest.mark.parametrize("collect", [cleanup_cube, collect_dataset])
+@pytest.mark.parametrize("collect", [api.cleanup_cube, collect_dataset])
 def test_a_staged_version_keeps_its_files(collect, url, path):
     """That of a publisher which died, until its number is taken."""
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url)
+    api.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    api.publish_cube(CUBE, url)
     log = path / "cube++seed/_delta_log"
     newest = log / f"{1:020d}.json"
     staged = log / "_staged" / f"{1:020d}.abc.json"
     staged.parent.mkdir(exist_ok=True)
     newest.rename(staged)
-    remove_partitions(CUBE, url, C("p") == 2)
+    api.remove_partitions(CUBE, url, api.C("p") == 2)
     collect(CUBE, url)
     assert list((path / "cube++seed/table/p=2").glob("*"))
     # readers ignore it
     assert len(rows(path / "cube++seed")) == 2
-    append_to_cube(pd.DataFrame({"x": [3], "p": [3]}), CUBE, url)
-    publish_cube(CUBE, url)
+    api.append_to_cube(pd.DataFrame({"x": [3], "p": [3]}), CUBE, url)
+    api.publish_cube(CUBE, url)
     collect(CUBE, url)
     assert not staged.exists()
     assert not list((path / "cube++seed/table/p=2").glob("*"))
@@ -729,36 +709,36 @@ def test_plateau_keeps_the_log(url, path):
 
 def test_a_log_that_others_deleted_starts_again(url, path):
     """As ``cleanup_cube`` of kartothek 5.3 does, which takes it for garbage."""
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url)
+    api.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    api.publish_cube(CUBE, url)
     shutil.rmtree(path / "cube++seed/_delta_log")
-    assert verify_cube(CUBE, url).ok
-    assert publish_cube(CUBE, url)["seed"] == {"version": 0, "files": 3, "added": 3, "removed": 0}
+    assert api.verify_cube(CUBE, url).ok
+    assert api.publish_cube(CUBE, url)["seed"] == {"version": 0, "files": 3, "added": 3, "removed": 0}
     assert len(rows(path / "cube++seed")) == 3
 
 
 def test_files_get_the_type_of_a_column_by_a_merge(url, path):
     """Spark cannot read texts from a file that was written when the column had no value yet."""
-    build_cube(pd.DataFrame({"x": [1], "p": [1], "v": [None]}), CUBE, url)
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2], "v": ["a"]}), CUBE, url)
-    merge_into_cube(pd.DataFrame({"x": [1], "p": [1], "v": [None]}), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(pd.DataFrame({"x": [1], "p": [1], "v": [None]}), CUBE, url)
+    api.append_to_cube(pd.DataFrame({"x": [2], "p": [2], "v": ["a"]}), CUBE, url)
+    api.merge_into_cube(pd.DataFrame({"x": [1], "p": [1], "v": [None]}), CUBE, url)
+    api.publish_cube(CUBE, url)
     files = [path / "cube++seed" / action["add"]["path"] for action in log_of(path)[0] if "add" in action]
     assert {str(pq.read_schema(file).field("v").type) for file in files} == {"string"}
 
 
 def test_a_damaged_log_stops_a_cleanup(url, path):
     """It does not tell which files the table shows."""
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url)
     (path / "cube++seed/_delta_log" / f"{0:020d}.json").write_text("{")
-    for operation in (cleanup_cube, publish_cube):
+    for operation in (api.cleanup_cube, api.publish_cube):
         with pytest.raises(CorruptDatasetError, match="unpublish the dataset"):
             operation(CUBE, url)
-    assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication-log"]
-    delete_cube(CUBE, url)
+    assert [problem.kind for problem in api.verify_cube(CUBE, url).problems] == ["publication-log"]
+    api.delete_cube(CUBE, url)
     assert files_below(path) == set()
 
 
@@ -768,7 +748,7 @@ PUBLISHED = {"kartothek_cube_publish": "delta"}
 
 
 def is_current(store) -> bool:
-    return verify_cube(CUBE, store).ok
+    return api.verify_cube(CUBE, store).ok
 
 
 def test_each_commit_publishes(driver, store_factory, tmp_path):
@@ -779,7 +759,7 @@ def test_each_commit_publishes(driver, store_factory, tmp_path):
     files = on_disk(store_factory(), tmp_path / "files")
     assert len(rows(files / "cube++seed")) == 4
     assert len(rows(files / "cube++more")) == 2
-    driver.remove_partitions(cube=CUBE, store=store_factory, conditions=C("p") == 1)
+    driver.remove_partitions(cube=CUBE, store=store_factory, conditions=api.C("p") == 1)
     files = on_disk(store_factory(), tmp_path / "later")
     assert [row["x"] for row in rows(files / "cube++seed")] == [0, 2]
     assert [row["x"] for row in rows(files / "cube++more")] == [0]
@@ -805,35 +785,35 @@ def test_each_commit_to_a_dataset_publishes(url, path):
 
 
 def test_all_kinds_of_commits_to_a_cube_publish(url, tmp_path):
-    build_cube(seed(v=[1, 2]), CUBE, url)
-    publish_cube(CUBE, url, on_commit=True)
-    merge_into_cube(seed(v=[3, 4]), CUBE, url)
+    api.build_cube(seed(v=[1, 2]), CUBE, url)
+    api.publish_cube(CUBE, url, on_commit=True)
+    api.merge_into_cube(seed(v=[3, 4]), CUBE, url)
     assert is_current(url)
-    update_cube(pd.DataFrame({"x": [0], "p": [0], "v": [7]}), CUBE, url, C("p") == 0, ["seed"])
+    api.update_cube(pd.DataFrame({"x": [0], "p": [0], "v": [7]}), CUBE, url, api.C("p") == 0, ["seed"])
     assert is_current(url)
-    update_schema(CUBE, url, add={"new": "string"})
+    api.update_schema(CUBE, url, add={"new": "string"})
     assert is_current(url)
-    rollback_cube(CUBE, url, 1)
+    api.rollback_cube(CUBE, url, 1)
     assert is_current(url)
-    build_cube(seed(), CUBE, url, overwrite=True)
+    api.build_cube(seed(), CUBE, url, overwrite=True)
     assert is_current(url)
     other = f"hfs://{tmp_path}/other?create_if_missing=true"
-    copy_cube(CUBE, url, other)
-    append_to_cube(seed().assign(x=[4, 5]), CUBE, other)
+    api.copy_cube(CUBE, url, other)
+    api.append_to_cube(seed().assign(x=[4, 5]), CUBE, other)
     assert is_current(other)
     assert len(rows(tmp_path / "other/cube++seed")) == 4
 
 
 def test_a_commit_that_cannot_be_published_is_done(url, path):
     """A warning says so, and ``verify``; the next commit that can catches up."""
-    build_cube(seed(v=[1, 2]), CUBE, url)
-    publish_cube(CUBE, url, on_commit=True)
+    api.build_cube(seed(v=[1, 2]), CUBE, url)
+    api.publish_cube(CUBE, url, on_commit=True)
     with pytest.warns(PublicationWarning, match="the commit is done, but not published .*a newer version"):
-        append_to_cube(seed(v=[3, 4]), CUBE, url)
-    assert query_cube(CUBE, url)[0]["v"].tolist() == [3, 4]
+        api.append_to_cube(seed(v=[3, 4]), CUBE, url)
+    assert api.query_cube(CUBE, url)[0]["v"].tolist() == [3, 4]
     assert [row["v"] for row in rows(path / "cube++seed")] == [1, 2]
-    assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication"]
-    compact_cube(CUBE, url)
+    assert [problem.kind for problem in api.verify_cube(CUBE, url).problems] == ["publication"]
+    api.compact_cube(CUBE, url)
     assert [row["v"] for row in rows(path / "cube++seed")] == [3, 4]
 
 
@@ -857,32 +837,32 @@ def test_a_store_that_fails_after_the_commit():
 
 
 def test_the_end_of_publication_by_commits(url):
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url, on_commit=True)
-    unpublish_cube(CUBE, url)
-    append_to_cube(seed().assign(x=[2, 3]), CUBE, url)
-    assert unpublish_cube(CUBE, url) == {"seed": {"files": 0}}
-    publish_cube(CUBE, url, on_commit=True)
-    publish_cube(CUBE, url)
-    append_to_cube(seed().assign(x=[4, 5]), CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url, on_commit=True)
+    api.unpublish_cube(CUBE, url)
+    api.append_to_cube(seed().assign(x=[2, 3]), CUBE, url)
+    assert api.unpublish_cube(CUBE, url) == {"seed": {"files": 0}}
+    api.publish_cube(CUBE, url, on_commit=True)
+    api.publish_cube(CUBE, url)
+    api.append_to_cube(seed().assign(x=[4, 5]), CUBE, url)
     assert is_current(url)
-    publish_cube(CUBE, url, on_commit=False)
-    append_to_cube(seed().assign(x=[6, 7]), CUBE, url)
-    assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication"]
+    api.publish_cube(CUBE, url, on_commit=False)
+    api.append_to_cube(seed().assign(x=[6, 7]), CUBE, url)
+    assert [problem.kind for problem in api.verify_cube(CUBE, url).problems] == ["publication"]
 
 
 def test_a_publication_that_fails_does_not_mark_the_dataset(url):
-    build_cube(seed(), CUBE, url)
-    append_to_cube(seed(), CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.append_to_cube(seed(), CUBE, url)
     with pytest.raises(ValueError, match="newer version"):
-        publish_cube(CUBE, url, on_commit=True)
+        api.publish_cube(CUBE, url, on_commit=True)
     # no warning
-    append_to_cube(seed(), CUBE, url)
+    api.append_to_cube(seed(), CUBE, url)
 
 
 def test_metadata_with_an_unknown_format(url, path):
     with pytest.raises(ValueError, match=r"_publish' .* \('delta', 'iceberg'\), or None; it is 'hudi'"):
-        build_cube(seed(), CUBE, url, metadata={"seed": {"kartothek_cube_publish": "hudi"}})
+        api.build_cube(seed(), CUBE, url, metadata={"seed": {"kartothek_cube_publish": "hudi"}})
     assert not files_below(path)
 
 
@@ -891,22 +871,22 @@ def test_metadata_with_an_unknown_format(url, path):
 
 def test_an_unpublished_dataset_is_no_table(store_factory, tmp_path):
     """Its data stay, and what only the table showed is garbage."""
-    build_cube(seed(), CUBE, store_factory)
+    api.build_cube(seed(), CUBE, store_factory)
     store_dataframes_as_dataset(store_factory, "u", [seed()])
-    publish_cube(CUBE, store_factory)
+    api.publish_cube(CUBE, store_factory)
     publish_dataset("u", store_factory)
-    remove_partitions(CUBE, store_factory, C("p") == 1)
-    cleanup_cube(CUBE, store_factory)
-    assert unpublish_cube(CUBE, store_factory) == {"seed": {"files": 1}}
+    api.remove_partitions(CUBE, store_factory, api.C("p") == 1)
+    api.cleanup_cube(CUBE, store_factory)
+    assert api.unpublish_cube(CUBE, store_factory) == {"seed": {"files": 1}}
     assert unpublish_dataset("u", store_factory) == {"files": 1}
-    assert unpublish_cube(CUBE, store_factory, "seed") == {"seed": {"files": 0}}
+    assert api.unpublish_cube(CUBE, store_factory, "seed") == {"seed": {"files": 0}}
     assert not [key for key in store_factory().keys() if "_delta_log" in key]
-    assert verify_cube(CUBE, store_factory).ok
-    assert len(query_cube(CUBE, store_factory)[0]) == 1
-    cleanup_cube(CUBE, store_factory)
+    assert api.verify_cube(CUBE, store_factory).ok
+    assert len(api.query_cube(CUBE, store_factory)[0]) == 1
+    api.cleanup_cube(CUBE, store_factory)
     assert not [key for key in store_factory().keys() if "/p=1/" in key]
     # a later publication starts again
-    assert publish_cube(CUBE, store_factory)["seed"]["version"] == 0
+    assert api.publish_cube(CUBE, store_factory)["seed"]["version"] == 0
     assert len(rows(on_disk(store_factory(), tmp_path / "files") / "cube++seed")) == 1
 
 
@@ -963,14 +943,14 @@ def test_an_unpublication_beside_a_publication_leaves_no_part_of_a_log(monkeypat
 
 
 def test_the_log_is_deleted_with_the_dataset(store_factory):
-    build_cube(seed(), CUBE, store_factory)
+    api.build_cube(seed(), CUBE, store_factory)
     store_dataframes_as_dataset(store_factory, "u", [seed()])
-    publish_cube(CUBE, store_factory)
+    api.publish_cube(CUBE, store_factory)
     publish_dataset("u", store_factory)
-    remove_partitions(CUBE, store_factory, C("p") == 1)
-    cleanup_cube(CUBE, store_factory)
+    api.remove_partitions(CUBE, store_factory, api.C("p") == 1)
+    api.cleanup_cube(CUBE, store_factory)
     assert [key for key in store_factory().keys() if "/p=1/" in key]
-    delete_cube(CUBE, store_factory)
+    api.delete_cube(CUBE, store_factory)
     delete_dataset("u", store_factory)
     assert list(store_factory().keys()) == []
 
@@ -1007,19 +987,19 @@ def test_a_deletion_that_fails_half_way():
 
 
 def test_a_copy_is_not_published(url, path, tmp_path):
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url)
     other = f"hfs://{tmp_path}/other?create_if_missing=true"
-    copy_cube(CUBE, url, other)
+    api.copy_cube(CUBE, url, other)
     copy_dataset("cube++seed", url, "copy")
     assert not [name for name in files_below(tmp_path) if "_delta_log" in name and "store/cube++" not in name]
-    assert verify_cube(CUBE, other).ok
+    assert api.verify_cube(CUBE, other).ok
     # over a published one: its table shows what it was, until it is published again
-    publish_cube(CUBE, other)
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
-    copy_cube(CUBE, url, other, overwrite=True)
+    api.publish_cube(CUBE, other)
+    api.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    api.copy_cube(CUBE, url, other, overwrite=True)
     assert len(rows(tmp_path / "other/cube++seed")) == 2
-    publish_cube(CUBE, other)
+    api.publish_cube(CUBE, other)
     assert len(rows(tmp_path / "other/cube++seed")) == 3
 
 
@@ -1027,26 +1007,26 @@ def test_a_copy_is_not_published(url, path, tmp_path):
 
 
 def test_verify_tells_that_the_dataset_moved_on(url, path):
-    build_cube(seed(), CUBE, url)
-    assert verify_cube(CUBE, url).ok
-    publish_cube(CUBE, url)
-    assert verify_cube(CUBE, url).ok
-    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
-    [problem] = verify_cube(CUBE, url).problems
+    api.build_cube(seed(), CUBE, url)
+    assert api.verify_cube(CUBE, url).ok
+    api.publish_cube(CUBE, url)
+    assert api.verify_cube(CUBE, url).ok
+    api.append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    [problem] = api.verify_cube(CUBE, url).problems
     assert (problem.kind, problem.remedy) == ("publication", "Publish the dataset again.")
-    publish_cube(CUBE, url)
-    cleanup_cube(CUBE, url)
-    assert verify_cube(CUBE, url).ok
+    api.publish_cube(CUBE, url)
+    api.cleanup_cube(CUBE, url)
+    assert api.verify_cube(CUBE, url).ok
 
 
 def test_verify_tells_files_that_the_table_lacks(url, path):
-    build_cube(seed(), CUBE, url)
-    publish_cube(CUBE, url)
-    remove_partitions(CUBE, url, C("p") == 1)
+    api.build_cube(seed(), CUBE, url)
+    api.publish_cube(CUBE, url)
+    api.remove_partitions(CUBE, url, api.C("p") == 1)
     [file] = (path / "cube++seed/table/p=1").glob("*")
     file.unlink()
-    cleanup_cube(CUBE, url)
-    messages = [problem.message for problem in verify_cube(CUBE, url).problems]
+    api.cleanup_cube(CUBE, url)
+    messages = [problem.message for problem in api.verify_cube(CUBE, url).problems]
     assert len(messages) == 2
     assert messages[1] == "the published table shows this file, but it does not exist"
 
@@ -1055,9 +1035,9 @@ def test_verify_tells_files_that_the_table_lacks(url, path):
 
 
 def test_bad_arguments(url, path):
-    build_cube(seed(), CUBE, url)
+    api.build_cube(seed(), CUBE, url)
     for publish in (
-        lambda: publish_cube(CUBE, url, format="hudi"),
+        lambda: api.publish_cube(CUBE, url, format="hudi"),
         lambda: publish_dataset("cube++seed", url, format="hudi"),
     ):
         with pytest.raises(ValueError, match="format is one of 'delta', 'iceberg', not 'hudi'"):
@@ -1066,7 +1046,7 @@ def test_bad_arguments(url, path):
         with pytest.raises(DatasetNotFoundError):
             operation("u", url)
     with pytest.raises(TypeError, match="cube"):
-        publish_cube(5, url)
+        api.publish_cube(5, url)
     assert not [name for name in files_below(path) if "_delta_log" in name]
 
 
@@ -1083,9 +1063,9 @@ def test_a_header_that_does_not_list_its_files(url, path):
 
 def test_a_column_whose_values_were_removed(url, path):
     """It has the type of the schema, which the files do not tell any more."""
-    build_cube(seed(v=["a", None]), CUBE, url)
-    remove_partitions(CUBE, url, C("p") == 0)
-    publish_cube(CUBE, url)
+    api.build_cube(seed(v=["a", None]), CUBE, url)
+    api.remove_partitions(CUBE, url, api.C("p") == 0)
+    api.publish_cube(CUBE, url)
     assert rows(path / "cube++seed") == [{"p": 1, "v": None, "x": 1}]
     types = {field.name: field.type.type for field in DeltaTable(str(path / "cube++seed")).schema().fields}
     assert types["v"] == "string"

@@ -11,27 +11,14 @@ import pandas as pd
 import polars
 import pytest
 
-from kartothek_cube.api.cube import (
-    C,
-    Cube,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    query_cube,
-    remove_partitions,
-)
-from kartothek_cube.api.dataset import (
-    publish_dataset,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
+from kartothek_cube.api import cube as api
+from kartothek_cube.api import dataset as datasets
 from kartothek_cube.core import tuning
 from kartothek_cube.core.store import open_blobs
 from tests.support.object_server import running
 from tests.support.paths import ROOT
 
-CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
+CUBE = api.Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
 DOCS = ROOT / "docs/stores.rst"
 
 
@@ -60,7 +47,7 @@ def build(url: str, partitions: int = 4, rows: int = 1) -> None:
         "seed": frame(partitions, rows, i1=7),
         "enrich": frame(partitions, rows).rename(columns={"v1": "v2"}),
     }
-    build_cube(data, CUBE, url)
+    api.build_cube(data, CUBE, url)
 
 
 def bound(operation: str, **numbers: int) -> int:
@@ -87,22 +74,22 @@ def count(server) -> int:
     [
         ({}, 2, 0),
         ({"payload_columns": ["v1"]}, 1, 0),
-        ({"conditions": C("i1") == 7}, 2, 1),
-        ({"conditions": C("v1") > 0.0, "payload_columns": ["v2"]}, 2, 0),
+        ({"conditions": api.C("i1") == 7}, 2, 1),
+        ({"conditions": api.C("v1") > 0.0, "payload_columns": ["v2"]}, 2, 0),
     ],
     ids=["all", "projection", "index", "payload"],
 )
 def test_query(server, url, partitions, arguments, files, indices):
     build(url, partitions)
     server.requests.clear()
-    assert len(query_cube(CUBE, url, **arguments)[0]) == partitions
+    assert len(api.query_cube(CUBE, url, **arguments)[0]) == partitions
     assert count(server) <= bound("query of a cube", D=2, I=indices, F=files * partitions)
 
 
 def test_query_of_large_files(server, url):
     build(url, 3, rows=100_000)
     server.requests.clear()
-    query_cube(CUBE, url, payload_columns=["v1"])
+    api.query_cube(CUBE, url, payload_columns=["v1"])
     reads = Counter(request.key for request in server.requests if request.key.endswith(".parquet"))
     assert max(reads.values()) <= 2
     assert count(server) <= bound("query of a cube", D=2, I=0, F=3)
@@ -111,7 +98,7 @@ def test_query_of_large_files(server, url):
 def test_point_query_reads_one_partition(server, url):
     build(url, 9)
     server.requests.clear()
-    query_cube(CUBE, url, conditions=C("p") == 3)
+    api.query_cube(CUBE, url, conditions=api.C("p") == 3)
     assert count(server) <= bound("query of a cube", D=2, I=0, F=2)
 
 
@@ -126,14 +113,14 @@ def test_build(server, url, partitions):
 def test_append(server, url, partitions):
     build(url, 40)
     server.requests.clear()
-    append_to_cube({"seed": frame(partitions, i1=8)}, CUBE, url)
+    api.append_to_cube({"seed": frame(partitions, i1=8)}, CUBE, url)
     assert count(server) <= bound("append to a cube", D=2, W=1, I=2, F=partitions)
 
 
 def test_remove(server, url):
     build(url, 9)
     server.requests.clear()
-    remove_partitions(CUBE, url, conditions=C("p") == 3, ktk_cube_dataset_ids=["enrich"])
+    api.remove_partitions(CUBE, url, conditions=api.C("p") == 3, ktk_cube_dataset_ids=["enrich"])
     assert count(server) <= bound("update of a cube", D=2, W=1, I=0, F=0)
 
 
@@ -144,7 +131,7 @@ def test_cleanup(server, url):
             "cube++seed/table/_common_metadata"
         ]
     server.requests.clear()
-    cleanup_cube(CUBE, url)
+    api.cleanup_cube(CUBE, url)
     assert count(server) <= bound("cleanup of a cube", D=2, W=1, A=4, G=3)
     assert not [key for key in server.blobs if "/0000000" in key]
 
@@ -152,13 +139,13 @@ def test_cleanup(server, url):
 @pytest.mark.parametrize("partitions", [1, 30])
 def test_dataset(server, url, partitions):
     arguments = {"store": url, "dataset_uuid": "d", "partition_on": ["p"], "secondary_indices": ["x"]}
-    store_dataframes_as_dataset(dfs=[frame(partitions)], **arguments)
+    datasets.store_dataframes_as_dataset(dfs=[frame(partitions)], **arguments)
     assert count(server) <= bound("store a dataset", I=1, F=partitions)
-    update_dataset_from_dataframes([frame(partitions)], **arguments)
+    datasets.update_dataset_from_dataframes([frame(partitions)], **arguments)
     assert count(server) <= bound("update a dataset", I=1, F=partitions)
-    read_table("d", url)
+    datasets.read_table("d", url)
     assert count(server) <= bound("read a dataset", I=0, F=2 * partitions)
-    read_table("d", url, predicates=[[("x", "==", 0)]], columns=["v1"])
+    datasets.read_table("d", url, predicates=[[("x", "==", 0)]], columns=["v1"])
     assert count(server) <= bound("read a dataset", I=1, F=2)
 
 
@@ -166,11 +153,11 @@ def test_dataset(server, url, partitions):
 def test_publish(server, url, partitions):
     build(url, partitions)
     server.requests.clear()
-    publish_dataset("cube++seed", url)
+    datasets.publish_dataset("cube++seed", url)
     assert count(server) <= bound("publish a dataset", V=0, F=partitions)
-    append_to_cube({"seed": frame(1, i1=8).assign(x=100)}, CUBE, url)
+    api.append_to_cube({"seed": frame(1, i1=8).assign(x=100)}, CUBE, url)
     server.requests.clear()
-    publish_dataset("cube++seed", url)
+    datasets.publish_dataset("cube++seed", url)
     # the partition has two files
     assert count(server) <= bound("publish a dataset", V=1, F=2)
 
@@ -179,19 +166,19 @@ def test_requests_overlap(server, url):
     build(url, 40)
     server.latency, server.peak = 0.02, 0
     try:
-        query_cube(CUBE, url)
+        api.query_cube(CUBE, url)
     finally:
         server.latency = 0.0
     assert server.peak >= 8  # a busy machine starts them slowly
 
 
 def test_blocks_of_an_object_store_have_the_bytes_of_its_files(url, monkeypatch):
-    build_cube(frame(8, rows=1000), CUBE, url)
+    api.build_cube(frame(8, rows=1000), CUBE, url)
     blobs = open_blobs(url)
     key = next(blob.key for blob in blobs.list("cube++seed/table/") if blob.key.endswith(".parquet"))
     monkeypatch.setattr(tuning, "BLOCK_BYTES", 2 * blobs.size(key))
     blocks = mock.Mock(side_effect=polars.collect_all)
     monkeypatch.setattr(polars, "collect_all", blocks)
-    (result,) = query_cube(CUBE, url)
+    (result,) = api.query_cube(CUBE, url)
     assert len(result) == 8000
     assert blocks.call_count == 4

@@ -18,11 +18,7 @@ from kartothek_cube.core.schema import make_meta, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
 from kartothek_cube.io_components.dataset_read import DatasetRead, run_read
-from kartothek_cube.io_components.write.build_index import (
-    finish_index_build,
-    plan_index_build,
-    run_index_build,
-)
+from kartothek_cube.io_components.write import build_index
 from kartothek_cube.io_components.write.dataset_writes import StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
@@ -133,10 +129,10 @@ def test_finishing_twice_changes_nothing(stored):
 
 
 def test_tasks_of_an_index_build_travel(stored):
-    context, tasks = plan_index_build(DatasetFactory("u", stored), ["n"], partitions_per_task=5)
-    results = [travelled(run_index_build(travelled(context), task)) for task in travelled(tasks)]
-    dataset = finish_index_build(context, results[::-1])
+    context, tasks = build_index.plan_index_build(DatasetFactory("u", stored), ["n"], partitions_per_task=5)
+    results = [travelled(build_index.run_index_build(travelled(context), task)) for task in travelled(tasks)]
+    dataset = build_index.finish_index_build(context, results[::-1])
     index = dataset.load_all_indices(stored).indices["n"]
     assert list(index.index_dct) == list(range(60))
-    again = finish_index_build(context, results)
+    again = build_index.finish_index_build(context, results)
     assert again.load_all_indices(stored).indices["n"].index_dct.keys() == index.index_dct.keys()

@@ -7,14 +7,7 @@ import pandas as pd
 import pandas.testing as pdt
 import pytest
 
-from kartothek_cube.io_components.utils import (
-    align_categories,
-    combine_metadata,
-    extract_duplicates,
-    normalize_arg,
-    normalize_args,
-    sort_values_categorical,
-)
+from kartothek_cube.io_components import utils
 
 LISTS = [
     "partition_on",
@@ -49,11 +42,11 @@ LISTS = [
 def test_normalize_arg(name, value, expected):
     if inspect.isgenerator(value):
         value = iter(expected)
-    assert normalize_arg(name, value) == expected
+    assert utils.normalize_arg(name, value) == expected
 
 
 def test_normalize_arg_of_nothing():
-    found = {name: normalize_arg(name, None) for name in LISTS}
+    found = {name: utils.normalize_arg(name, None) for name in LISTS}
     assert found.pop("dispatch_by") is None
     assert set(found) == set(LISTS[:-1])
     assert all(value == [] for value in found.values())
@@ -62,11 +55,11 @@ def test_normalize_arg_of_nothing():
 @pytest.mark.parametrize("value", [{"x"}, frozenset("x"), {"x": 1}])
 def test_normalize_arg_without_order(value):
     with pytest.raises(ValueError, match=f"partition_on is a {type(value).__name__}"):
-        normalize_arg("partition_on", value)
+        utils.normalize_arg("partition_on", value)
 
 
 def test_normalize_args():
-    @normalize_args
+    @utils.normalize_args
     def function(store, partition_on, other=None, dispatch_by="x", *, delete_scope=None, **more):
         """Docstring."""
         return store, partition_on, other, dispatch_by, delete_scope, more
@@ -91,7 +84,7 @@ def test_normalize_args():
     [([1, 2, 1, 3, 3, 1], [1, 3]), (["a", "b"], []), ([], []), (None, []), (iter("aba"), ["a"])],
 )
 def test_extract_duplicates(items, expected):
-    assert extract_duplicates(items) == expected
+    assert utils.extract_duplicates(items) == expected
 
 
 @pytest.mark.parametrize(
@@ -117,12 +110,14 @@ def test_extract_duplicates(items, expected):
     ],
 )
 def test_combine_metadata(sources, expected):
-    assert combine_metadata(sources) == expected
-    assert combine_metadata(sources[::-1]).keys() == expected.keys()
+    assert utils.combine_metadata(sources) == expected
+    assert utils.combine_metadata(sources[::-1]).keys() == expected.keys()
 
 
 def test_combine_metadata_without_lists():
-    assert combine_metadata([{"a": [1], "b": [1]}, {"a": [2], "b": [1]}], append_to_list=False) == {"b": [1]}
+    assert utils.combine_metadata([{"a": [1], "b": [1]}, {"a": [2], "b": [1]}], append_to_list=False) == {
+        "b": [1]
+    }
 
 
 def test_align_categories():
@@ -130,7 +125,7 @@ def test_align_categories():
     long = pd.DataFrame({"x": pd.Categorical(["d", "c", "d"], categories=["d", "c", "e"]), "y": [1, 2, 3]})
     other = pd.DataFrame({"x": pd.Categorical(["a"]), "y": [1]})
     before = [df.copy(deep=True) for df in (short, long, other)]
-    aligned = align_categories([short, long, other], ["x"])
+    aligned = utils.align_categories([short, long, other], ["x"])
     assert [df["x"].cat.categories.tolist() for df in aligned] == [["d", "c", "e", "a", "b"]] * 3
     for df, original, copy in zip(aligned, [short, long, other], before):
         assert df["x"].astype(object).equals(original["x"].astype(object))
@@ -140,7 +135,7 @@ def test_align_categories():
 
 @pytest.mark.parametrize("columns", [[], ["x"]])
 def test_align_categories_of_nothing(columns):
-    assert align_categories([], columns) == []
+    assert utils.align_categories([], columns) == []
 
 
 def test_sort_values_categorical():
@@ -149,12 +144,12 @@ def test_sort_values_categorical():
         index=[7, 8, 9, 10],
     )
     before = df.copy(deep=True)
-    by_x = sort_values_categorical(df, "x")
+    by_x = utils.sort_values_categorical(df, "x")
     assert (by_x["x"].tolist(), by_x["y"].tolist()) == (["a", "a", "b", "c"], [2, 1, 1, 3])
     assert by_x["x"].cat.ordered
     assert by_x["x"].cat.categories.tolist() == ["a", "b", "c"]
     assert by_x.index.tolist() == [0, 1, 2, 3]
-    by_y = sort_values_categorical(df, ["y", "x"])
+    by_y = utils.sort_values_categorical(df, ["y", "x"])
     assert by_y["x"].tolist() == ["a", "b", "a", "c"]
     assert by_y["x"].cat.categories.tolist() == ["a", "b", "c"]
     pdt.assert_frame_equal(df, before)

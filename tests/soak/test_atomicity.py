@@ -11,18 +11,7 @@ from contextlib import suppress
 import pandas as pd
 import pytest
 
-from kartothek_cube.api.cube import (
-    C,
-    Cube,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    query_cube,
-    query_cube__iterator,
-    query_cube_delayed,
-    update_cube,
-    verify_cube,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.utils import lazy_store
@@ -31,7 +20,7 @@ from tests.support import factories
 from tests.support.servers import azure_url, s3_url
 from tests.support.spark_session import shared_session
 
-CUBE = Cube(["I"], ["P"], "g")
+CUBE = api.Cube(["I"], ["P"], "g")
 NAMES = ["seed", "x", "y"]
 ANSWERS = 5_000
 KILLS = 1_000
@@ -54,20 +43,20 @@ def is_mixed(df: pd.DataFrame) -> bool:
 
 
 READERS = {
-    "eager": lambda store: query_cube(CUBE, store)[0],
-    "iter": lambda store: next(query_cube__iterator(CUBE, store)),
-    "delayed": lambda store: query_cube_delayed(CUBE, lazy_store(store))[0].compute(scheduler="sync"),
+    "eager": lambda store: api.query_cube(CUBE, store)[0],
+    "iter": lambda store: next(api.query_cube__iterator(CUBE, store)),
+    "delayed": lambda store: api.query_cube_delayed(CUBE, lazy_store(store))[0].compute(scheduler="sync"),
 }
 
 
 def write(store, first: int) -> None:
     for value in range(first, 1_000_000_000):
         if value % 3 == 0:
-            append_to_cube(data(value), CUBE, store)
+            api.append_to_cube(data(value), CUBE, store)
             continue
         # the other one has appended to the partition
         with suppress(ConcurrentWriteError):
-            update_cube(data(value), CUBE, store, C("P") == 0, NAMES)
+            api.update_cube(data(value), CUBE, store, api.C("P") == 0, NAMES)
 
 
 def count_mixed(store, reader: str, answers: int) -> int:
@@ -78,7 +67,7 @@ def count_mixed(store, reader: str, answers: int) -> int:
 @pytest.mark.parametrize("kind", STORES)
 def test_answers_beside_writers(tmp_path, kind, reader):
     store = STORES[kind](tmp_path)
-    build_cube(data(0), CUBE, store)
+    api.build_cube(data(0), CUBE, store)
     writers = [FORKS.Process(target=write, args=(store, n * 1000)) for n in (1, 2)]
     for writer in writers:
         writer.start()
@@ -96,7 +85,7 @@ def test_answers_beside_writers(tmp_path, kind, reader):
 def test_spark_plans_beside_writers(tmp_path):
     """The driver plans a query, tasks read it later, when writers are some states ahead."""
     store = STORES["local"](tmp_path)
-    build_cube(data(0), CUBE, store)
+    api.build_cube(data(0), CUBE, store)
     writers = [FORKS.Process(target=write, args=(store, n * 1000)) for n in (1, 2)]
     for writer in writers:
         writer.start()
@@ -112,7 +101,7 @@ def test_spark_plans_beside_writers(tmp_path):
 
 def test_answers_beside_writers_in_memory(tmp_path):
     store = factories.memory(tmp_path)
-    build_cube(data(0), CUBE, store)
+    api.build_cube(data(0), CUBE, store)
     stop = threading.Event()
 
     def write_until_stopped(first):
@@ -120,7 +109,7 @@ def test_answers_beside_writers_in_memory(tmp_path):
         while not stop.is_set():
             value += 1
             with suppress(ConcurrentWriteError):
-                update_cube(data(value), CUBE, store, C("P") == 0, NAMES)
+                api.update_cube(data(value), CUBE, store, api.C("P") == 0, NAMES)
 
     writers = [threading.Thread(target=write_until_stopped, args=(n * 1000,)) for n in (1, 2)]
     for writer in writers:
@@ -138,7 +127,7 @@ def test_answers_beside_writers_that_are_killed(tmp_path, kind, monkeypatch):
     # each dead operation costs the next writer its patience
     monkeypatch.setattr(operation, "_LOOKS", 4)
     store = STORES[kind](tmp_path)
-    build_cube(data(0), CUBE, store)
+    api.build_cube(data(0), CUBE, store)
     chance = random.Random(1)
     answers = 0
     for kill in range(KILLS):
@@ -146,12 +135,12 @@ def test_answers_beside_writers_that_are_killed(tmp_path, kind, monkeypatch):
         writer.start()
         until = time.monotonic() + chance.uniform(0.02, 0.25)
         while time.monotonic() < until:
-            assert not is_mixed(query_cube(CUBE, store)[0])
+            assert not is_mixed(api.query_cube(CUBE, store)[0])
             answers += 1
         writer.kill()
         writer.join()
-        assert not is_mixed(query_cube(CUBE, store)[0])
+        assert not is_mixed(api.query_cube(CUBE, store)[0])
         if kill % 50 == 0:
-            cleanup_cube(CUBE, store)
-            assert verify_cube(CUBE, store).ok
+            api.cleanup_cube(CUBE, store)
+            assert api.verify_cube(CUBE, store).ok
     print(f"{kind}: {KILLS} kills, {answers} answers")  # noqa: T201 (shown by -rP)

@@ -14,14 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.api.cube import build_cube, merge_into_cube, publish_cube
-from kartothek_cube.api.dataset import (
-    publish_dataset,
-    read_table_arrow,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    update_dataset_schema,
-)
 from tests.io.test_publish import COLUMNS, CUBE, KEYS, plain, seed
 
 PYTHON = "DUCKDB_DELTA_PYTHON"
@@ -64,17 +58,17 @@ FORMATS = pytest.mark.parametrize("table_format, folder", [("delta", ""), ("iceb
 @pytest.mark.parametrize("name", COLUMNS)
 def test_types_of_columns(name, table_format, folder, tmp_path):
     url = f"hfs://{tmp_path}"
-    store_dataframes_as_dataset(url, "u", [pa.table({"x": [1, 2], name: COLUMNS[name]})])
+    api.store_dataframes_as_dataset(url, "u", [pa.table({"x": [1, 2], name: COLUMNS[name]})])
     has_type = name not in ("null", "empty lists")
     if has_type:
         nothing = pa.table({"x": [3], name: pa.nulls(1, COLUMNS[name].type)})
-        update_dataset_from_dataframes([nothing], url, "u")
-    publish_dataset("u", url, format=table_format)
+        api.update_dataset_from_dataframes([nothing], url, "u")
+    api.publish_dataset("u", url, format=table_format)
     if table_format == "iceberg" and name == "empty lists":
         with pytest.raises(subprocess.CalledProcessError):
             scan(tmp_path / "u" / folder)
         return
-    stored = read_table_arrow("u", url)
+    stored = api.read_table_arrow("u", url)
     assert scan(tmp_path / "u" / folder) == normal(plain(stored if has_type else stored.drop_columns(name)))
 
 
@@ -82,14 +76,16 @@ def test_types_of_columns(name, table_format, folder, tmp_path):
 @pytest.mark.parametrize("name", KEYS)
 def test_partition_keys(name, table_format, folder, tmp_path):
     url = f"hfs://{tmp_path}"
-    store_dataframes_as_dataset(url, "u", [pa.table({"x": [1, 2], name: KEYS[name]})], partition_on=[name])
+    api.store_dataframes_as_dataset(
+        url, "u", [pa.table({"x": [1, 2], name: KEYS[name]})], partition_on=[name]
+    )
     if table_format == "iceberg" and name in ("float", "infinite"):
         # pyiceberg rounds them
         with pytest.raises(ValueError, match="is a floating point number"):
-            publish_dataset("u", url, format=table_format)
+            api.publish_dataset("u", url, format=table_format)
         return
-    publish_dataset("u", url, format=table_format)
-    rows = plain(read_table_arrow("u", url))
+    api.publish_dataset("u", url, format=table_format)
+    rows = plain(api.read_table_arrow("u", url))
     assert scan(tmp_path / "u" / folder) == rows
     assert scan(tmp_path / "u" / folder, name, rows[0][name]) == rows[:1]
 
@@ -98,7 +94,7 @@ def test_columns_that_iceberg_tables_lack(tmp_path):
     """DuckDB wants a name for each column of a file."""
     url = f"hfs://{tmp_path}"
     build_cube(seed(a=[1, 2]), CUBE, url)
-    update_dataset_schema("cube++seed", url, add={"new": "string"}, drop="a")
+    api.update_dataset_schema("cube++seed", url, add={"new": "string"}, drop="a")
     publish_cube(CUBE, url, format="iceberg")
     shown = scan(tmp_path / "cube++seed/_delta_log/_iceberg")
     assert shown == [{"p": 0, "new": None, "x": 0}, {"p": 1, "new": None, "x": 1}]

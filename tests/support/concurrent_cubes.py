@@ -15,36 +15,7 @@ from unittest import mock
 
 import pandas as pd
 
-from kartothek_cube.api.cube import (
-    C,
-    Cube,
-    InRange,
-    RowCount,
-    append_to_cube,
-    build_column_statistics,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    compute_dataset,
-    copy_cube,
-    delete_cube,
-    delete_rows,
-    discard_staged,
-    extend_cube,
-    keep_cube_history,
-    list_cube_changes,
-    pin_cube,
-    publish_cube,
-    publish_staged,
-    query_cube,
-    remove_partitions,
-    repair_cube,
-    rollback_cube,
-    set_contract,
-    unpublish_cube,
-    update_cube,
-    verify_cube,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import read_table
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset_files import referenced_keys, schema_keys
@@ -62,7 +33,7 @@ from kartothek_cube.io_components.maintenance.garbage import history_keys
 from kartothek_cube.io_components.publication.delta_log import list_log, log_folder, published_keys
 from tests.support.interleave import Crash, ModelStore, Run, Scheduler, World, current
 
-CUBE = Cube(["x"], ["p"], "c")
+CUBE = api.Cube(["x"], ["p"], "c")
 #: content of a cube: rows of the seed and of a second dataset, by dimension; None if it does not exist
 State = tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]] | None] | None
 Operation = Callable[[Any], Any]
@@ -123,68 +94,68 @@ def _overwritten(state: State, rows: dict[int, int]) -> State:
 
 
 def _remove_and_clean(store: Any) -> None:
-    remove_partitions(CUBE, store, C("p") == 0, ["seed"])
+    api.remove_partitions(CUBE, store, api.C("p") == 0, ["seed"])
     # the partition is removed, whatever becomes of the cleanup
     with suppress(Exception):
-        cleanup_cube(CUBE, store)
+        api.cleanup_cube(CUBE, store)
 
 
 def _copy(store: Any, *, overwrite: bool, data: Any = None) -> None:
     source = ModelStore(World("memory"))
-    build_cube(seed(NEW) if data is None else data, CUBE, source)
-    copy_cube(CUBE, source, store, overwrite)
+    api.build_cube(seed(NEW) if data is None else data, CUBE, source)
+    api.copy_cube(CUBE, source, store, overwrite)
 
 
 def _copy_extended(store: Any) -> None:
     """Copy a cube whose seed does not name the operations of all datasets."""
     source = ModelStore(World("memory"))
-    build_cube(seed(NEW), CUBE, source)
-    extend_cube({"extra": extra(NEW)}, CUBE, source)
-    copy_cube(CUBE, source, store)
+    api.build_cube(seed(NEW), CUBE, source)
+    api.extend_cube({"extra": extra(NEW)}, CUBE, source)
+    api.copy_cube(CUBE, source, store)
 
 
 #: name to operation, and to its effect on the content
 OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "build": (
-        lambda s: build_cube(seed(NEW), CUBE, s),
+        lambda s: api.build_cube(seed(NEW), CUBE, s),
         lambda state: (_absent(state), _built(state, NEW))[1],
     ),
     "build two": (
-        lambda s: build_cube({"seed": seed(NEW), "extra": extra(NEW)}, CUBE, s),
+        lambda s: api.build_cube({"seed": seed(NEW), "extra": extra(NEW)}, CUBE, s),
         lambda state: (_absent(state), _built(state, NEW, NEW))[1],
     ),
     "overwrite": (
-        lambda s: build_cube(seed(NEW), CUBE, s, overwrite=True),
+        lambda s: api.build_cube(seed(NEW), CUBE, s, overwrite=True),
         lambda state: _overwritten(state, NEW),
     ),
     "append": (
-        lambda s: append_to_cube(seed(MORE), CUBE, s),
+        lambda s: api.append_to_cube(seed(MORE), CUBE, s),
         lambda state: (_written(_needs(state)[0], MORE), state[1]),
     ),
     "append other": (
-        lambda s: append_to_cube(seed(LATER), CUBE, s),
+        lambda s: api.append_to_cube(seed(LATER), CUBE, s),
         lambda state: (_written(_needs(state)[0], LATER), state[1]),
     ),
     "update": (
-        lambda s: update_cube(seed({0: 5}), CUBE, s, C("p") == 0, ["seed"]),
+        lambda s: api.update_cube(seed({0: 5}), CUBE, s, api.C("p") == 0, ["seed"]),
         lambda state: (_written(_without(_needs(state)[0], 0), {0: 5}), state[1]),
     ),
     "remove": (
-        lambda s: remove_partitions(CUBE, s, C("p") == 0, ["seed"]),
+        lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0, ["seed"]),
         lambda state: (_without(_needs(state)[0], 0), state[1]),
     ),
     "delete rows": (
-        lambda s: delete_rows(CUBE, s, C("x") == 0),
+        lambda s: api.delete_rows(CUBE, s, api.C("x") == 0),
         lambda state: _without_cell(_needs(state), 0),
     ),
-    "extend": (lambda s: extend_cube({"extra": extra(NEW)}, CUBE, s), lambda state: _extended(state)),
-    "compact": (lambda s: compact_cube(CUBE, s), lambda state: _needs(state)),
+    "extend": (lambda s: api.extend_cube({"extra": extra(NEW)}, CUBE, s), lambda state: _extended(state)),
+    "compact": (lambda s: api.compact_cube(CUBE, s), lambda state: _needs(state)),
     "compute": (
-        lambda s: compute_dataset(lambda df: df[["x", "p"]].assign(w=df["v"]), CUBE, s, "extra"),
+        lambda s: api.compute_dataset(lambda df: df[["x", "p"]].assign(w=df["v"]), CUBE, s, "extra"),
         lambda state: (_needs(state)[0], _needs(state)[0]),
     ),
-    "cleanup": (lambda s: cleanup_cube(CUBE, s), lambda state: state),
-    "delete": (lambda s: delete_cube(CUBE, s), lambda state: None),
+    "cleanup": (lambda s: api.cleanup_cube(CUBE, s), lambda state: state),
+    "delete": (lambda s: api.delete_cube(CUBE, s), lambda state: None),
     "copy": (partial(_copy, overwrite=False), lambda state: (_absent(state), _built(state, NEW))[1]),
     "copy two": (
         lambda s: _copy(s, overwrite=False, data=both(NEW)),
@@ -197,13 +168,13 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
         lambda state: _built(state, NEW, NEW),
     ),
     "rollback": (
-        lambda s: rollback_cube(CUBE, s, {"seed": 1}),
+        lambda s: api.rollback_cube(CUBE, s, {"seed": 1}),
         lambda state: (frozenset(OLD.items()), _needs(state)[1]),
     ),
-    "keep history": (lambda s: keep_cube_history(CUBE, s, 5), lambda state: _needs(state)),
-    "repair": (lambda s: repair_cube(CUBE, s), lambda state: _needs(state)),
-    "publish": (lambda s: publish_cube(CUBE, s), lambda state: _needs(state)),
-    "unpublish": (lambda s: unpublish_cube(CUBE, s), lambda state: _needs(state)),
+    "keep history": (lambda s: api.keep_cube_history(CUBE, s, 5), lambda state: _needs(state)),
+    "repair": (lambda s: api.repair_cube(CUBE, s), lambda state: _needs(state)),
+    "publish": (lambda s: api.publish_cube(CUBE, s), lambda state: _needs(state)),
+    "unpublish": (lambda s: api.unpublish_cube(CUBE, s), lambda state: _needs(state)),
     "remove and clean": (
         lambda s: _remove_and_clean(s),
         lambda state: (_without(_needs(state)[0], 0), state[1]),
@@ -221,46 +192,52 @@ def _both(state: State, change: Callable[[frozenset[tuple[int, int]]], frozenset
 #: of two datasets at once, and what a query sees meanwhile
 OPERATIONS |= {
     "append both": (
-        lambda s: append_to_cube(both(MORE), CUBE, s),
+        lambda s: api.append_to_cube(both(MORE), CUBE, s),
         lambda state: _both(state, lambda rows: _written(rows, MORE)),
     ),
     "update both": (
-        lambda s: update_cube(both({0: 5}), CUBE, s, C("p") == 0, ["seed", "extra"]),
+        lambda s: api.update_cube(both({0: 5}), CUBE, s, api.C("p") == 0, ["seed", "extra"]),
         lambda state: _both(state, lambda rows: _written(_without(rows, 0), {0: 5})),
     ),
     "remove both": (
-        lambda s: remove_partitions(CUBE, s, C("p") == 0),
+        lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0),
         lambda state: _both(state, lambda rows: _without(rows, 0)),
     ),
     "overwrite both": (
-        lambda s: build_cube(both(NEW), CUBE, s, overwrite=True),
+        lambda s: api.build_cube(both(NEW), CUBE, s, overwrite=True),
         lambda state: _built(state, NEW, NEW),
     ),
-    "rollback both": (lambda s: rollback_cube(CUBE, s, 2), lambda state: _built(_needs(state), OLD, OLD)),
-    "rollback before extra": (lambda s: rollback_cube(CUBE, s, 1), lambda state: _built(_needs(state), OLD)),
+    "rollback both": (lambda s: api.rollback_cube(CUBE, s, 2), lambda state: _built(_needs(state), OLD, OLD)),
+    "rollback before extra": (
+        lambda s: api.rollback_cube(CUBE, s, 1),
+        lambda state: _built(_needs(state), OLD),
+    ),
     "append extra": (
-        lambda s: append_to_cube({"extra": extra(LATER)}, CUBE, s),
+        lambda s: api.append_to_cube({"extra": extra(LATER)}, CUBE, s),
         lambda state: (_needs(state)[0], _written(_needs(state[1]), LATER)),
     ),
     "delete extra": (
-        lambda s: delete_cube(CUBE, s, {"extra"}),
+        lambda s: api.delete_cube(CUBE, s, {"extra"}),
         lambda state: None if state is None else (state[0], None),
     ),
     "query": (lambda s: s.world.observed.append(observe(s)), lambda state: state),
     "read pinned": (lambda s: _read_pinned(s), lambda state: state),
     # rows that break a contract are a problem of the verification at the end
     "set contract": (
-        lambda s: set_contract(CUBE, s, "seed", [InRange("v", 0, 50), RowCount(1, 2)]),
+        lambda s: api.set_contract(CUBE, s, "seed", [api.InRange("v", 0, 50), api.RowCount(1, 2)]),
         lambda state: _needs(state),
     ),
     **{
         f"append {x}": (
-            lambda s, x=x, v=v: append_to_cube(seed({x: v}), CUBE, s),
+            lambda s, x=x, v=v: api.append_to_cube(seed({x: v}), CUBE, s),
             lambda state, x=x, v=v: (_written(_needs(state)[0], {x: v}), state[1]),
         )
         for x, v in ((3, 3), (5, 5), (7, 99))
     },
-    "build statistics": (lambda s: build_column_statistics(CUBE, s, ["x", "v"]), lambda state: _needs(state)),
+    "build statistics": (
+        lambda s: api.build_column_statistics(CUBE, s, ["x", "v"]),
+        lambda state: _needs(state),
+    ),
     "query by statistics": (lambda s: s.world.observed.append(_query_by_statistics(s)), lambda state: state),
 }
 
@@ -277,14 +254,14 @@ def _joined(state: State) -> State:
 
 def _query_by_statistics(store: Any) -> State:
     """What queries see of one state, each of which reads other files."""
-    token = list_cube_changes(CUBE, store).token
-    parts = [observe(store, conditions=C("v") == value, as_of=token) for value in range(6)]
+    token = api.list_cube_changes(CUBE, store).token
+    parts = [observe(store, conditions=api.C("v") == value, as_of=token) for value in range(6)]
     return frozenset().union(*(part[0] for part in parts if part is not None)), None
 
 
 def _read_pinned(store: Any) -> None:
     """Pin a state and read it twice, which nothing but a deletion of the cube may prevent."""
-    pin = pin_cube(CUBE, store)
+    pin = api.pin_cube(CUBE, store)
     try:
         first, second = (observe(store, as_of=pin.token) for _ in range(2))
     except (KeyError, ValueError) as error:
@@ -299,7 +276,7 @@ def observe(store: Any, **arguments: Any) -> State:
     if not discover_datasets_unchecked("c", store):
         return None
     try:
-        frames = query_cube(CUBE, store, **arguments)
+        frames = api.query_cube(CUBE, store, **arguments)
     except ValueError as error:
         if "Seed dataset" in str(error):
             return None
@@ -324,7 +301,7 @@ _STAGED: dict[str, Any] = {}
 
 
 def _publish_staged(store: Any) -> None:
-    publish_staged(_STAGED["write"], store)
+    api.publish_staged(_STAGED["write"], store)
 
 
 def _publish_and_remove(store: Any) -> None:
@@ -365,7 +342,7 @@ OPERATIONS |= {
     "publish build": (_publish_staged, _build_published),
     "publish extend": (_publish_staged, lambda state: (_needs(state)[0], frozenset(NEW.items()))),
     "read staged": (_read_staged, lambda state: state),
-    "discard staged": (lambda s: discard_staged(_STAGED["write"], s), _discarded),
+    "discard staged": (lambda s: api.discard_staged(_STAGED["write"], s), _discarded),
 }
 
 
@@ -375,59 +352,59 @@ def _nothing(store: Any) -> State:
 
 
 def _cube(store: Any) -> State:
-    build_cube(seed(OLD), CUBE, store)
+    api.build_cube(seed(OLD), CUBE, store)
     return _built(None, OLD)
 
 
 def _past(store: Any) -> State:
     """A cube with older states, files in several versions, and garbage."""
-    build_cube(seed(OLD), CUBE, store, metadata={"seed": {KEEP_HISTORY: 1}})
-    append_to_cube(seed(LATER), CUBE, store)
+    api.build_cube(seed(OLD), CUBE, store, metadata={"seed": {KEEP_HISTORY: 1}})
+    api.append_to_cube(seed(LATER), CUBE, store)
     store.world.put("c++seed/table/p=0/0000000000000000000000000000dead.parquet", b"PAR1")
     return _built(None, {**OLD, **LATER})
 
 
 def _two(store: Any) -> State:
     """A cube of two datasets, of which both were written at once and one alone."""
-    build_cube(both(OLD), CUBE, store)
-    append_to_cube(both(LATER), CUBE, store)
-    append_to_cube({"extra": extra({1: 7})}, CUBE, store)
+    api.build_cube(both(OLD), CUBE, store)
+    api.append_to_cube(both(LATER), CUBE, store)
+    api.append_to_cube({"extra": extra({1: 7})}, CUBE, store)
     return _built(None, {**OLD, **LATER}, {**OLD, **LATER, 1: 7})
 
 
 def _extended_cube(store: Any) -> State:
     """A cube that was extended, so that its first state has one dataset."""
-    build_cube(seed(OLD), CUBE, store)
-    extend_cube({"extra": extra(OLD)}, CUBE, store)
+    api.build_cube(seed(OLD), CUBE, store)
+    api.extend_cube({"extra": extra(OLD)}, CUBE, store)
     return _built(None, OLD, OLD)
 
 
 def _hidden(store: Any) -> State:
     """A cube of which a rollback has hidden a dataset."""
     _extended_cube(store)
-    rollback_cube(CUBE, store, 1)
+    api.rollback_cube(CUBE, store, 1)
     return _built(None, OLD)
 
 
 def _published(store: Any) -> State:
     """A cube with a table that shows an older state, and a file that only that table needs."""
-    build_cube(seed(OLD), CUBE, store)
-    publish_cube(CUBE, store)
-    remove_partitions(CUBE, store, C("p") == 1)
-    append_to_cube(seed({6: 6}), CUBE, store)
+    api.build_cube(seed(OLD), CUBE, store)
+    api.publish_cube(CUBE, store)
+    api.remove_partitions(CUBE, store, api.C("p") == 1)
+    api.append_to_cube(seed({6: 6}), CUBE, store)
     return _built(None, {0: 0, 6: 6})
 
 
 def _publishing(store: Any) -> State:
     """A cube that each commit publishes."""
-    build_cube(seed(OLD), CUBE, store)
-    publish_cube(CUBE, store, on_commit=True)
+    api.build_cube(seed(OLD), CUBE, store)
+    api.publish_cube(CUBE, store, on_commit=True)
     return _built(None, OLD)
 
 
 def _leftover(store: Any) -> State:
     """Files and schema of a cube that was deleted by its header only."""
-    build_cube(seed(OLD), CUBE, store)
+    api.build_cube(seed(OLD), CUBE, store)
     for key in header_keys("c++seed"):
         store.world.blobs.pop(key, None)
     return None
@@ -435,40 +412,40 @@ def _leftover(store: Any) -> State:
 
 def _statistics(store: Any) -> State:
     """A cube with column statistics, of which one file is unused."""
-    build_cube(seed(OLD), CUBE, store, metadata={"seed": {STATISTICS: ["v"]}})
-    append_to_cube(seed(LATER), CUBE, store)
+    api.build_cube(seed(OLD), CUBE, store, metadata={"seed": {STATISTICS: ["v"]}})
+    api.append_to_cube(seed(LATER), CUBE, store)
     return _built(None, {**OLD, **LATER})
 
 
 def _computed(store: Any) -> State:
     """A cube of which a dataset was computed, and changed since."""
-    build_cube(seed(OLD), CUBE, store)
+    api.build_cube(seed(OLD), CUBE, store)
     OPERATIONS["compute"][0](store)
-    append_to_cube(seed(LATER), CUBE, store)
+    api.append_to_cube(seed(LATER), CUBE, store)
     return _built(None, {**OLD, **LATER}, OLD)
 
 
 def _staged(store: Any) -> State:
     """A cube of two datasets, with a staged append to both."""
     state = _extended_cube(store)
-    _STAGED["write"] = append_to_cube(both(MORE), CUBE, store, publish=False)
+    _STAGED["write"] = api.append_to_cube(both(MORE), CUBE, store, publish=False)
     return state
 
 
 def _staged_build(store: Any) -> State:
-    _STAGED["write"] = build_cube(both(NEW), CUBE, store, publish=False)
+    _STAGED["write"] = api.build_cube(both(NEW), CUBE, store, publish=False)
     return None
 
 
 def _staged_extend(store: Any) -> State:
     state = _cube(store)
-    _STAGED["write"] = extend_cube({"extra": extra(NEW)}, CUBE, store, publish=False)
+    _STAGED["write"] = api.extend_cube({"extra": extra(NEW)}, CUBE, store, publish=False)
     return state
 
 
 def _contracted(store: Any) -> State:
     """A cube with a contract that allows one more row in a partition."""
-    build_cube(seed(OLD), CUBE, store)
+    api.build_cube(seed(OLD), CUBE, store)
     OPERATIONS["set contract"][0](store)
     return _built(None, OLD)
 
@@ -658,7 +635,7 @@ def content(store: Any) -> State:
     datasets = discover_datasets_unchecked("c", store)
     if "seed" not in datasets:
         return None
-    [df] = query_cube(CUBE, store, datasets=["seed"]) or [pd.DataFrame({"x": [], "v": []})]
+    [df] = api.query_cube(CUBE, store, datasets=["seed"]) or [pd.DataFrame({"x": [], "v": []})]
     second = None
     if "extra" in datasets:
         other = read_table("c++extra", store)
@@ -717,7 +694,7 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
         assert seen in possible, f"a query saw {seen}, which is none of {possible}"
     crashed = any(is_open(o.error) for o in run.outcomes)
     if found is not None:
-        problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
+        problems = {problem.kind for problem in api.verify_cube(CUBE, store).problems}
         tolerated = {"schema-pending", "unfinished-operation"} if crashed else set()
         publishes = discover_datasets_unchecked("c", store)["seed"].metadata.get(PUBLISH) is not None
         if not publishes or any(choice.fault for choice in run.choices):
@@ -728,11 +705,11 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
             tolerated |= {"missing-schema"}
         assert problems <= tolerated, problems
     _check_table(store)
-    cleanup_cube(CUBE, store)
+    api.cleanup_cube(CUBE, store)
     _check_table(store)
     if crashed:
         # one cleanup finishes what another one has begun
-        cleanup_cube(CUBE, store)
+        api.cleanup_cube(CUBE, store)
     assert content(store) == found
     left = set(world.blobs) - _tracked(store)
     if any(choice.fault for choice in run.choices):
@@ -741,15 +718,15 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
     assert not left, left
     if found is None:
         # a dataset that was added to a cube while that was deleted is left, and has no seed
-        delete_cube(CUBE, store)
-        build_cube(seed(OLD), CUBE, store)
+        api.delete_cube(CUBE, store)
+        api.build_cube(seed(OLD), CUBE, store)
         found = _built(None, OLD)
-    append_to_cube(seed({8: 8}), CUBE, store)
+    api.append_to_cube(seed({8: 8}), CUBE, store)
     assert content(store) == (_written(found[0], {8: 8}), found[1])
     if list_log(open_blobs(store), "c++seed"):
-        publish_cube(CUBE, store, "seed", compact=True)
+        api.publish_cube(CUBE, store, "seed", compact=True)
         _check_table(store)
-    assert {problem.kind for problem in verify_cube(CUBE, store).problems} == set()
+    assert {problem.kind for problem in api.verify_cube(CUBE, store).problems} == set()
 
 
 def _check_table(store: Any) -> None:

@@ -7,16 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from kartothek_cube.api.cube import (
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    query_cube,
-    update_cube,
-    update_schema,
-    verify_cube,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError, MissingFileError
 from tests.support.concurrent_cubes import CUBE, Operation, Pair, Refused, expected, is_open
@@ -77,27 +68,30 @@ def _update(state: State) -> State:
 
 OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "add s": (
-        lambda s: update_schema(CUBE, s, add={"s": "int64"}, defaults={"s": 7}),
+        lambda s: api.update_schema(CUBE, s, add={"s": "int64"}, defaults={"s": 7}),
         lambda state: _add(state, "s", 7),
     ),
-    "add u": (lambda s: update_schema(CUBE, s, add={"u": "int64"}), lambda state: _add(state, "u", None)),
-    "drop v": (lambda s: update_schema(CUBE, s, drop="v"), lambda state: _drop(state, "v")),
-    "rename v": (lambda s: update_schema(CUBE, s, rename={"v": "r"}), lambda state: _rename(state, "v", "r")),
+    "add u": (lambda s: api.update_schema(CUBE, s, add={"u": "int64"}), lambda state: _add(state, "u", None)),
+    "drop v": (lambda s: api.update_schema(CUBE, s, drop="v"), lambda state: _drop(state, "v")),
+    "rename v": (
+        lambda s: api.update_schema(CUBE, s, rename={"v": "r"}),
+        lambda state: _rename(state, "v", "r"),
+    ),
     "append": (
-        lambda s: append_to_cube(_frame(4, v=4), CUBE, s),
+        lambda s: api.append_to_cube(_frame(4, v=4), CUBE, s),
         lambda state: _append(state, 4, merge=False, v=4),
     ),
     "merge t": (
-        lambda s: append_to_cube(_frame(6, v=6, t=6), CUBE, s, schema_mode="merge"),
+        lambda s: api.append_to_cube(_frame(6, v=6, t=6), CUBE, s, schema_mode="merge"),
         lambda state: _append(state, 6, merge=True, v=6, t=6),
     ),
     "merge w": (
-        lambda s: append_to_cube(_frame(8, w=8), CUBE, s, schema_mode="merge"),
+        lambda s: api.append_to_cube(_frame(8, w=8), CUBE, s, schema_mode="merge"),
         lambda state: _append(state, 8, merge=True, w=8),
     ),
-    "update": (lambda s: update_cube(_frame(0, v=5), CUBE, s, C("p") == 0, ["seed"]), _update),
-    "compact": (lambda s: compact_cube(CUBE, s, min_files=1), lambda state: state),
-    "cleanup": (lambda s: cleanup_cube(CUBE, s), lambda state: state),
+    "update": (lambda s: api.update_cube(_frame(0, v=5), CUBE, s, C("p") == 0, ["seed"]), _update),
+    "compact": (lambda s: api.compact_cube(CUBE, s, min_files=1), lambda state: state),
+    "cleanup": (lambda s: api.cleanup_cube(CUBE, s), lambda state: state),
     "query": (lambda s: s.world.observed.append(observe(s)), lambda state: state),
 }
 
@@ -107,7 +101,7 @@ _REFUSALS = (ConcurrentWriteError, ValueError)
 
 def observe(store: Any) -> Any:
     """Columns and rows that a query sees."""
-    [df] = query_cube(CUBE, store)
+    [df] = api.query_cube(CUBE, store)
     columns = [name for name in df.columns if name not in ("x", "p")]
     rows = (
         (int(row["x"]), frozenset((n, int(row[n])) for n in columns if not pd.isna(row[n])))
@@ -136,28 +130,28 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
     assert found in allowed, f"{found} is none of {allowed}: {[o.error for o in run.outcomes]}"
     possible = map(_visible, {start, *expected(start, names, run, certain=(), operations=OPERATIONS)})
     assert set(world.observed) <= set(possible), f"a query saw {world.observed}"
-    problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
+    problems = {problem.kind for problem in api.verify_cube(CUBE, store).problems}
     assert not problems or (problems == {"schema-pending"} and any(c.fault for c in run.choices)), problems
-    cleanup_cube(CUBE, store)
-    compact_cube(CUBE, store, min_files=1)
-    append_to_cube(_frame(10, y=10), CUBE, store, schema_mode="merge")
+    api.cleanup_cube(CUBE, store)
+    api.compact_cube(CUBE, store, min_files=1)
+    api.append_to_cube(_frame(10, y=10), CUBE, store, schema_mode="merge")
     columns, rows = found
     added = _with_default(columns, {"y": 10})
     assert observe(store) == (columns | {"y"}, rows | {(10, frozenset(added.items()))})
-    report = verify_cube(CUBE, store)
+    report = api.verify_cube(CUBE, store)
     assert report.ok, report
 
 
 def _cube(store: Any) -> State:
-    build_cube(pd.concat([_frame(0, v=0), _frame(1, v=1)]), CUBE, store)
+    api.build_cube(pd.concat([_frame(0, v=0), _frame(1, v=1)]), CUBE, store)
     return _visible_state({"v"}, {0: {"v": 0}, 1: {"v": 1}})
 
 
 def _evolved(store: Any) -> State:
     """Files in which a column is missing, and one that is no column any more."""
-    build_cube(pd.concat([_frame(0, v=0, d=0), _frame(1, v=1, d=1)]), CUBE, store)
-    update_schema(CUBE, store, drop="d")
-    append_to_cube(_frame(2, w=2), CUBE, store, schema_mode="merge")
+    api.build_cube(pd.concat([_frame(0, v=0, d=0), _frame(1, v=1, d=1)]), CUBE, store)
+    api.update_schema(CUBE, store, drop="d")
+    api.append_to_cube(_frame(2, w=2), CUBE, store, schema_mode="merge")
     state = _visible_state({"v", "w"}, {0: {"v": 0}, 1: {"v": 1}, 2: {"w": 2}})
     return state[0], frozenset({"d"}), state[2]
 

@@ -14,25 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from kartothek_cube.api.cube import (
-    C,
-    Cube,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    copy_cube,
-    delete_cube,
-    delete_rows,
-    discover_datasets_unchecked,
-    extend_cube,
-    query_cube,
-    remove_partitions,
-    update_cube,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import build_dataset_indices, read_table
 from kartothek_cube.core.errors import MultiTableCommitAborted
 
-CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
+CUBE = api.Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
 COPY = CUBE.copy(uuid_prefix="copy")
 
 #: a server that has imported the library forks each process: starting one takes milliseconds
@@ -54,7 +40,7 @@ class Place:
     def below(cls, root: Path) -> Place:
         return cls(*(f"hfs://{root / name}?create_if_missing=true" for name in ("store", "other")))
 
-    def cubes(self) -> tuple[tuple[Cube, Any], ...]:
+    def cubes(self) -> tuple[tuple[api.Cube, Any], ...]:
         return ((CUBE, self.store), (COPY, self.other))
 
 
@@ -75,32 +61,32 @@ def seed(p: int, start: int = 0, v1: object = 1) -> pd.DataFrame:
 
 def build(place: Place) -> None:
     """Build a cube of one dataset."""
-    build_cube(pd.concat([seed(0), seed(1), seed(2)]), CUBE, place.store)
+    api.build_cube(pd.concat([seed(0), seed(1), seed(2)]), CUBE, place.store)
 
 
 def build_two(place: Place) -> None:
     """Build a cube and extend it."""
     build(place)
-    extend_cube({"extra": pd.concat([cells(0, v2=2), cells(1, v2=2)])}, CUBE, place.store)
+    api.extend_cube({"extra": pd.concat([cells(0, v2=2), cells(1, v2=2)])}, CUBE, place.store)
 
 
 def litter(place: Place) -> None:
     """Leave files behind that no dataset refers to."""
     build_two(place)
-    remove_partitions(CUBE, place.store, C("p") == 0)
-    append_to_cube(seed(0), CUBE, place.store)
+    api.remove_partitions(CUBE, place.store, api.C("p") == 0)
+    api.append_to_cube(seed(0), CUBE, place.store)
 
 
 def overwrite(place: Place) -> None:
     """Build over a cube; the columns keep their names and change their types."""
     data = {"seed": pd.concat([seed(0, v1="one"), seed(1, v1="one")]), "extra": cells(0, v2=0.5)}
-    build_cube(data, CUBE, place.store, overwrite=True)
+    api.build_cube(data, CUBE, place.store, overwrite=True)
 
 
 def append(place: Place) -> None:
     """Append to two datasets."""
     data = {"seed": pd.concat([seed(0, 50), seed(1, 50)]), "extra": cells(1, 50, v2=3)}
-    append_to_cube(data, CUBE, place.store)
+    api.append_to_cube(data, CUBE, place.store)
 
 
 @dataclass(frozen=True)
@@ -114,19 +100,19 @@ class Operation:
 OPERATIONS = {
     "build": Operation(lambda at: None, build_two),
     "overwrite": Operation(build_two, overwrite),
-    "extend": Operation(build, lambda at: extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store)),
+    "extend": Operation(build, lambda at: api.extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store)),
     "append": Operation(build_two, append),
     "update": Operation(
-        build_two, lambda at: update_cube(seed(1, v1=9), CUBE, at.store, C("p") == 1, ["seed"])
+        build_two, lambda at: api.update_cube(seed(1, v1=9), CUBE, at.store, api.C("p") == 1, ["seed"])
     ),
-    "remove": Operation(build_two, lambda at: remove_partitions(CUBE, at.store, C("p") == 1)),
-    "delete rows": Operation(build_two, lambda at: delete_rows(CUBE, at.store, "p == 0 | x < 1010")),
+    "remove": Operation(build_two, lambda at: api.remove_partitions(CUBE, at.store, api.C("p") == 1)),
+    "delete rows": Operation(build_two, lambda at: api.delete_rows(CUBE, at.store, "p == 0 | x < 1010")),
     "index": Operation(build_two, lambda at: build_dataset_indices(at.store, "cube++extra", ["v2"])),
     "copy": Operation(
-        build_two, lambda at: copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix)
+        build_two, lambda at: api.copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix)
     ),
-    "delete": Operation(build_two, lambda at: delete_cube(CUBE, at.store)),
-    "cleanup": Operation(litter, lambda at: cleanup_cube(CUBE, at.store)),
+    "delete": Operation(build_two, lambda at: api.delete_cube(CUBE, at.store)),
+    "cleanup": Operation(litter, lambda at: api.cleanup_cube(CUBE, at.store)),
 }
 
 # in a process of its own -------------------------------------------------------------------------
@@ -197,12 +183,12 @@ def contents(place: Place) -> dict[str, list[tuple]]:
     """The rows of each dataset, sorted. Cubes with a seed must answer a query as well."""
     found = {}
     for cube, store in place.cubes():
-        datasets = discover_datasets_unchecked(cube.uuid_prefix, store)
+        datasets = api.discover_datasets_unchecked(cube.uuid_prefix, store)
         for dataset in datasets.values():
             df = read_table(dataset.uuid, store)
             found[dataset.uuid] = sorted(df[sorted(df.columns)].itertuples(index=False, name=None))
         if cube.seed_dataset in datasets:
-            query_cube(cube, store)
+            api.query_cube(cube, store)
     return found
 
 
@@ -212,14 +198,14 @@ def check_old_or_new(place: Place, old: dict[str, list[tuple]], new: dict[str, l
     for uuid in old.keys() | new.keys() | found.keys():
         assert found.get(uuid) in (old.get(uuid), new.get(uuid)), uuid
     for cube, store in place.cubes():
-        cleanup_cube(cube, store)
+        api.cleanup_cube(cube, store)
     assert contents(place) == found
 
 
-def tracked(cube: Cube, store: Any) -> set[str]:
+def tracked(cube: api.Cube, store: Any) -> set[str]:
     """The keys that belong to the state of a dataset of a cube."""
     keys = set()
-    for dataset in discover_datasets_unchecked(cube.uuid_prefix, store).values():
+    for dataset in api.discover_datasets_unchecked(cube.uuid_prefix, store).values():
         indices = (dataset.load_index(column, store).indices[column] for column in dataset.indices)
         keys |= {f"{dataset.uuid}.by-dataset-metadata.json", f"{dataset.uuid}/table/_common_metadata"}
         keys |= {file for partition in dataset.partitions.values() for file in partition.files.values()}

@@ -13,22 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from kartothek_cube.api.cube import (
-    C,
-    cleanup_cube,
-    compact_cube,
-    copy_cube,
-    delete_cube,
-    delete_rows,
-    extend_cube,
-    keep_cube_history,
-    publish_cube,
-    query_cube,
-    remove_partitions,
-    rollback_cube,
-    unpublish_cube,
-    update_cube,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import (
     DatasetMetadata,
     build_dataset_indices,
@@ -95,11 +80,11 @@ def _rollback(at: Place) -> None:
 
 def _rollback_cube(at: Place) -> None:
     uuid = CUBE.ktk_dataset_uuid("seed")
-    rollback_cube(CUBE, at.store, {"seed": list_dataset_history(uuid, at.store)[0].version}, ["seed"])
+    api.rollback_cube(CUBE, at.store, {"seed": list_dataset_history(uuid, at.store)[0].version}, ["seed"])
 
 
 _HISTORY = (_store, lambda at: keep_dataset_history(UUID, at.store, 1))
-_CUBE_HISTORY = (crash.build_two, lambda at: keep_cube_history(CUBE, at.store, 1))
+_CUBE_HISTORY = (crash.build_two, lambda at: api.keep_cube_history(CUBE, at.store, 1))
 
 OPERATIONS = {
     "dataset store": Operation((), (_store,)),
@@ -116,45 +101,46 @@ OPERATIONS = {
     "dataset delete": Operation((_store,), (lambda at: delete_dataset(UUID, at.store),), deletes=True),
     "dataset copy": Operation((_store,), (lambda at: copy_dataset(UUID, at.store, "copy", at.other),)),
     "cube build": Operation(
-        (), (crash.build, lambda at: extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store))
+        (), (crash.build, lambda at: api.extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store))
     ),
     "cube overwrite": Operation((crash.build_two,), (crash.overwrite,)),
     "cube append": Operation((crash.build_two,), (crash.append,)),
     "cube update": Operation(
-        (crash.build_two,), (lambda at: update_cube(seed(1, v1=9), CUBE, at.store, C("p") == 1, ["seed"]),)
+        (crash.build_two,),
+        (lambda at: api.update_cube(seed(1, v1=9), CUBE, at.store, api.C("p") == 1, ["seed"]),),
     ),
     "cube remove": Operation(
-        (crash.build_two,), (lambda at: remove_partitions(CUBE, at.store, C("p") == 1),)
+        (crash.build_two,), (lambda at: api.remove_partitions(CUBE, at.store, api.C("p") == 1),)
     ),
     "cube delete rows": Operation(
-        (crash.build_two,), (lambda at: delete_rows(CUBE, at.store, "p == 0 | x < 1010"),)
+        (crash.build_two,), (lambda at: api.delete_rows(CUBE, at.store, "p == 0 | x < 1010"),)
     ),
     "cube compact": Operation(
         (crash.build_two, crash.append),
-        (lambda at: compact_cube(CUBE, at.store), lambda at: cleanup_cube(CUBE, at.store)),
+        (lambda at: api.compact_cube(CUBE, at.store), lambda at: api.cleanup_cube(CUBE, at.store)),
     ),
-    "cube cleanup": Operation((crash.litter,), (lambda at: cleanup_cube(CUBE, at.store),)),
+    "cube cleanup": Operation((crash.litter,), (lambda at: api.cleanup_cube(CUBE, at.store),)),
     "cube publish": Operation(
-        (crash.build_two, lambda at: publish_cube(CUBE, at.store)),
+        (crash.build_two, lambda at: api.publish_cube(CUBE, at.store)),
         (
-            lambda at: update_cube(seed(1, v1=9), CUBE, at.store, C("p") == 1, ["seed"]),
-            lambda at: publish_cube(CUBE, at.store),
-            lambda at: cleanup_cube(CUBE, at.store),
+            lambda at: api.update_cube(seed(1, v1=9), CUBE, at.store, api.C("p") == 1, ["seed"]),
+            lambda at: api.publish_cube(CUBE, at.store),
+            lambda at: api.cleanup_cube(CUBE, at.store),
         ),
     ),
     "cube publish on commit": Operation(
-        (crash.build_two, lambda at: publish_cube(CUBE, at.store, on_commit=True)), (crash.append,)
+        (crash.build_two, lambda at: api.publish_cube(CUBE, at.store, on_commit=True)), (crash.append,)
     ),
     "cube unpublish": Operation(
-        (crash.build_two, lambda at: publish_cube(CUBE, at.store)),
-        (lambda at: unpublish_cube(CUBE, at.store),),
+        (crash.build_two, lambda at: api.publish_cube(CUBE, at.store)),
+        (lambda at: api.unpublish_cube(CUBE, at.store),),
     ),
     "cube history": Operation(_CUBE_HISTORY, (crash.append, crash.append, _rollback_cube)),
     "cube copy": Operation(
         (crash.build_two,),
-        (lambda at: copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix),),
+        (lambda at: api.copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix),),
     ),
-    "cube delete": Operation((crash.build_two,), (lambda at: delete_cube(CUBE, at.store),)),
+    "cube delete": Operation((crash.build_two,), (lambda at: api.delete_cube(CUBE, at.store),)),
 }
 
 #: (store, dataset) -> what can be seen of it
@@ -187,7 +173,7 @@ def contents(root: Path) -> Contents:
                     assert (root / name / key).exists(), key
     for cube, store in place.cubes():
         if any(uuid == cube.ktk_dataset_uuid("seed") for _, uuid in found):
-            query_cube(cube, store)
+            api.query_cube(cube, store)
     return found
 
 
@@ -284,7 +270,7 @@ def clean(root: Path, found: Contents) -> None:
     """Fail unless cleanups leave what can be seen."""
     place = Place.below(root)
     for cube, store in place.cubes():
-        cleanup_cube(cube, store)
+        api.cleanup_cube(cube, store)
     if ("store", UUID) in found:
         garbage_collect_dataset(UUID, place.store)
     assert contents(root) == found

@@ -36,21 +36,8 @@ from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query, split_into_tasks
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
+from tests.support import cube_model
 from tests.support.cube_facades import FACADES
-from tests.support.cube_model import (
-    KINDS,
-    NULLABLE,
-    Answer,
-    Dataset,
-    Kind,
-    Literal,
-    Query,
-    Row,
-    answer_query,
-    compare,
-    compare_table,
-    stamp,
-)
 from tests.support.factories import local, memory
 
 TUNING = "kartothek_cube.core.tuning."
@@ -66,7 +53,7 @@ THRESHOLDS = {
     TUNING + "MIN_TASK_BYTES": (1, 5000),
     "kartothek_cube.io_components.runtime.available_cores": (lambda: 3,),
 }
-KEYS = [name for name, kind in KINDS.items() if kind.is_key]
+KEYS = [name for name, kind in cube_model.KINDS.items() if kind.is_key]
 NAMES = ("x", "y", "z", "p", "q", "i1", "i2", "i3", "k1", "k2", "v1", "v2", "v3", "v4", "v5", "v6")
 #: of some names
 ENDINGS = (".element", ".", " a", "=1/b", "%20", "ä", "\U0001f600", "'\"", "[0]", ":", "__")
@@ -75,7 +62,7 @@ WIDE = {
     "int": range(-5, 40),
     "str": [f"s{n}" for n in range(40)],
     "date": [datetime.date(2020, 1, 31) + datetime.timedelta(n) for n in range(-5, 40)],
-    "timestamp": [stamp("2020-01-31") + pd.Timedelta(n, "h") for n in range(-5, 40)],
+    "timestamp": [cube_model.stamp("2020-01-31") + pd.Timedelta(n, "h") for n in range(-5, 40)],
 }
 #: Arrow type -> types of input that mean the same
 ARROW = {
@@ -111,7 +98,7 @@ def lower_thresholds(draw: random.Random) -> Iterator[None]:
 # cubes -------------------------------------------------------------------------------------------
 
 
-def list_forms(kind: Kind, values: Sequence[Any], narrow: bool) -> list[Any]:
+def list_forms(kind: cube_model.Kind, values: Sequence[Any], narrow: bool) -> list[Any]:
     """Give the dtypes of input that hold some values."""
     forms = list(kind.forms)
     if narrow and kind.narrow and all(v is None or -128 <= v <= 127 for v in values):
@@ -137,10 +124,10 @@ class FuzzedCube:
     pools: dict[str, tuple[Any, ...]]
     kinds: dict[str, str]
     large: bool
-    datasets: dict[str, Dataset] = field(default_factory=dict)
+    datasets: dict[str, cube_model.Dataset] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 
-    def write(self, operation: str, elements: list[dict[str, list[Row]]], **kwargs: Any) -> None:
+    def write(self, operation: str, elements: list[dict[str, list[cube_model.Row]]], **kwargs: Any) -> None:
         """Write rows eagerly, or several elements one by one: then a cell may occur in each of them."""
         pieces = elements
         if len(elements) == 1 and self.draw.random() < 0.2:
@@ -174,18 +161,18 @@ class FuzzedCube:
             for name, rows in data.items():
                 self.datasets[name].add(rows)
 
-    def draw_elements(self, names: Sequence[str], share: float) -> list[dict[str, list[Row]]]:
+    def draw_elements(self, names: Sequence[str], share: float) -> list[dict[str, list[cube_model.Row]]]:
         """Draw rows of some datasets, seldom in several elements."""
         times = 1 if self.large or self.draw.random() < 0.8 else self.draw.randint(2, 3)
         return [{name: self.draw_rows(name, share) for name in names} for _ in range(times)]
 
-    def make_frame(self, name: str, rows: list[Row]) -> pd.DataFrame | pa.Table:
+    def make_frame(self, name: str, rows: list[cube_model.Row]) -> pd.DataFrame | pa.Table:
         """Make a frame of rows, with any fitting types of columns, in any order."""
         columns = list(self.datasets[name].kinds)
         self.draw.shuffle(columns)
         data = {}
         for column in columns:
-            kind = KINDS[self.datasets[name].kinds[column]]
+            kind = cube_model.KINDS[self.datasets[name].kinds[column]]
             values = [row[column] for row in rows]
             form = self.draw.choice(list_forms(kind, values, self.draw.random() < 0.3))
             values = [list(v) if isinstance(v, tuple) else v for v in values]
@@ -212,7 +199,7 @@ class FuzzedCube:
                 table = table.set_column(n, name, column.cast(dtype))
         return table
 
-    def draw_rows(self, name: str, share: float) -> list[Row]:
+    def draw_rows(self, name: str, share: float) -> list[cube_model.Row]:
         """Draw rows of a dataset: part of all its cells, of those of the seed, or of those it has."""
         draw, ds = self.draw, self.datasets[name]
         cell = [c for c in ds.kinds if c in self.pools]
@@ -248,9 +235,9 @@ class FuzzedCube:
             rows.append(row)
         return rows
 
-    def draw_value(self, ds: Dataset, column: str) -> Any:
+    def draw_value(self, ds: cube_model.Dataset, column: str) -> Any:
         """Draw a value of a payload column."""
-        values = KINDS[ds.kinds[column]].values
+        values = cube_model.KINDS[ds.kinds[column]].values
         required = column in ds.partition_on or column in self.cube.index_columns
         if not required and self.draw.random() < 0.15:
             return None
@@ -274,7 +261,7 @@ def make_cube(draw: random.Random, store: Callable[[], Any]) -> FuzzedCube:
     }
     pools = {}
     for column, kind in kinds.items():
-        values = WIDE[kind] if kind in WIDE and draw.random() < 0.5 else KINDS[kind].values
+        values = WIDE[kind] if kind in WIDE and draw.random() < 0.5 else cube_model.KINDS[kind].values
         pools[column] = tuple(draw.sample(values, min(len(values), draw.choice([1, 2, 3, 4, 20]))))
     if large:
         kinds |= {dimensions[0]: "int"}
@@ -301,7 +288,7 @@ def fill(fuzzed: FuzzedCube) -> None:
         change(fuzzed)
 
 
-def make_dataset(fuzzed: FuzzedCube, name: str, free: list[str]) -> Dataset:
+def make_dataset(fuzzed: FuzzedCube, name: str, free: list[str]) -> cube_model.Dataset:
     """Draw the columns and partition keys of a dataset; its payload is taken from the free columns."""
     draw, cube = fuzzed.draw, fuzzed.cube
     own, aligned = list(cube.dimension_columns), list(cube.partition_columns)
@@ -313,7 +300,7 @@ def make_dataset(fuzzed: FuzzedCube, name: str, free: list[str]) -> Dataset:
     partition_on = list(aligned)
     for _ in range(min(len(free), draw.randint(0 if name == "seed" else 1, 3))):
         column = free.pop(draw.randrange(len(free)))
-        kinds[column] = draw.choice(list(KINDS) if column[0] == "v" else KEYS)
+        kinds[column] = draw.choice(list(cube_model.KINDS) if column[0] == "v" else KEYS)
         if fuzzed.large and column[0] != "i" and draw.random() < 0.5:
             kinds[column] = "float"
         elif name != "seed" and column[0] == "k":
@@ -324,7 +311,7 @@ def make_dataset(fuzzed: FuzzedCube, name: str, free: list[str]) -> Dataset:
     indexed = set(cube.index_columns)
     if name == "seed":
         indexed |= set(cube.dimension_columns) - set(cube.suppress_index_on)
-    return Dataset(kinds, tuple(partition_on), indexed=frozenset(indexed & set(kinds)))
+    return cube_model.Dataset(kinds, tuple(partition_on), indexed=frozenset(indexed & set(kinds)))
 
 
 def build(fuzzed: FuzzedCube) -> None:
@@ -403,7 +390,7 @@ def change(fuzzed: FuzzedCube) -> None:
 # queries -----------------------------------------------------------------------------------------
 
 
-def make_query(fuzzed: FuzzedCube) -> Query:
+def make_query(fuzzed: FuzzedCube) -> cube_model.Query:
     """Draw a query; few are refused."""
     draw, cube = fuzzed.draw, fuzzed.cube
     names = None
@@ -436,13 +423,13 @@ def make_query(fuzzed: FuzzedCube) -> Query:
             usable = [c for c in usable if c in {*candidates, *cube.dimension_columns}]
         if usable:
             literals.append(make_literal(fuzzed, draw.choice(usable), kinds))
-    return Query(tuple(literals), names, dimensions, partition_by, payload)
+    return cube_model.Query(tuple(literals), names, dimensions, partition_by, payload)
 
 
-def make_literal(fuzzed: FuzzedCube, column: str, kinds: dict[str, str]) -> Literal:
+def make_literal(fuzzed: FuzzedCube, column: str, kinds: dict[str, str]) -> cube_model.Literal:
     """Draw a condition on a column."""
     draw = fuzzed.draw
-    values = fuzzed.pools.get(column) or KINDS[kinds[column]].values
+    values = fuzzed.pools.get(column) or cube_model.KINDS[kinds[column]].values
     if kinds[column] == "null":
         values = (1, "a")
     elif draw.random() < 0.8:
@@ -472,7 +459,7 @@ def vary_value(draw: random.Random, value: Any) -> Any:
     return np.float64(value) if isinstance(value, float) else value
 
 
-def make_condition(draw: random.Random, literal: Literal) -> Condition:
+def make_condition(draw: random.Random, literal: cube_model.Literal) -> Condition:
     """Make the condition of a literal."""
     column, op, value = literal
     if op == "in":
@@ -491,7 +478,7 @@ def make_condition(draw: random.Random, literal: Literal) -> Condition:
     }[op]
 
 
-def make_arguments(fuzzed: FuzzedCube, query: Query) -> dict[str, Any]:
+def make_arguments(fuzzed: FuzzedCube, query: cube_model.Query) -> dict[str, Any]:
     """Make the arguments of a query, in any of their forms."""
     draw = fuzzed.draw
     conditions: Any = [make_condition(draw, literal) for literal in query.literals]
@@ -555,7 +542,7 @@ def query_by_packs(**kwargs: Any) -> list[pa.Table]:
     return tables
 
 
-def compare_packs(tables: list[pa.Table], expected: Answer) -> str | None:
+def compare_packs(tables: list[pa.Table], expected: cube_model.Answer) -> str | None:
     """Compare the rows of all tasks, in any order."""
     got = sorted(repr([_repr(row[c]) for c in expected.columns]) for t in tables for row in t.to_pylist())
     rows = [row for group in expected.groups for row in group]
@@ -582,10 +569,10 @@ def query_columns(columns: list[str], **kwargs: Any) -> list[pd.DataFrame]:
     return [df for df in parts if len(df)]
 
 
-def check_query(fuzzed: FuzzedCube, query: Query, counts: Counter[str], share: float) -> None:
+def check_query(fuzzed: FuzzedCube, query: cube_model.Query, counts: Counter[str], share: float) -> None:
     """Run a query on some façades, and compare the answers with that of the model."""
     draw = fuzzed.draw
-    expected = answer_query(fuzzed.cube, fuzzed.datasets, query)
+    expected = cube_model.answer_query(fuzzed.cube, fuzzed.datasets, query)
     names = ["eager", "iter"]
     names += [
         name
@@ -623,15 +610,15 @@ def run(name: str, kwargs: dict[str, Any], asked: list[str]) -> list[Any]:
     return {"arrow": query_cube_arrow, "tasks": query_by_tasks, "packs": query_by_packs}[name](**kwargs)
 
 
-def compare_all(name: str, found: list[Any], expected: Answer, asked: Sequence[str]) -> str | None:
+def compare_all(name: str, found: list[Any], expected: cube_model.Answer, asked: Sequence[str]) -> str | None:
     """Say how the frames differ from the groups of the answer."""
     if name == "packs":
         return compare_packs(found, expected)
     if len(found) != len(expected.groups):
         return f"{len(found)} groups instead of {len(expected.groups)}: {found} instead of {expected.groups}"
-    expected = Answer(list(asked), expected.kinds, expected.groups)
+    expected = cube_model.Answer(list(asked), expected.kinds, expected.groups)
     for number, part in enumerate(found):
-        compare_one = compare_table if name == "arrow" else compare
+        compare_one = cube_model.compare_table if name == "arrow" else cube_model.compare
         wrong = compare_one(part, expected, number, NARROW_TYPES_VARY)
         if wrong:
             return f"group {number}: {wrong}"
@@ -640,12 +627,14 @@ def compare_all(name: str, found: list[Any], expected: Answer, asked: Sequence[s
     return None
 
 
-def compare_meta(ddf: Any, expected: Answer) -> str | None:
+def compare_meta(ddf: Any, expected: cube_model.Answer) -> str | None:
     """Compare the types that a dask DataFrame announces with those of the schema."""
     got = {str(column): str(dtype) for column, dtype in ddf.dtypes.items()}
-    wanted = {column: KINDS[expected.kinds[column]].dtype for column in expected.columns}
+    wanted = {column: cube_model.KINDS[expected.kinds[column]].dtype for column in expected.columns}
     wide = {column: re.sub(r"(?<=nt|at)(8|16|32)$", "64", dtype) for column, dtype in got.items()}
-    same = all(wide.get(c) in {wanted[c], NULLABLE.get(wanted[c])} for c in {*got, *wanted} if c in wanted)
+    same = all(
+        wide.get(c) in {wanted[c], cube_model.NULLABLE.get(wanted[c])} for c in {*got, *wanted} if c in wanted
+    )
     return (
         None
         if same and got.keys() == wanted.keys()

@@ -9,16 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from kartothek_cube.api.cube import (
-    C,
-    Cube,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    extend_cube,
-    remove_partitions,
-    update_cube,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import (
     build_dataset_indices,
     garbage_collect_dataset,
@@ -26,7 +17,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.errors import ConcurrentWriteError
 
-CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
+CUBE = api.Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
 DATASET = "plain++rows"
 
 _FORKS = multiprocessing.get_context("forkserver")
@@ -79,7 +70,7 @@ def append_cells(job: tuple[str, int, int]) -> int:
 
 def _append_cell(store: str, number: int) -> None:
     seed = rows(number, number % 3)
-    append_to_cube({"seed": seed, "extra": seed[["x", "p"]].assign(v2=number)}, CUBE, store)
+    api.append_to_cube({"seed": seed, "extra": seed[["x", "p"]].assign(v2=number)}, CUBE, store)
 
 
 def remove_and_refill(job: tuple[str, int, int]) -> int:
@@ -89,8 +80,8 @@ def remove_and_refill(job: tuple[str, int, int]) -> int:
 
 
 def _replace(store: str, p: int) -> None:
-    remove_partitions(CUBE, store, C("p") == p)
-    update_cube(rows(1_000_000, p), CUBE, store, C("p") == p, ["seed"])
+    api.remove_partitions(CUBE, store, api.C("p") == p)
+    api.update_cube(rows(1_000_000, p), CUBE, store, api.C("p") == p, ["seed"])
 
 
 def build_indices(job: tuple[str, int]) -> int:
@@ -111,7 +102,7 @@ def clean_up(job: tuple[str, int, Any]) -> int:
     """Clean up the cube, again and again."""
     store, times, retention = job
     for _ in range(times):
-        cleanup_cube(CUBE, store, retention=retention)
+        api.cleanup_cube(CUBE, store, retention=retention)
     return 0
 
 
@@ -119,7 +110,7 @@ def build(job: tuple[str, int]) -> str:
     """Build the cube; the name of the error, if there is one."""
     store, number = job
     try:
-        build_cube(rows(number, n=50), CUBE, store)
+        api.build_cube(rows(number, n=50), CUBE, store)
     except Exception as error:  # the test looks at its name
         return type(error).__name__
     return ""
@@ -127,7 +118,7 @@ def build(job: tuple[str, int]) -> str:
 
 def extend(store: str) -> None:
     """Give the cube a second dataset, with one cell."""
-    extend_cube({"extra": rows(900_000)[["x", "p"]].assign(v2=0)}, CUBE, store)
+    api.extend_cube({"extra": rows(900_000)[["x", "p"]].assign(v2=0)}, CUBE, store)
 
 
 def empty(store: str) -> None:

@@ -8,16 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.utils.converters import (
-    converter_str,
-    converter_str_set,
-    converter_str_set_optional,
-    converter_str_tupleset,
-    converter_tuple,
-    get_str_to_python_converter,
-)
+from kartothek_cube.utils import converters
 
-ALL = [converter_str_set, converter_str_set_optional, converter_str_tupleset]
+ALL = [converters.converter_str_set, converters.converter_str_set_optional, converters.converter_str_tupleset]
 
 
 class Name(str, enum.Enum):  # noqa: UP042 (StrEnum is a str in every respect already)
@@ -26,14 +19,14 @@ class Name(str, enum.Enum):  # noqa: UP042 (StrEnum is a str in every respect al
 
 @pytest.mark.parametrize("obj", ["x", b"x", np.str_("x"), Name.X])
 def test_converter_str(obj):
-    assert converter_str(obj) == "x"
-    assert type(converter_str(obj)) is str
+    assert converters.converter_str(obj) == "x"
+    assert type(converters.converter_str(obj)) is str
 
 
 @pytest.mark.parametrize("obj", [None, 1, 1.5, ["x"], ("x",), {"x"}, []])
 def test_converter_str_names_type_and_object(obj):
     with pytest.raises(TypeError) as error:
-        converter_str(obj)
+        converters.converter_str(obj)
     assert type(obj).__name__ in str(error.value)
     assert repr(obj) in str(error.value)
 
@@ -54,7 +47,7 @@ def test_converter_str_names_type_and_object(obj):
     ],
 )
 def test_converter_tuple(obj, expected):
-    assert converter_tuple(obj) == expected
+    assert converters.converter_tuple(obj) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,14 +66,18 @@ def test_converter_tuple(obj, expected):
     ],
 )
 def test_sets_of_names(make, expected):
-    assert converter_str_set(make()) == converter_str_set_optional(make()) == frozenset(expected)
-    assert converter_str_tupleset(make()) == tuple(expected)
+    assert (
+        converters.converter_str_set(make())
+        == converters.converter_str_set_optional(make())
+        == frozenset(expected)
+    )
+    assert converters.converter_str_tupleset(make()) == tuple(expected)
 
 
 def test_sets_of_names_from_none():
-    assert converter_str_set(None) == frozenset()
-    assert converter_str_set_optional(None) is None
-    assert converter_str_tupleset(None) == ()
+    assert converters.converter_str_set(None) == frozenset()
+    assert converters.converter_str_set_optional(None) is None
+    assert converters.converter_str_tupleset(None) == ()
 
 
 @pytest.mark.parametrize("converter", ALL)
@@ -93,14 +90,14 @@ def test_sets_of_something_else(converter, obj):
 @pytest.mark.parametrize("obj", [{"a"}, frozenset("a"), {"a": 1}])
 def test_tupleset_wants_an_order(obj):
     with pytest.raises(TypeError, match="no stable order") as error:
-        converter_str_tupleset(obj)
+        converters.converter_str_tupleset(obj)
     assert repr(obj) in str(error.value)
     assert type(obj).__name__ in str(error.value)
 
 
 def test_tupleset_names_duplicates():
     with pytest.raises(ValueError, match=r": a, b$"):
-        converter_str_tupleset(["b", "a", "c", "b", b"a"])
+        converters.converter_str_tupleset(["b", "a", "c", "b", b"a"])
 
 
 BOOLS = {False: "0 f n false no N FALSE No", True: "1 t y true yes T YeS"}
@@ -133,7 +130,7 @@ TIMES = pd.Timestamp("2020-01-01 01:02")
     ],
 )
 def test_values_from_text(pa_type, text, expected):
-    converter = pickle.loads(pickle.dumps(get_str_to_python_converter(pa_type)))
+    converter = pickle.loads(pickle.dumps(converters.get_str_to_python_converter(pa_type)))
     value = converter(text)
     assert value == expected
     assert type(value) is type(expected)
@@ -152,7 +149,7 @@ def test_values_from_text(pa_type, text, expected):
 )
 def test_text_that_is_no_value(pa_type, text):
     with pytest.raises(ValueError):
-        get_str_to_python_converter(pa_type)(text)
+        converters.get_str_to_python_converter(pa_type)(text)
 
 
 @pytest.mark.parametrize(
@@ -160,5 +157,5 @@ def test_text_that_is_no_value(pa_type, text):
 )
 def test_types_without_text(pa_type):
     with pytest.raises(ValueError) as error:
-        get_str_to_python_converter(pa_type)
+        converters.get_str_to_python_converter(pa_type)
     assert str(pa_type) in str(error.value)

@@ -5,18 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    verify_dataset,
-)
 from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec, merge_results
 from tests.support.factories import memory as new_memory
@@ -29,7 +23,9 @@ HEADER = "by-dataset-metadata"
 @pytest.fixture
 def store(tmp_path):
     store = new_memory(tmp_path)
-    store_dataframes_as_dataset(store, "u", [frame(x=[1]), frame(x=[2]), frame(x=[3])], secondary_indices="x")
+    api.store_dataframes_as_dataset(
+        store, "u", [frame(x=[1]), frame(x=[2]), frame(x=[3])], secondary_indices="x"
+    )
     return store
 
 
@@ -41,14 +37,14 @@ def written(store, *values):
 
 
 def values(store) -> list[int]:
-    return read_table("u", store)["x"].tolist()
+    return api.read_table("u", store)["x"].tolist()
 
 
 WRITES = {
-    "append": lambda s: update_dataset_from_dataframes([frame(x=[4])], s, "u"),
-    "remove": lambda s: update_dataset_from_dataframes([], s, "u", delete_scope=[{"x": 1}]),
-    "index": lambda s: build_dataset_indices(s, "u", "x"),
-    "overwrite": lambda s: store_dataframes_as_dataset(s, "u", [frame(y=["a"])], overwrite=True),
+    "append": lambda s: api.update_dataset_from_dataframes([frame(x=[4])], s, "u"),
+    "remove": lambda s: api.update_dataset_from_dataframes([], s, "u", delete_scope=[{"x": 1}]),
+    "index": lambda s: api.build_dataset_indices(s, "u", "x"),
+    "overwrite": lambda s: api.store_dataframes_as_dataset(s, "u", [frame(y=["a"])], overwrite=True),
 }
 
 
@@ -61,8 +57,8 @@ def test_an_answer_that_is_lost(store, write, tmp_path):
     failing = FaultyStore(store()).fail("put", key=HEADER, after=True)
     write(failing)
     assert failing.happened
-    assert read_table("u", store).equals(read_table("u", other))
-    assert verify_dataset("u", store).ok
+    assert api.read_table("u", store).equals(api.read_table("u", other))
+    assert api.verify_dataset("u", store).ok
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
@@ -71,7 +67,7 @@ def test_a_put_that_fails(store, write):
     with pytest.raises(InjectedError):
         write(failing)
     assert values(store) == [1, 2, 3]
-    assert verify_dataset("u", store).ok
+    assert api.verify_dataset("u", store).ok
 
 
 def test_nobody_tells(store):
@@ -87,7 +83,7 @@ def test_nobody_tells(store):
     with pytest.raises(UnknownOutcomeError, match="no answer"):
         WRITES["append"](failing)
     assert values(store) == [1, 2, 3, 4]
-    assert verify_dataset("u", store).ok
+    assert api.verify_dataset("u", store).ok
 
 
 def test_an_answer_that_is_lost_while_others_go_on(store):
@@ -95,7 +91,7 @@ def test_an_answer_that_is_lost_while_others_go_on(store):
     failing = FaultyStore(store()).fail("put", key=HEADER, after=True)
 
     def overtake():
-        update_dataset_from_dataframes([frame(x=[5])], store, "u")
+        api.update_dataset_from_dataframes([frame(x=[5])], store, "u")
         raise InjectedError("no answer")
 
     failing._planned[0].error = overtake
@@ -136,19 +132,19 @@ def test_places(store, inputs, places, expected):
     dataset, _ = commit(open_blobs(store), delta)
     assert values(store) == expected
     assert dataset == DatasetMetadata.load_from_store("u", store)
-    assert verify_dataset("u", store).ok
+    assert api.verify_dataset("u", store).ok
     assert commit(open_blobs(store), delta)[0] == dataset
 
 
 def test_inputs_without_anything_in_their_place(store):
     commit(open_blobs(store), ChangeSet("u", replaces=pa.array(labels(store)[:2])))
     assert values(store) == [3]
-    assert verify_dataset("u", store).ok
+    assert api.verify_dataset("u", store).ok
 
 
 def test_inputs_that_are_gone(store):
     known = labels(store)
-    update_dataset_from_dataframes([], store, "u", delete_scope=[{"x": 2}])
+    api.update_dataset_from_dataframes([], store, "u", delete_scope=[{"x": 2}])
     with pytest.raises(ConcurrentWriteError) as caught:
         commit(open_blobs(store), ChangeSet("u", replaces=pa.array(known)))
     assert caught.value.partitions == (known[1],)

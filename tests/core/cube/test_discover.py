@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kartothek_cube.api.discover import (
-    discover_cube,
-    discover_datasets,
-    discover_datasets_unchecked,
-    discover_ktk_cube_dataset_ids,
-)
+from kartothek_cube.api import discover as api
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.io.eager import store_dataframes_as_dataset
@@ -62,8 +57,8 @@ def test_ids_are_those_of_headers_below_the_prefix(built):
         built().put(key, b"data")
     for key in ["cube.by-dataset-metadata.json", "cube++c.json", "xcube++d.by-dataset-metadata.json"]:
         built().put(key, b"data")
-    assert discover_ktk_cube_dataset_ids("cube", built) == {"seed", "enrich", "zz"}
-    assert discover_ktk_cube_dataset_ids("nope", built) == set()
+    assert api.discover_ktk_cube_dataset_ids("cube", built) == {"seed", "enrich", "zz"}
+    assert api.discover_ktk_cube_dataset_ids("nope", built) == set()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +72,7 @@ def test_ids_are_those_of_headers_below_the_prefix(built):
     ],
 )
 def test_unchecked_datasets_are_sorted_and_as_stored(built, only, ids):
-    found = discover_datasets_unchecked("cube", built, only)
+    found = api.discover_datasets_unchecked("cube", built, only)
     assert list(found) == ids
     for id_, dataset in found.items():
         assert dataset == DatasetMetadata.load_from_store(f"cube++{id_}", built())
@@ -89,8 +84,8 @@ def test_stores_may_be_given_in_any_form(tmp_path):
     url = f"hfs://{tmp_path}/store?create_if_missing=true"
     build(url, CUBE_PQ, seed=SEED)
     for store in (url, memory):
-        assert isinstance(discover_datasets_unchecked("cube", store), dict)
-    assert discover_cube("cube", url)[0].uuid_prefix == "cube"
+        assert isinstance(api.discover_datasets_unchecked("cube", store), dict)
+    assert api.discover_cube("cube", url)[0].uuid_prefix == "cube"
 
 
 def test_discovery_lists_once_and_loads_each_dataset_once():
@@ -100,7 +95,7 @@ def test_discovery_lists_once_and_loads_each_dataset_once():
     for number in range(20):
         store.put(f"other{number}", b"data")
     store.reset()
-    discover_datasets_unchecked("cube", factory)
+    api.discover_datasets_unchecked("cube", factory)
     assert store.counts["iter_prefixes"] <= 1
     assert [
         key for method, key in store.log if "keys" in method and not (key or "").startswith("cube++")
@@ -115,23 +110,23 @@ def test_broken_datasets_are_skipped(built, lost):
     # as other libraries write it: without the schema in the header
     edit_header(built, "cube++enrich", lambda header: header.pop(COMMIT_RECORD))
     built().delete(lost)
-    assert list(discover_datasets_unchecked("cube", built)) == ["seed"]
-    assert list(discover_datasets(CUBE_PQ.copy(index_columns=["i1"]), built)) == ["seed"]
+    assert list(api.discover_datasets_unchecked("cube", built)) == ["seed"]
+    assert list(api.discover_datasets(CUBE_PQ.copy(index_columns=["i1"]), built)) == ["seed"]
     with pytest.raises(ValueError, match="enrich"):
-        discover_datasets(CUBE_PQ, built, ["seed", "enrich"])
+        api.discover_datasets(CUBE_PQ, built, ["seed", "enrich"])
 
 
 def test_a_dataset_without_schema_file_is_found(built):
-    before = discover_datasets(CUBE_PQ, built)
+    before = api.discover_datasets(CUBE_PQ, built)
     built().delete("cube++enrich/table/_common_metadata")
-    assert discover_datasets(CUBE_PQ, built) == before
+    assert api.discover_datasets(CUBE_PQ, built) == before
 
 
 def test_a_dataset_in_msgpack_is_found(built):
     store_dataframes_as_dataset(
         store=built, dataset_uuid="cube++other", dfs=[frame(x=[0], v3=[1])], metadata_storage_format="msgpack"
     )
-    assert list(discover_datasets_unchecked("cube", built)) == ["enrich", "other", "seed"]
+    assert list(api.discover_datasets_unchecked("cube", built)) == ["enrich", "other", "seed"]
     assert rows(query_cube(cube=CUBE_PQ, store=built))["v3"] == [1, None]
 
 
@@ -139,7 +134,7 @@ def test_a_dataset_in_msgpack_is_found(built):
     "only, ids", [(None, ["enrich", "seed"]), ("seed", ["seed"]), (["seed", "enrich"], ["enrich", "seed"])]
 )
 def test_checked_datasets(built, only, ids):
-    assert list(discover_datasets(CUBE_PQ, built, only)) == ids
+    assert list(api.discover_datasets(CUBE_PQ, built, only)) == ids
 
 
 @pytest.mark.parametrize(
@@ -149,7 +144,7 @@ def test_checked_datasets(built, only, ids):
 )
 def test_datasets_that_are_missing(built, only, fragment):
     with pytest.raises(ValueError, match=fragment):
-        discover_datasets(CUBE_PQ, built, only)
+        api.discover_datasets(CUBE_PQ, built, only)
 
 
 # cube --------------------------------------------------------------------------------------------
@@ -161,7 +156,7 @@ def test_datasets_that_are_missing(built, only, fragment):
 def test_the_cube_is_found_by_either_family_of_keys(built, forget):
     for id_ in ("seed", "enrich"):
         edit(built, id_, remove=forget)
-    cube, datasets = discover_cube("cube", built)
+    cube, datasets = api.discover_cube("cube", built)
     assert cube == CUBE_PQ
     assert list(datasets) == ["enrich", "seed"]
     assert all(dataset.primary_indices_loaded for dataset in datasets.values())
@@ -170,11 +165,11 @@ def test_the_cube_is_found_by_either_family_of_keys(built, forget):
 def test_the_newer_keys_win(built):
     edit(built, "seed", klee_is_seed=False, klee_dimension_columns=["nope"], klee_partition_columns=["nope"])
     edit(built, "enrich", klee_is_seed=True)
-    assert discover_cube("cube", built)[0] == CUBE_PQ
+    assert api.discover_cube("cube", built)[0] == CUBE_PQ
 
 
 def test_only_the_named_datasets_are_looked_at(built):
-    cube, datasets = discover_cube("cube", built, "seed")
+    cube, datasets = api.discover_cube("cube", built, "seed")
     assert cube == CUBE_PQ.copy(index_columns=["i1"])
     assert list(datasets) == ["seed"]
 
@@ -183,7 +178,7 @@ def test_a_seed_of_another_name_and_no_suppressed_index(store_factory):
     cube = CUBE.copy(seed_dataset="main")
     build(store_factory, cube, main=frame(x=[0], p=[0], v1=[1]), seed=frame(x=[0], p=[0], v2=[1]))
     edit(store_factory, "main", remove=["ktk_cube_suppress_index_on"])
-    assert discover_cube("cube", store_factory)[0] == cube
+    assert api.discover_cube("cube", store_factory)[0] == cube
 
 
 def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(store_factory):
@@ -196,7 +191,7 @@ def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(store_factory)
         secondary_indices=["x"],
         metadata={"klee_is_seed": True, "klee_dimension_columns": ["x"]},
     )
-    cube, datasets = discover_cube("cube", store_factory)
+    cube, datasets = api.discover_cube("cube", store_factory)
     assert cube == CUBE
     assert list(datasets) == ["seed"]
 
@@ -221,12 +216,12 @@ def test_old_cubes_that_are_not_understood(store_factory, partition_on, metadata
         metadata={"klee_is_seed": True, "klee_dimension_columns": ["x"], **metadata},
     )
     with pytest.raises(exception, match=fragment):
-        discover_cube("cube", store_factory)
+        api.discover_cube("cube", store_factory)
 
 
 def test_no_cube(store_factory):
     with pytest.raises(ValueError, match="cube"):
-        discover_cube("cube", store_factory)
+        api.discover_cube("cube", store_factory)
 
 
 @pytest.mark.parametrize(
@@ -241,16 +236,16 @@ def test_no_cube(store_factory):
 def test_cubes_that_cannot_be_told(built, change, fragments):
     change(built)
     with pytest.raises(ValueError) as caught:
-        discover_cube("cube", built)
+        api.discover_cube("cube", built)
     assert [part for part in fragments if part not in str(caught.value)] == []
 
 
 def test_the_seed_must_not_be_left_out(built):
     with pytest.raises(ValueError, match="cube"):
-        discover_cube("cube", built, ["enrich"])
+        api.discover_cube("cube", built, ["enrich"])
 
 
 def test_an_unfit_dataset_is_found_out(built):
     store_dataframes_as_dataset(store=built, dataset_uuid="cube++other", dfs=[frame(x=[0], v1=[1])])
     with pytest.raises(ValueError, match="v1"):
-        discover_cube("cube", built)
+        api.discover_cube("cube", built)

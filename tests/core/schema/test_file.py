@@ -7,6 +7,7 @@ import itertools
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.schema import (
@@ -18,13 +19,6 @@ from kartothek_cube.core.schema import (
     schema_file_from_bytes,
     schema_from_bytes,
     schema_to_bytes,
-)
-from kartothek_cube.io.eager import (
-    copy_dataset,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    verify_dataset,
 )
 from tests.support.factories import memory as new_memory
 from tests.support.stored_files import frame
@@ -51,7 +45,7 @@ def interrupted(store):
     """Overwrite a dataset with other columns, up to the put of its header."""
     failing = FaultyStore(store()).fail("put", key="by-dataset-metadata", error=Died())
     with pytest.raises(Died):
-        store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
+        api.store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
 
 
 # in files --------------------------------------------------------------------------------------------------
@@ -114,56 +108,56 @@ def test_what_a_writer_knows_of_others():
 
 
 def test_readers_of_an_interrupted_overwrite(memory):
-    store_dataframes_as_dataset(memory, "u", [OLD])
+    api.store_dataframes_as_dataset(memory, "u", [OLD])
     before = content(memory)
     interrupted(memory)
     assert content(memory) != before
-    assert read_table("u", memory)["x"].tolist() == [1]
-    assert [p.kind for p in verify_dataset("u", memory).problems] == ["schema-pending"]
+    assert api.read_table("u", memory)["x"].tolist() == [1]
+    assert [p.kind for p in api.verify_dataset("u", memory).problems] == ["schema-pending"]
 
 
 def test_an_overwrite_that_fails_puts_the_schema_back(memory):
-    store_dataframes_as_dataset(memory, "u", [OLD])
+    api.store_dataframes_as_dataset(memory, "u", [OLD])
     failing = FaultyStore(memory()).fail("put", key="by-dataset-metadata")
     with pytest.raises(InjectedError):
-        store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
-    assert verify_dataset("u", memory).ok
-    assert list(read_table("u", memory)) == ["x"]
+        api.store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
+    assert api.verify_dataset("u", memory).ok
+    assert list(api.read_table("u", memory)) == ["x"]
 
 
 def test_writers_after_an_interrupted_overwrite(memory):
-    store_dataframes_as_dataset(memory, "u", [OLD])
+    api.store_dataframes_as_dataset(memory, "u", [OLD])
     interrupted(memory)
-    update_dataset_from_dataframes([OLD], memory, "u")
-    assert read_table("u", memory)["x"].tolist() == [1, 1]
+    api.update_dataset_from_dataframes([OLD], memory, "u")
+    assert api.read_table("u", memory)["x"].tolist() == [1, 1]
     assert schema_from_bytes(content(memory), "k").names == ["x"]
-    assert verify_dataset("u", memory).ok
+    assert api.verify_dataset("u", memory).ok
 
 
 def test_a_copy_of_an_interrupted_overwrite(memory):
-    store_dataframes_as_dataset(memory, "u", [OLD])
+    api.store_dataframes_as_dataset(memory, "u", [OLD])
     interrupted(memory)
-    copy_dataset("u", memory, "v")
-    assert read_table("v", memory)["x"].tolist() == [1]
+    api.copy_dataset("u", memory, "v")
+    assert api.read_table("v", memory)["x"].tolist() == [1]
 
 
 def test_overwrites_on_top_of_each_other(memory):
-    store_dataframes_as_dataset(memory, "u", [OLD])
+    api.store_dataframes_as_dataset(memory, "u", [OLD])
     interrupted(memory)
     interrupted(memory)
-    assert read_table("u", memory)["x"].tolist() == [1]
-    store_dataframes_as_dataset(memory, "u", [NEW], overwrite=True)
-    assert read_table("u", memory)["y"].tolist() == [1.5]
-    assert verify_dataset("u", memory).ok
+    assert api.read_table("u", memory)["x"].tolist() == [1]
+    api.store_dataframes_as_dataset(memory, "u", [NEW], overwrite=True)
+    assert api.read_table("u", memory)["y"].tolist() == [1.5]
+    assert api.verify_dataset("u", memory).ok
 
 
 def test_readers_that_are_overtaken(memory):
     """The header is that of before, the schema that of after."""
-    store_dataframes_as_dataset(memory, "u", [OLD])
+    api.store_dataframes_as_dataset(memory, "u", [OLD])
     slow, done = FaultyStore(memory()), []
 
     def overtake():
-        store_dataframes_as_dataset(memory, "u", [NEW], overwrite=True)
+        api.store_dataframes_as_dataset(memory, "u", [NEW], overwrite=True)
         done.append(True)
 
     slow.fail("get", key="_common_metadata", error=overtake)
@@ -185,15 +179,15 @@ class Step:
 @pytest.mark.parametrize("first, second", list(itertools.product(range(1, 6), repeat=2)))
 def test_two_writers_that_die(memory, first, second):
     """An overwrite and an append, each of which dies at one of its writes: there is one of the states."""
-    store_dataframes_as_dataset(memory, "u", [OLD])
+    api.store_dataframes_as_dataset(memory, "u", [OLD])
     for at, write in (
-        (first, lambda s: store_dataframes_as_dataset(s, "u", [NEW], overwrite=True)),
-        (second, lambda s: update_dataset_from_dataframes([frame(x=[2])], s, "u")),
+        (first, lambda s: api.store_dataframes_as_dataset(s, "u", [NEW], overwrite=True)),
+        (second, lambda s: api.update_dataset_from_dataframes([frame(x=[2])], s, "u")),
     ):
         try:
             write(Step(memory, at, after=at % 2 == 0).store)
         except (Died, ValueError):
             pass
-        found = read_table("u", memory).to_dict("list")
+        found = api.read_table("u", memory).to_dict("list")
         assert found in ({"x": [1]}, {"x": ["a"], "y": [1.5]}, {"x": [1, 2]})
-        assert {p.kind for p in verify_dataset("u", memory).problems} <= {"schema-pending"}
+        assert {p.kind for p in api.verify_dataset("u", memory).problems} <= {"schema-pending"}

@@ -16,16 +16,7 @@ from storefact import get_store_from_url
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import GenericBlobStore
 from kartothek_cube.testing import CompareAndSwapContract, StoreContract, increment_counter
-from tests.support.stores import (
-    CountingStore,
-    FaultyStore,
-    InjectedError,
-    LatencyStore,
-    MinimalIterStore,
-    MinimalStore,
-    ReadOnlyStore,
-    WrapperStore,
-)
+from tests.support import stores
 
 
 def memory() -> KeyValueStore:
@@ -59,7 +50,7 @@ class TestWrapper(CompareAndSwapContract):
 
     @pytest.fixture
     def store(self):
-        return CountingStore(memory())
+        return stores.CountingStore(memory())
 
 
 class TestWrappedDirectory(StoreContract):
@@ -67,19 +58,19 @@ class TestWrappedDirectory(StoreContract):
 
     @pytest.fixture
     def store(self, tmp_path):
-        return WrapperStore(directory(tmp_path))
+        return stores.WrapperStore(directory(tmp_path))
 
 
 class TestMinimal(StoreContract):
     driver = GenericBlobStore
 
-    @pytest.fixture(params=[MinimalStore, MinimalIterStore])
+    @pytest.fixture(params=[stores.MinimalStore, stores.MinimalIterStore])
     def store(self, request):
         return request.param()
 
 
 def test_deletion_of_a_key_that_another_process_deleted():
-    class Slow(MinimalStore):
+    class Slow(stores.MinimalStore):
         def delete(self, key):
             del self.content[key]
             super().delete(key)
@@ -114,7 +105,7 @@ def test_stores_of_one_dictionary_swap_with_each_other():
 
 
 def test_wrappers_see_every_call():
-    store = CountingStore(memory())
+    store = stores.CountingStore(memory())
     blobs = open_blobs(store)
     token = blobs.put_if("d/f", b"1", None)
     blobs.put("d/g", b"1")
@@ -139,7 +130,7 @@ def test_wrappers_see_every_call():
 def test_reading_needs_no_write():
     store = memory()
     store.put("d/f", b"1")
-    blobs = open_blobs(ReadOnlyStore(store))
+    blobs = open_blobs(stores.ReadOnlyStore(store))
     assert blobs.get_with_token("d/f")[0] == b"1"
     assert blobs.list_dir("d/") == ["d/f"]
     with pytest.raises(PermissionError):
@@ -176,7 +167,7 @@ def test_files_with_illegal_names_are_no_blobs():
 
 
 def test_prefix_that_the_store_ignores():
-    class Careless(WrapperStore):
+    class Careless(stores.WrapperStore):
         def iter_keys(self, prefix=""):
             return super().iter_keys()
 
@@ -214,7 +205,7 @@ class Bare:
 
 @pytest.mark.parametrize("kind", [Stream, Bare])
 def test_streams_that_cannot_seek(kind):
-    class Streaming(WrapperStore):
+    class Streaming(stores.WrapperStore):
         def open(self, key):
             return kind(self.get(key))
 
@@ -242,8 +233,8 @@ def test_dictionary_that_changes_while_it_is_listed():
 
 
 def test_other_errors_of_listing_surface():
-    store = FaultyStore(memory()).fail("iter_keys", error=InjectedError("no network"))
-    with pytest.raises(InjectedError, match="no network"):
+    store = stores.FaultyStore(memory()).fail("iter_keys", error=stores.InjectedError("no network"))
+    with pytest.raises(stores.InjectedError, match="no network"):
         open_blobs(store).list("d/")
 
 
@@ -251,7 +242,7 @@ class TestNoSwap:
     @pytest.fixture
     def store(self, tmp_path):
         # a class of its own: the warning comes once per class
-        class Other(WrapperStore):
+        class Other(stores.WrapperStore):
             pass
 
         return Other(directory(tmp_path))
@@ -274,7 +265,7 @@ class TestNoSwap:
 
 
 def test_race_that_strikes_before_the_comparison():
-    store = FaultyStore(memory())
+    store = stores.FaultyStore(memory())
     blobs = open_blobs(store)
     token = blobs.put_if("f", b"1", None)
     store.fail("get", error=lambda: blobs.put_if("f", b"2", token))
@@ -284,7 +275,7 @@ def test_race_that_strikes_before_the_comparison():
 
 
 def test_slow_memory_loses_no_update():
-    store = LatencyStore(memory(), seconds=0.001)
+    store = stores.LatencyStore(memory(), seconds=0.001)
     store.put("counter", b"0")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: increment_counter(open_blobs(store), 5), range(4)))
@@ -302,7 +293,7 @@ def test_slow_memory_loses_no_update():
     ids=["put header", "delete header", "put data", "get"],
 )
 def test_what_waits_for_a_swap_by_others(change, waits):
-    store = FaultyStore(memory())
+    store = stores.FaultyStore(memory())
     blobs = open_blobs(store)
     token = blobs.put_if("f", b"1", None)
     thread = threading.Thread(target=change, args=(blobs,))

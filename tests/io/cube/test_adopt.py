@@ -18,31 +18,14 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube.api import cube as api
+from kartothek_cube.core import errors
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.errors import (
-    DatasetExistsError,
-    DuplicateCellsError,
-    MultiTableCommitAborted,
-    SchemaConflictError,
-)
 from kartothek_cube.core.history import operation_info
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import month
-from kartothek_cube.io.arrow_cube import query_cube_table
 from kartothek_cube.io.eager import read_table
-from kartothek_cube.io.eager_cube import (
-    adopt_dataset,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    extend_cube,
-    keep_cube_history,
-    list_cube_garbage,
-    query_cube,
-    verify_cube,
-)
 from kartothek_cube.io_components.write import adopt, write_commit
 from tests.support.cubes import memory
 from tests.support.servers import s3_url
@@ -129,7 +112,7 @@ def expected(table: pa.Table) -> list[dict]:
 
 
 def stored(store, cube=CUBE) -> list[dict]:
-    found = query_cube_table(cube, store)
+    found = api.query_cube_table(cube, store)
     return rows(found.select(sorted(found.column_names)))
 
 
@@ -145,74 +128,74 @@ def files_below(path: Path) -> dict[str, tuple]:
 def test_a_table_becomes_the_seed(write, store_factory, tmp_path):
     source = write(SALES)
     before = files_below(tmp_path / "source")
-    done = adopt_dataset(source, CUBE, store_factory, "seed", metadata={"note": 1})
+    done = api.adopt_dataset(source, CUBE, store_factory, "seed", metadata={"note": 1})
     assert files_below(tmp_path / "source") == before
     assert stored(store_factory) == expected(SALES)
     assert (done.n_rows, done.n_linked + done.n_copied + done.n_rewritten) == (12, 2)
     assert done.dataset.metadata["note"] == 1
-    assert verify_cube(CUBE, store_factory).ok
-    assert list_cube_garbage(CUBE, store_factory) == []
+    assert api.verify_cube(CUBE, store_factory).ok
+    assert api.list_cube_garbage(CUBE, store_factory) == []
     # what is built has the same schema, keys, indices and metadata
     other = memory()
-    built = build_cube(SALES, CUBE, other, metadata={"seed": {"note": 1}})["seed"]
+    built = api.build_cube(SALES, CUBE, other, metadata={"seed": {"note": 1}})["seed"]
     assert done.dataset.schema.equals(built.schema)
     assert done.dataset.partition_keys == built.partition_keys
     assert set(done.dataset.indices) == set(built.indices) == {"SHOP", "DAY", "KIND"}
     assert {**done.dataset.metadata, "creation_time": 0} == {**built.metadata, "creation_time": 0}
-    assert query_cube(CUBE, store_factory, C("KIND") == "z")[0]["SHOP"].tolist() == [2, 4]
+    assert api.query_cube(CUBE, store_factory, C("KIND") == "z")[0]["SHOP"].tolist() == [2, 4]
 
 
 def test_the_cube_goes_on(write, store_factory):
-    adopt_dataset(write(SALES), CUBE, store_factory, "seed")
+    api.adopt_dataset(write(SALES), CUBE, store_factory, "seed")
     changed = SALES.slice(0, 1).set_column(3, "QTY", [[100.0]])
-    append_to_cube(changed, CUBE, store_factory)
-    extend_cube({"prices": SALES.select(["SHOP", "COUNTRY"]).group_by(["SHOP", "COUNTRY"]).aggregate([])
+    api.append_to_cube(changed, CUBE, store_factory)
+    api.extend_cube({"prices": SALES.select(["SHOP", "COUNTRY"]).group_by(["SHOP", "COUNTRY"]).aggregate([])
                  .append_column("PRICE", [[1.0, 2.0, 3.0, 4.0]])}, CUBE, store_factory)  # fmt: skip
-    assert compact_cube(CUBE, store_factory)["seed"]["files_after"] == 1
-    cleanup_cube(CUBE, store_factory)
-    found = query_cube(CUBE, store_factory, payload_columns=["QTY", "PRICE"])[0]
+    assert api.compact_cube(CUBE, store_factory)["seed"]["files_after"] == 1
+    api.cleanup_cube(CUBE, store_factory)
+    found = api.query_cube(CUBE, store_factory, payload_columns=["QTY", "PRICE"])[0]
     assert len(found) == 12 and found["QTY"].max() == 100.0 and found["PRICE"].notna().all()
-    assert verify_cube(CUBE, store_factory).ok
+    assert api.verify_cube(CUBE, store_factory).ok
 
 
 def test_a_table_becomes_an_enrichment(write, store_factory):
-    build_cube(SALES, CUBE, store_factory)
+    api.build_cube(SALES, CUBE, store_factory)
     names = SALES.select(["SHOP", "COUNTRY"]).group_by(["SHOP", "COUNTRY"]).aggregate([])
     names = names.append_column("NAME", [["A", "B", "C", "D"]])
-    adopt_dataset(write(names), CUBE, store_factory, "names")
-    found = query_cube(CUBE, store_factory, payload_columns=["NAME"])[0]
+    api.adopt_dataset(write(names), CUBE, store_factory, "names")
+    found = api.query_cube(CUBE, store_factory, payload_columns=["NAME"])[0]
     assert found.groupby(["COUNTRY", "SHOP"])["NAME"].first().tolist() == ["A", "B", "C", "D"]
-    with pytest.raises(DatasetExistsError):
-        adopt_dataset("not read", CUBE, store_factory, "names")
+    with pytest.raises(errors.DatasetExistsError):
+        api.adopt_dataset("not read", CUBE, store_factory, "names")
 
 
 def test_rows_in_another_order_are_written_again(write, store_factory):
     shuffled = SALES.take([7, 3, 0, 11, 5, 1, 2, 10, 9, 8, 4, 6])
-    done = adopt_dataset(write(shuffled), CUBE, store_factory, "seed")
+    done = api.adopt_dataset(write(shuffled), CUBE, store_factory, "seed")
     assert done.n_rewritten == 2
     assert stored(store_factory) == expected(SALES)
-    assert verify_cube(CUBE, store_factory).ok
+    assert api.verify_cube(CUBE, store_factory).ok
 
 
 def test_other_partitions_are_written_again(write, store_factory):
-    done = adopt_dataset(write(SALES, ["KIND"]), CUBE, store_factory, "seed")
+    done = api.adopt_dataset(write(SALES, ["KIND"]), CUBE, store_factory, "seed")
     assert done.n_rewritten == 4
     assert stored(store_factory) == expected(SALES)
-    assert verify_cube(CUBE, store_factory).ok
+    assert api.verify_cube(CUBE, store_factory).ok
 
 
 def test_without_partitions(write, store_factory):
-    done = adopt_dataset(write(SALES, []), CUBE, store_factory, "seed")
+    done = api.adopt_dataset(write(SALES, []), CUBE, store_factory, "seed")
     assert (done.n_rewritten, len(done.dataset.partition_table)) == (1, 2)
     assert stored(store_factory) == expected(SALES)
 
 
 def test_an_enrichment_without_partitions_is_copied(write, store_factory):
-    build_cube(SALES, CUBE, store_factory)
+    api.build_cube(SALES, CUBE, store_factory)
     names = pa.table({"SHOP": [1, 2, 3, 4], "NAME": ["A", "B", "A", "B"]})
-    done = adopt_dataset(write(names, []), CUBE, store_factory, "names", partition_on=[])
+    done = api.adopt_dataset(write(names, []), CUBE, store_factory, "names", partition_on=[])
     assert done.n_rewritten == 0
-    assert set(query_cube(CUBE, store_factory)[0]["NAME"]) == {"A", "B"}
+    assert set(api.query_cube(CUBE, store_factory)[0]["NAME"]) == {"A", "B"}
 
 
 def _replace(column, values):
@@ -225,10 +208,10 @@ MISTAKES = {
         _replace("SHOP", pa.array([None, *range(11)], pa.int32())), ValueError, "Found NULL-values",
     ),
     "null in an index": (_replace("KIND", pa.array([None, *"abcdefghijk"])), ValueError, "Found NULL-values"),
-    "duplicate cells": (pa.concat_tables([SALES, SALES.slice(2, 1)]), DuplicateCellsError, "SHOP"),
+    "duplicate cells": (pa.concat_tables([SALES, SALES.slice(2, 1)]), errors.DuplicateCellsError, "SHOP"),
     "missing dimension": (SALES.drop_columns(["DAY"]), ValueError, "Missing dimension columns"),
     "nested key": (_replace("SHOP", pa.array([[1]] * 12)), TypeError, "nested type"),
-    "no rows": (SALES.slice(0, 0), MultiTableCommitAborted, "Cannot write empty datasets: seed"),
+    "no rows": (SALES.slice(0, 0), errors.MultiTableCommitAborted, "Cannot write empty datasets: seed"),
 }  # fmt: skip
 
 
@@ -239,18 +222,18 @@ def test_mistakes_leave_nothing_behind(write, store_factory, mistake, tmp_path):
         error, text = ValueError, "has no Parquet files"
         (tmp_path / "source").mkdir()
     with pytest.raises(error, match=text):
-        adopt_dataset(write(table), CUBE, store_factory, "seed")
+        api.adopt_dataset(write(table), CUBE, store_factory, "seed")
     assert open_blobs(store_factory).list("") == []
 
 
 def test_types_and_payload_of_the_cube(write, store_factory):
-    build_cube(SALES, CUBE, store_factory)
+    api.build_cube(SALES, CUBE, store_factory)
     before = [blob.key for blob in open_blobs(store_factory).list("")]
     with pytest.raises(ValueError, match="already present in cube: KIND"):
-        adopt_dataset(write(SALES), CUBE, store_factory, "names")
+        api.adopt_dataset(write(SALES), CUBE, store_factory, "names")
     other = pa.table({"SHOP": ["1"], "COUNTRY": ["DE"], "NAME": ["A"]})
-    with pytest.raises(MultiTableCommitAborted, match="'SHOP' is int64 in the cube but string"):
-        adopt_dataset(write(other, name="other"), CUBE, store_factory, "names")
+    with pytest.raises(errors.MultiTableCommitAborted, match="'SHOP' is int64 in the cube but string"):
+        api.adopt_dataset(write(other, name="other"), CUBE, store_factory, "names")
     assert [blob.key for blob in open_blobs(store_factory).list("")] == before
 
 
@@ -270,8 +253,8 @@ def test_cells_in_two_files_of_a_partition(write, store_factory, tmp_path):
         adopted = create_iceberg(table.schema, source, ["COUNTRY"])
         adopted.append(table)
         adopted.append(table.slice(5))
-    with pytest.raises(DuplicateCellsError):
-        adopt_dataset(adopted, CUBE, store_factory, "seed")
+    with pytest.raises(errors.DuplicateCellsError):
+        api.adopt_dataset(adopted, CUBE, store_factory, "seed")
     assert open_blobs(store_factory).list("") == []
 
 
@@ -290,11 +273,11 @@ def test_several_files_of_a_partition(write, store_factory, tmp_path):
                 partitioning_flavor="hive", basename_template="more-{i}.parquet",
                 existing_data_behavior="overwrite_or_ignore",
             )  # fmt: skip
-    done = adopt_dataset(adopted, CUBE, store_factory, "seed")
+    done = api.adopt_dataset(adopted, CUBE, store_factory, "seed")
     # rows that are written again are merged
     assert len(done.dataset.partition_table) == (2 if write.kind == "iceberg" else 3)
     assert stored(store_factory) == expected(SALES)
-    assert verify_cube(CUBE, store_factory).ok
+    assert api.verify_cube(CUBE, store_factory).ok
 
 
 def test_a_task_that_fails_leaves_nothing_behind(write, store_factory, monkeypatch):
@@ -308,40 +291,40 @@ def test_a_task_that_fails_leaves_nothing_behind(write, store_factory, monkeypat
     source = write(SALES)
     monkeypatch.setattr(write_commit, "finish_write", fail)
     with pytest.raises(OSError, match="gone"):
-        adopt_dataset(source, CUBE, store_factory, "seed")
+        api.adopt_dataset(source, CUBE, store_factory, "seed")
     assert open_blobs(store_factory).list("") == []
 
 
 def test_a_killed_process_leaves_garbage_only(write, store_factory, monkeypatch):
-    build_cube(SALES, CUBE, store_factory)
+    api.build_cube(SALES, CUBE, store_factory)
     names = pa.table({"SHOP": [1], "COUNTRY": ["DE"], "NAME": ["A"]})
     source = write(names)
     monkeypatch.setattr(adopt, "delete_attempts", lambda plan: None)
     with monkeypatch.context() as patch:
         patch.setattr(write_commit, "finish_write", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            adopt_dataset(source, CUBE, store_factory, "names")
-    assert len(list_cube_garbage(CUBE, store_factory)) == 1
-    cleanup_cube(CUBE, store_factory, retention=None)
-    assert list_cube_garbage(CUBE, store_factory) == []
-    adopt_dataset(source, CUBE, store_factory, "names")
-    assert verify_cube(CUBE, store_factory).ok
+            api.adopt_dataset(source, CUBE, store_factory, "names")
+    assert len(api.list_cube_garbage(CUBE, store_factory)) == 1
+    api.cleanup_cube(CUBE, store_factory, retention=None)
+    assert api.list_cube_garbage(CUBE, store_factory) == []
+    api.adopt_dataset(source, CUBE, store_factory, "names")
+    assert api.verify_cube(CUBE, store_factory).ok
 
 
 def test_overwrite(write):
     store = memory()
-    build_cube(SALES.slice(0, 3), CUBE, store)
-    with pytest.raises(DatasetExistsError):
-        adopt_dataset(write(SALES), CUBE, store, "seed")
-    adopt_dataset(write(SALES, name="other"), CUBE, store, "seed", overwrite=True)
+    api.build_cube(SALES.slice(0, 3), CUBE, store)
+    with pytest.raises(errors.DatasetExistsError):
+        api.adopt_dataset(write(SALES), CUBE, store, "seed")
+    api.adopt_dataset(write(SALES, name="other"), CUBE, store, "seed", overwrite=True)
     assert stored(store) == expected(SALES)
 
 
 def test_history_tells_the_operation(write):
     store = memory()
-    adopt_dataset(write(SALES.slice(0, 6)), CUBE, store, "seed")
-    keep_cube_history(CUBE, store, 3)
-    done = adopt_dataset(write(SALES, name="other"), CUBE, store, "seed", overwrite=True)
+    api.adopt_dataset(write(SALES.slice(0, 6)), CUBE, store, "seed")
+    api.keep_cube_history(CUBE, store, 3)
+    done = api.adopt_dataset(write(SALES, name="other"), CUBE, store, "seed", overwrite=True)
     assert operation_info(done.dataset).name == "adopt"
 
 
@@ -356,7 +339,7 @@ def _inodes(path: Path) -> set[int]:
 @pytest.mark.parametrize("kind", ["directory", "delta"])
 def test_links(tmp_path, kind, link):
     source = WRITERS[kind](SALES, tmp_path / "source", ["COUNTRY"])
-    done = adopt_dataset(source, CUBE, tmp_path / "store", "seed", link=link)
+    done = api.adopt_dataset(source, CUBE, tmp_path / "store", "seed", link=link)
     is_linked = link if link is not None else kind == "delta"
     assert (done.n_linked, done.n_copied) == ((2, 0) if is_linked else (0, 2))
     shared = _inodes(tmp_path / "source") & _inodes(tmp_path / "store" / "sales++seed" / "table")
@@ -369,7 +352,7 @@ def test_links(tmp_path, kind, link):
 def test_links_that_are_impossible(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", _refuse)
     source = write_delta(SALES, tmp_path / "source", ["COUNTRY"])
-    done = adopt_dataset(source, CUBE, tmp_path / "store", "seed")
+    done = api.adopt_dataset(source, CUBE, tmp_path / "store", "seed")
     assert (done.n_linked, done.n_copied) == (0, 2)
     assert stored(tmp_path / "store") == expected(SALES)
 
@@ -377,7 +360,7 @@ def test_links_that_are_impossible(tmp_path, monkeypatch):
 def test_copies_without_support_of_the_file_system(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "copy_file_range", _refuse, raising=False)
     source = write_directory(SALES, tmp_path / "source", ["COUNTRY"])
-    assert adopt_dataset(source, CUBE, tmp_path / "store", "seed").n_copied == 2
+    assert api.adopt_dataset(source, CUBE, tmp_path / "store", "seed").n_copied == 2
     assert stored(tmp_path / "store") == expected(SALES)
 
 
@@ -397,7 +380,7 @@ def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch, link):
 
     monkeypatch.setattr(adopt, "_adopt_as_is", change)
     with pytest.raises(ValueError, match="was changed while it was read"):
-        adopt_dataset(source, CUBE, tmp_path / "store", "seed", link=link)
+        api.adopt_dataset(source, CUBE, tmp_path / "store", "seed", link=link)
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
 
 
@@ -409,16 +392,16 @@ def test_directories_of_pandas(tmp_path):
     frame.index = frame.index + 7
     frame.to_parquet(tmp_path / "source", partition_cols=["COUNTRY"])
     store = memory()
-    adopt_dataset(tmp_path / "source", CUBE, store, "seed")
+    api.adopt_dataset(tmp_path / "source", CUBE, store, "seed")
     assert stored(store) == expected(SALES)
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_named_index_of_pandas_is_a_column(tmp_path):
     frame = SALES.to_pandas().set_index("SHOP")
     frame.to_parquet(tmp_path / "source", partition_cols=["COUNTRY"])
     store = memory()
-    assert adopt_dataset(tmp_path / "source", CUBE, store, "seed").n_rewritten == 2
+    assert api.adopt_dataset(tmp_path / "source", CUBE, store, "seed").n_rewritten == 2
     assert stored(store) == expected(SALES)
 
 
@@ -441,7 +424,7 @@ def spark_directory(path: Path, table: pa.Table = SALES) -> Path:
 
 def test_directories_of_spark(tmp_path, store_factory):
     source = spark_directory(tmp_path / "source")
-    assert adopt_dataset(source, CUBE, store_factory, "seed").n_rewritten == 2
+    assert api.adopt_dataset(source, CUBE, store_factory, "seed").n_rewritten == 2
     assert stored(store_factory) == expected(SALES)
 
 
@@ -467,37 +450,37 @@ def test_types_of_directories(tmp_path, texts, values):
         (tmp_path / "source" / f"P={text}").mkdir(parents=True)
         pq.write_table(pa.table({"X": [2 * i, 2 * i + 1]}), tmp_path / "source" / f"P={text}" / "0.parquet")
     cube, store = Cube(["X"], ["P"], "c"), memory()
-    done = adopt_dataset(tmp_path / "source", cube, store, "seed")
+    done = api.adopt_dataset(tmp_path / "source", cube, store, "seed")
     assert done.n_copied == len(values)
-    assert set(query_cube_table(cube, store)["P"].to_pylist()) == set(values)
-    assert verify_cube(cube, store).ok
+    assert set(api.query_cube_table(cube, store)["P"].to_pylist()) == set(values)
+    assert api.verify_cube(cube, store).ok
 
 
 def test_types_of_directories_that_are_given(tmp_path):
     store = memory()
     source = write_directory(_replace("COUNTRY", ["1"] * 6 + ["2"] * 6), tmp_path / "s", ["COUNTRY"])
     with pytest.raises(ValueError, match="no value of type double"):
-        adopt_dataset(spark_directory(tmp_path / "d"), CUBE, store, "seed", types={"COUNTRY": "double"})
+        api.adopt_dataset(spark_directory(tmp_path / "d"), CUBE, store, "seed", types={"COUNTRY": "double"})
     with pytest.raises(ValueError, match=r"No directory of .* has a value of column QTY"):
-        adopt_dataset(source, CUBE, store, "seed", types={"QTY": "int64"})
+        api.adopt_dataset(source, CUBE, store, "seed", types={"QTY": "int64"})
     with pytest.raises(ValueError, match="'whole' of column 'COUNTRY' is no type"):
-        adopt_dataset(source, CUBE, store, "seed", types={"COUNTRY": "whole"})
-    adopt_dataset(source, CUBE, store, "seed", types={"COUNTRY": pa.string()})
-    assert query_cube(CUBE, store)[0]["COUNTRY"].unique().tolist() == ["1", "2"]
+        api.adopt_dataset(source, CUBE, store, "seed", types={"COUNTRY": "whole"})
+    api.adopt_dataset(source, CUBE, store, "seed", types={"COUNTRY": pa.string()})
+    assert api.query_cube(CUBE, store)[0]["COUNTRY"].unique().tolist() == ["1", "2"]
     # an enrichment takes the types of the cube
     names = pa.table({"SHOP": [1, 3], "COUNTRY": ["1", "2"], "NAME": ["A", "B"]})
-    adopt_dataset(write_directory(names, tmp_path / "n", ["COUNTRY"]), CUBE, store, "names")
-    assert query_cube(CUBE, store)[0]["NAME"].notna().sum() == 6
+    api.adopt_dataset(write_directory(names, tmp_path / "n", ["COUNTRY"]), CUBE, store, "names")
+    assert api.query_cube(CUBE, store)[0]["NAME"].notna().sum() == 6
 
 
 def test_null_directories(tmp_path):
     table, store = _replace("COUNTRY", pa.array([None] * 6 + ["DE"] * 6)), memory()
     with pytest.raises(ValueError, match='NULL-values in partition column "COUNTRY"'):
-        adopt_dataset(write_directory(table, tmp_path / "a", ["COUNTRY"]), CUBE, store, "seed")
+        api.adopt_dataset(write_directory(table, tmp_path / "a", ["COUNTRY"]), CUBE, store, "seed")
     assert open_blobs(store).list("") == []
     # null is a value of other columns
     table = _replace("QTY", pa.array([None] * 6 + [1, 2, 3, 4, 5, 6]))
-    done = adopt_dataset(write_directory(table, tmp_path / "b", ["COUNTRY", "QTY"]), CUBE, store, "seed")
+    done = api.adopt_dataset(write_directory(table, tmp_path / "b", ["COUNTRY", "QTY"]), CUBE, store, "seed")
     assert done.n_rewritten == 7
     assert stored(store) == expected(table)
 
@@ -513,10 +496,10 @@ def test_files_with_different_columns(tmp_path):
             rows_ = rows_.set_column(0, "SHOP", rows_["SHOP"].cast(pa.int64()))
         pq.write_table(rows_, folder / f"COUNTRY={i}" / "0.parquet")
     store = memory()
-    done = adopt_dataset(folder, CUBE, store, "seed")
+    done = api.adopt_dataset(folder, CUBE, store, "seed")
     assert (done.n_copied, done.n_rewritten) == (2, 1)
-    assert query_cube(CUBE, store)[0]["QTY"].isna().sum() == 4
-    assert verify_cube(CUBE, store).ok
+    assert api.query_cube(CUBE, store)[0]["QTY"].isna().sum() == 4
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_files_with_different_types(tmp_path):
@@ -524,15 +507,17 @@ def test_files_with_different_types(tmp_path):
     folder.mkdir()
     pq.write_table(SALES, folder / "0.parquet")
     pq.write_table(_replace("QTY", pa.array(["a"] * 12)), folder / "1.parquet")
-    with pytest.raises(SchemaConflictError, match=r"is double in .*0\.parquet but string in .*1\.parquet"):
-        adopt_dataset(folder, CUBE, memory(), "seed")
+    with pytest.raises(
+        errors.SchemaConflictError, match=r"is double in .*0\.parquet but string in .*1\.parquet"
+    ):
+        api.adopt_dataset(folder, CUBE, memory(), "seed")
 
 
 def test_a_partition_column_that_is_in_the_files(tmp_path):
     (tmp_path / "source" / "COUNTRY=DE").mkdir(parents=True)
     pq.write_table(SALES.slice(0, 6), tmp_path / "source" / "COUNTRY=DE" / "0.parquet")
     store = memory()
-    assert adopt_dataset(tmp_path / "source", CUBE, store, "seed").n_rewritten == 1
+    assert api.adopt_dataset(tmp_path / "source", CUBE, store, "seed").n_rewritten == 1
     assert stored(store) == expected(SALES.slice(0, 6))
     assert "COUNTRY" not in pq.read_schema(_open_first(store)).names
 
@@ -558,7 +543,7 @@ def test_forms_that_old_readers_lack_are_written_again(tmp_path, options, copied
     folder.mkdir()
     pq.write_table(SALES.slice(0, 6).drop_columns(["COUNTRY"]), folder / "0.parquet", **options)
     store = memory()
-    assert adopt_dataset(tmp_path, CUBE, store, "seed").n_copied == copied
+    assert api.adopt_dataset(tmp_path, CUBE, store, "seed").n_copied == copied
     assert stored(store) == expected(SALES.slice(0, 6))
 
 
@@ -587,26 +572,26 @@ def test_payload_types(tmp_path, dtype, value):
     folder.mkdir()
     pq.write_table(table.drop_columns(["COUNTRY"]), folder / "0.parquet")
     adopted, built = memory(), memory()
-    adopt_dataset(tmp_path, CUBE, adopted, "seed")
-    build_cube(table, CUBE, built)
-    assert query_cube_table(CUBE, adopted).equals(query_cube_table(CUBE, built))
-    assert verify_cube(CUBE, adopted).ok
+    api.adopt_dataset(tmp_path, CUBE, adopted, "seed")
+    api.build_cube(table, CUBE, built)
+    assert api.query_cube_table(CUBE, adopted).equals(api.query_cube_table(CUBE, built))
+    assert api.verify_cube(CUBE, adopted).ok
 
 
 def test_a_dimension_that_is_a_directory(tmp_path):
     days = SALES.set_column(1, "DAY", SALES["DAY"].cast(pa.date32()))
     cube, store = Cube(["SHOP", "DAY"], ["KIND"], "kinds"), memory()
-    done = adopt_dataset(write_directory(days, tmp_path, ["DAY"]), cube, store, "seed")
+    done = api.adopt_dataset(write_directory(days, tmp_path, ["DAY"]), cube, store, "seed")
     assert done.n_rewritten == 3
     assert stored(store, cube) == expected(days)
-    assert verify_cube(cube, store).ok
+    assert api.verify_cube(cube, store).ok
 
 
 def test_directories_of_a_dataset(tmp_path):
     """Those of a dataset of a cube are Hive-partitioned as well."""
-    build_cube(SALES, CUBE, tmp_path / "store")
+    api.build_cube(SALES, CUBE, tmp_path / "store")
     other = memory()
-    done = adopt_dataset(tmp_path / "store" / "sales++seed" / "table", CUBE, other, "seed")
+    done = api.adopt_dataset(tmp_path / "store" / "sales++seed" / "table", CUBE, other, "seed")
     assert done.n_copied == 2
     assert stored(other) == expected(SALES)
 
@@ -617,39 +602,39 @@ def test_nanoseconds_are_refused(tmp_path):
     pq.write_table(table, source)
     store = memory()
     with pytest.raises(ValueError, match="holds timestamps with nanoseconds"):
-        adopt_dataset(source, CUBE, store, "seed")
+        api.adopt_dataset(source, CUBE, store, "seed")
     assert open_blobs(store).list("") == []
 
 
 def test_directories_that_are_none(tmp_path):
     store = memory()
     with pytest.raises(FileNotFoundError, match=r"There is no table in .*nowhere"):
-        adopt_dataset(tmp_path / "nowhere", CUBE, store, "seed")
+        api.adopt_dataset(tmp_path / "nowhere", CUBE, store, "seed")
     with pytest.raises(ValueError, match="cannot be opened"):
-        adopt_dataset("gopher://table", CUBE, store, "seed")
+        api.adopt_dataset("gopher://table", CUBE, store, "seed")
     with pytest.raises(ValueError, match=r"s3:// has no path|cannot be opened"):
-        adopt_dataset("s3://", CUBE, store, "seed")
+        api.adopt_dataset("s3://", CUBE, store, "seed")
     with pytest.raises(TypeError, match="got int"):
-        adopt_dataset(5, CUBE, store, "seed")
+        api.adopt_dataset(5, CUBE, store, "seed")
     for snapshot in (-1, "1", True):
         with pytest.raises(ValueError, match="snapshot is the number"):
-            adopt_dataset(tmp_path, CUBE, store, "seed", snapshot=snapshot)
+            api.adopt_dataset(tmp_path, CUBE, store, "seed", snapshot=snapshot)
     (tmp_path / "empty" / "_temporary").mkdir(parents=True)
     with pytest.raises(ValueError, match="has no Parquet files"):
-        adopt_dataset(tmp_path / "empty", CUBE, store, "seed")
+        api.adopt_dataset(tmp_path / "empty", CUBE, store, "seed")
     write_directory(SALES, tmp_path / "mixed", ["COUNTRY"])
     with pytest.raises(ValueError, match="has no snapshots"):
-        adopt_dataset(tmp_path / "mixed", CUBE, store, "seed", snapshot=1)
+        api.adopt_dataset(tmp_path / "mixed", CUBE, store, "seed", snapshot=1)
     (tmp_path / "mixed" / "README.txt").write_text("sales of all shops")
     with pytest.raises(ValueError, match=r"directories of COUNTRY, but .*README.txt in those of no column"):
-        adopt_dataset(tmp_path / "mixed", CUBE, store, "seed")
+        api.adopt_dataset(tmp_path / "mixed", CUBE, store, "seed")
     (tmp_path / "mixed" / "README.txt").rename(tmp_path / "mixed" / "COUNTRY=DE" / "README.txt")
     with pytest.raises(ValueError, match=r"README\.txt is no Parquet file"):
-        adopt_dataset(tmp_path / "mixed", CUBE, store, "seed")
+        api.adopt_dataset(tmp_path / "mixed", CUBE, store, "seed")
     (tmp_path / "latin" / "COUNTRY=%FC").mkdir(parents=True)
     pq.write_table(SALES, tmp_path / "latin" / "COUNTRY=%FC" / "0.parquet")
     with pytest.raises(ValueError, match="percent-encoded UTF-8"):
-        adopt_dataset(tmp_path / "latin", CUBE, store, "seed")
+        api.adopt_dataset(tmp_path / "latin", CUBE, store, "seed")
     assert open_blobs(store).list("") == []
 
 
@@ -673,7 +658,7 @@ def test_a_directory_in_an_object_store(bucket, tmp_path):
     open_blobs(url).put("raw/COUNTRY=DE/0.parquet", (tmp_path / "COUNTRY=DE" / "part-0.parquet").read_bytes())
     store = memory()
     source = f"s3://{name}/raw?endpoint_override={urlsplit(endpoint).netloc}&scheme=http&region=us-east-1"
-    assert adopt_dataset(source, CUBE, store, "seed").n_copied == 1
+    assert api.adopt_dataset(source, CUBE, store, "seed").n_copied == 1
     assert stored(store) == expected(SALES.slice(0, 6))
 
 
@@ -683,7 +668,7 @@ def test_a_delta_table_in_an_object_store(bucket, tmp_path):
     options["aws_conditional_put"] = "etag"
     deltalake.write_deltalake(f"s3://{name}/raw", SALES, partition_by=["COUNTRY"], storage_options=options)
     table = deltalake.DeltaTable(f"s3://{name}/raw", storage_options=options)
-    done = adopt_dataset(table, CUBE, tmp_path / "store", "seed")
+    done = api.adopt_dataset(table, CUBE, tmp_path / "store", "seed")
     assert (done.n_linked, done.n_copied) == (0, 2)
     assert stored(tmp_path / "store") == expected(SALES)
 
@@ -697,16 +682,16 @@ def test_versions_of_a_delta_table(tmp_path):
     deltalake.DeltaTable(source).delete("COUNTRY = 'DE'")
     for version, table in [(0, SALES.slice(0, 6)), (1, SALES), (None, SALES.slice(6))]:
         store = memory()
-        adopt_dataset(source, CUBE, store, "seed", snapshot=version)
+        api.adopt_dataset(source, CUBE, store, "seed", snapshot=version)
         assert stored(store) == expected(table)
     with pytest.raises(ValueError, match="types are those of directories"):
-        adopt_dataset(source, CUBE, memory(), "seed", types={"COUNTRY": "string"})
+        api.adopt_dataset(source, CUBE, memory(), "seed", types={"COUNTRY": "string"})
     opened = deltalake.DeltaTable(source, version=0)
-    adopt_dataset(opened, CUBE, memory(), "seed")
+    api.adopt_dataset(opened, CUBE, memory(), "seed")
     with pytest.raises(ValueError, match="open at version 0, not 1"):
-        adopt_dataset(opened, CUBE, memory(), "seed", snapshot=1)
+        api.adopt_dataset(opened, CUBE, memory(), "seed", snapshot=1)
     with pytest.raises(ValueError, match="cannot be opened"):
-        adopt_dataset(source, CUBE, memory(), "seed", snapshot=9)
+        api.adopt_dataset(source, CUBE, memory(), "seed", snapshot=9)
 
 
 def _edit_log(source, edit):
@@ -757,7 +742,7 @@ def test_delta_features_that_are_refused(tmp_path, edit, text):
     _edit_log(source, edit)
     store = memory()
     with pytest.raises(ValueError, match=text):
-        adopt_dataset(source, CUBE, store, "seed")
+        api.adopt_dataset(source, CUBE, store, "seed")
     assert open_blobs(store).list("") == []
 
 
@@ -765,17 +750,17 @@ def test_a_delta_table_that_may_have_deletion_vectors(tmp_path):
     source = write_delta(SALES, tmp_path / "source", ["COUNTRY"])
     _edit_log(source, lambda action: _with_features(action, "deletionVectors"))
     store = memory()
-    adopt_dataset(source, CUBE, store, "seed")
+    api.adopt_dataset(source, CUBE, store, "seed")
     assert stored(store) == expected(SALES)
 
 
 def test_a_version_without_rows(tmp_path):
     source = write_delta(SALES, tmp_path / "a table", ["COUNTRY"])
     deltalake.DeltaTable(source).delete()
-    with pytest.raises(MultiTableCommitAborted, match=r"at version 1 has no rows"):
-        adopt_dataset(source, CUBE, memory(), "seed")
+    with pytest.raises(errors.MultiTableCommitAborted, match=r"at version 1 has no rows"):
+        api.adopt_dataset(source, CUBE, memory(), "seed")
     store = memory()
-    adopt_dataset(f"{source}/", CUBE, store, "seed", snapshot=0)
+    api.adopt_dataset(f"{source}/", CUBE, store, "seed", snapshot=0)
     assert stored(store) == expected(SALES)
 
 
@@ -789,19 +774,19 @@ def test_snapshots_of_an_iceberg_table(tmp_path):
     table.append(SALES.slice(6))
     for snapshot, rows_ in [(first, SALES.slice(0, 6)), (None, SALES)]:
         store = memory()
-        adopt_dataset(table, CUBE, store, "seed", snapshot=snapshot)
+        api.adopt_dataset(table, CUBE, store, "seed", snapshot=snapshot)
         assert stored(store) == expected(rows_)
     with pytest.raises(ValueError, match="5"):
-        adopt_dataset(table, CUBE, memory(), "seed", snapshot=5)
+        api.adopt_dataset(table, CUBE, memory(), "seed", snapshot=5)
     with pytest.raises(ValueError, match="pass the path of its current metadata file"):
-        adopt_dataset(Path(urlsplit(table.metadata_location).path).parent.parent, CUBE, memory(), "seed")
+        api.adopt_dataset(Path(urlsplit(table.metadata_location).path).parent.parent, CUBE, memory(), "seed")
 
 
 @pytest.mark.parametrize("kind", ["relative", "URL"])
 def test_locations_of_an_iceberg_table(tmp_path, monkeypatch, kind):
     path = write_iceberg(SALES, tmp_path / "source", ["COUNTRY"])
     monkeypatch.chdir(tmp_path)
-    adopt_dataset(
+    api.adopt_dataset(
         os.path.relpath(path) if kind == "relative" else f"file://{path}", CUBE, store := memory(), "seed"
     )
     assert stored(store) == expected(SALES)
@@ -812,13 +797,13 @@ def test_deleted_rows(tmp_path):
     table.append(SALES)
     table.delete("SHOP == 1")
     store = memory()
-    adopt_dataset(table, CUBE, store, "seed")
+    api.adopt_dataset(table, CUBE, store, "seed")
     assert stored(store) == expected(SALES.slice(3))
 
 
 def test_columns_that_changed_their_names(tmp_path):
     """Only the ids of columns tell that a and b have swapped their names since the file was written."""
-    build_cube(SALES, CUBE, store := memory())
+    api.build_cube(SALES, CUBE, store := memory())
     names = pa.table({"SHOP": [1, 2, 3, 4], "A": ["a"] * 4, "B": ["b"] * 4, "C": ["c"] * 4})
     table = create_iceberg(names.schema, tmp_path / "source", [])
     table.append(names)
@@ -830,8 +815,8 @@ def test_columns_that_changed_their_names(tmp_path):
         update.rename_column("T", "B")
         update.delete_column("C")
         update.add_column("D", table.schema().find_type("A"))
-    assert adopt_dataset(table, CUBE, store, "names", partition_on=[]).n_rewritten == 1
-    found = query_cube(CUBE, store)[0]
+    assert api.adopt_dataset(table, CUBE, store, "names", partition_on=[]).n_rewritten == 1
+    found = api.query_cube(CUBE, store)[0]
     assert set(found["A"]) == {"b"} and set(found["B"]) == {"a"} and found["D"].isna().all()
     assert "C" not in found
 
@@ -869,7 +854,7 @@ NOT_IN_TABLE = "is not in the directory of the table"
 def _refuse_adoption(source, text=NOT_IN_TABLE):
     store = memory()
     with pytest.raises((ValueError, OSError), match=text):
-        adopt_dataset(source, CUBE, store, "seed")
+        api.adopt_dataset(source, CUBE, store, "seed")
     assert open_blobs(store).list("") == []
 
 
@@ -906,7 +891,7 @@ def test_sidecars_of_a_delta_table_are_in_its_log(tmp_path):
         v2 = log / f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
         v2.write_text("\n".join(map(json.dumps, lines)))
         if path == "0.parquet":
-            adopt_dataset(root, CUBE, store := memory(), "seed")
+            api.adopt_dataset(root, CUBE, store := memory(), "seed")
             assert stored(store) == expected(SALES)
         else:
             _refuse_adoption(root)
@@ -947,7 +932,7 @@ def test_files_that_were_written_again_without_deletion_vectors(tmp_path):
     remove = {"path": add["path"], "deletionTimestamp": 0, "dataChange": False}
     remove["deletionVector"] = add.pop("deletionVector")
     (log / f"{1:020}.json").write_text(f"{json.dumps({'add': add})}\n{json.dumps({'remove': remove})}")
-    adopt_dataset(source, CUBE, store := memory(), "seed")
+    api.adopt_dataset(source, CUBE, store := memory(), "seed")
     assert stored(store) == expected(SALES)
     _refuse_adoption(deltalake.DeltaTable(source, version=0), "has deletion vectors")
 
@@ -996,7 +981,7 @@ def test_locations_in_iceberg_metadata_do_not_lead_out_of_the_table(tmp_path, ta
         f"file:{original}",
         f"file://{root}/../{root.name}/{original.relative_to(root)}",
     ):
-        adopt_dataset(_iceberg_with(inside, target, table), CUBE, store := memory(), "seed")
+        api.adopt_dataset(_iceberg_with(inside, target, table), CUBE, store := memory(), "seed")
         assert stored(store) == expected(SALES)
     outside = shutil.copyfile(original, tmp_path / f"secret{original.suffix}")
     for spelling in _spellings(root, outside):
@@ -1013,7 +998,7 @@ def test_an_iceberg_table_does_not_name_the_code_that_reads_it(tmp_path, monkeyp
     metadata = json.loads(source.read_text())
     metadata["properties"]["py-io-impl"] = "evil.IO"
     source.write_text(json.dumps(metadata))
-    adopt_dataset(source, CUBE, store := memory(), "seed")
+    api.adopt_dataset(source, CUBE, store := memory(), "seed")
     assert stored(store) == expected(SALES)
 
 
@@ -1028,7 +1013,7 @@ def test_links_do_not_lead_out_of_the_table(write, tmp_path, name):
     if write.kind == "directory" and name == "directory":
         _refuse_adoption(source, "is a link, but not to a file")
     else:
-        adopt_dataset(source, CUBE, store := memory(), "seed")
+        api.adopt_dataset(source, CUBE, store := memory(), "seed")
         assert stored(store) == expected(SALES)
     moved.unlink()
     moved.symlink_to(inside.rename(tmp_path / "outside"))
@@ -1046,7 +1031,7 @@ def test_metadata_of_a_table_are_no_links_out_of_it(tmp_path, kind):
         _refuse_adoption(source)
         path.unlink()
         moved.rename(path)
-    adopt_dataset(source, CUBE, memory(), "seed")
+    api.adopt_dataset(source, CUBE, memory(), "seed")
 
 
 def test_links_in_a_cycle_are_not_followed(tmp_path):
@@ -1071,7 +1056,7 @@ def test_a_column_twice_in_directories_is_refused(tmp_path, name):
 def test_plateau_reads_adopted_files(write, tmp_path):
     from plateau.io.eager import read_table as plateau_read_table
 
-    adopt_dataset(write(SALES), CUBE, tmp_path / "store", "seed")
+    api.adopt_dataset(write(SALES), CUBE, tmp_path / "store", "seed")
     url = f"hfs://{tmp_path / 'store'}"
     ours = read_table("sales++seed", tmp_path / "store")
     theirs = plateau_read_table("sales++seed", store=url)
@@ -1090,11 +1075,11 @@ def test_files_of_one_month_are_copied_to_a_cube_that_is_partitioned_by_months(t
         days = pa.array([datetime.datetime(2024, 1, 1) + datetime.timedelta(n) for n in range(first, last)])
         rows = pa.table({"SHOP": pa.array([1] * len(days)), "DAY": days, "QTY": pa.array(range(len(days)))})
         pq.write_table(rows, tmp_path / "table" / f"{number}.parquet", compression="zstd")
-    adopted = adopt_dataset(tmp_path / "table", cube, store, "seed")
+    adopted = api.adopt_dataset(tmp_path / "table", cube, store, "seed")
     assert (adopted.n_copied, adopted.n_rewritten) == (1, 1)
     assert sorted({label.partition("/")[0] for label in adopted.dataset.partitions}) == [
         "DAY_month=2024-01",
         "DAY_month=2024-02",
     ]
-    assert not verify_cube(cube, store).problems
-    assert len(query_cube(cube, store, C("DAY") < "2024-02-01")[0]) == 31
+    assert not api.verify_cube(cube, store).problems
+    assert len(api.query_cube(cube, store, C("DAY") < "2024-02-01")[0]) == 31

@@ -11,34 +11,14 @@ import pytest
 from plateau.io import eager as plateau
 
 import kartothek_cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
 from kartothek_cube.core import caching, clock
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted, StateNotFoundError
-from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
-from kartothek_cube.io.eager_cube import (
-    annotate_operations,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    collect_stats,
-    compact_cube,
-    copy_cube,
-    delete_cube,
-    extend_cube,
-    keep_cube_history,
-    list_cube_history,
-    query_cube,
-    remove_partitions,
-    repair_cube,
-    rollback_cube,
-    update_cube,
-    verify_cube,
-)
-from kartothek_cube.io.iter_cube import query_cube__iterator
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
 from tests.support.stores import CountingStore, FaultyStore, InjectedError
@@ -54,7 +34,7 @@ def data(value: int, cells=(0, 1)) -> dict[str, pd.DataFrame]:
 
 def values(store, **arguments) -> list[int]:
     """The distinct values that a query sees in the datasets."""
-    frames = query_cube(CUBE, store, **arguments)
+    frames = api.query_cube(CUBE, store, **arguments)
     columns = pd.concat(frames)[[f"v_{name}" for name in NAMES]]
     return sorted(set(columns.stack().astype(int)))
 
@@ -65,7 +45,7 @@ def test_other_software_that_drops_each_record_is_a_concurrent_writer(store, mon
     pauses = []
     monkeypatch.setattr(clock, "sleep", pauses.append)
     with pytest.raises(ConcurrentWriteError, match="cube\\+\\+seed"):
-        append_to_cube(data(2), CUBE, store)
+        api.append_to_cube(data(2), CUBE, store)
     assert len(pauses) < 100
     assert values(store) == [1]
 
@@ -83,17 +63,17 @@ def impatient(monkeypatch):
 @pytest.fixture
 def store(impatient):
     store = FaultyStore(memory())
-    build_cube(data(1), CUBE, store)
+    api.build_cube(data(1), CUBE, store)
     return store
 
 
 WRITES = {
-    "append": lambda store: append_to_cube(data(2), CUBE, store),
-    "update": lambda store: update_cube(data(2), CUBE, store, None, NAMES),
-    "update some": lambda store: update_cube(data(2, [0]), CUBE, store, C("p") == 0, NAMES),
-    "remove": lambda store: remove_partitions(CUBE, store, C("p") == 0, NAMES),
-    "overwrite": lambda store: build_cube(data(2), CUBE, store, overwrite=True),
-    "extend": lambda store: extend_cube(
+    "append": lambda store: api.append_to_cube(data(2), CUBE, store),
+    "update": lambda store: api.update_cube(data(2), CUBE, store, None, NAMES),
+    "update some": lambda store: api.update_cube(data(2, [0]), CUBE, store, C("p") == 0, NAMES),
+    "remove": lambda store: api.remove_partitions(CUBE, store, C("p") == 0, NAMES),
+    "overwrite": lambda store: api.build_cube(data(2), CUBE, store, overwrite=True),
+    "extend": lambda store: api.extend_cube(
         {"a": frame(x=[0], p=[0], a=[2]), "b": frame(x=[0], p=[0], b=[2])}, CUBE, store
     ),
 }
@@ -111,7 +91,7 @@ def die(store, write, after: int) -> bool:
 
 
 def answer(store) -> pd.DataFrame:
-    [df] = query_cube(CUBE, store)
+    [df] = api.query_cube(CUBE, store)
     return df
 
 
@@ -123,14 +103,14 @@ def test_a_write_that_dies_is_invisible(store, write, after):
         pytest.fail("the write has less commits")
     pd.testing.assert_frame_equal(answer(store), before)
     assert sorted(discover_cube("cube", store)[1]) == NAMES
-    problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
+    problems = {problem.kind for problem in api.verify_cube(CUBE, store).problems}
     assert problems <= {"unfinished-operation", "schema-pending"}
     assert ("unfinished-operation" in problems) == (after > 0)
     # the next one puts it aside
     write(store)
     died = answer(store)
     again = memory()
-    build_cube(data(1), CUBE, again)
+    api.build_cube(data(1), CUBE, again)
     write(again)
     pd.testing.assert_frame_equal(died, answer(again))
 
@@ -159,52 +139,52 @@ def test_a_write_that_fails_on_top_of_one_that_died_leaves_the_state_before_both
         assert store.happened[1:]
         caching.clear()
         pd.testing.assert_frame_equal(answer(store), before)
-    problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
+    problems = {problem.kind for problem in api.verify_cube(CUBE, store).problems}
     assert problems <= {"unfinished-operation"}
     store = store._dstore
-    append_to_cube(data(3), CUBE, store)
-    cleanup_cube(CUBE, store)
-    assert verify_cube(CUBE, store).ok
+    api.append_to_cube(data(3), CUBE, store)
+    api.cleanup_cube(CUBE, store)
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-@pytest.mark.parametrize("finish", [repair_cube, cleanup_cube])
+@pytest.mark.parametrize("finish", [api.repair_cube, api.cleanup_cube])
 def test_it_is_finished_off(store, write, finish):
     before = answer(store)
     assert die(store, write, 2)
     finish(CUBE, store)
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
     assert not {key for key in keys(lambda: store) if key.endswith(".before")}
     pd.testing.assert_frame_equal(answer(store), before)
-    cleanup_cube(CUBE, store)
+    api.cleanup_cube(CUBE, store)
     pd.testing.assert_frame_equal(answer(store), before)
 
 
 def test_a_build_that_dies_can_be_repeated(impatient):
     store = FaultyStore(memory())
-    assert die(store, lambda store: build_cube(data(1), CUBE, store), 2)
+    assert die(store, lambda store: api.build_cube(data(1), CUBE, store), 2)
     with pytest.raises(ValueError, match="Cube cube not found"):
         discover_cube("cube", store)
-    build_cube(data(2), CUBE, store)
+    api.build_cube(data(2), CUBE, store)
     assert values(store) == [2]
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_a_build_of_less_after_one_that_died():
     store = FaultyStore(memory())
-    assert die(store, lambda store: build_cube(data(1), CUBE, store), 2)
-    build_cube({"seed": data(2)["seed"]}, CUBE, store)
+    assert die(store, lambda store: api.build_cube(data(1), CUBE, store), 2)
+    api.build_cube({"seed": data(2)["seed"]}, CUBE, store)
     assert list(answer(store).columns) == ["p", "v_seed", "x"]
-    cleanup_cube(CUBE, store)
+    api.cleanup_cube(CUBE, store)
     assert not {key for key in keys(lambda: store) if "first" in key or "second" in key}
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        lambda store: query_cube(CUBE, store)[0],
-        lambda store: query_cube_arrow(CUBE, store)[0].to_pandas(),
-        lambda store: next(query_cube__iterator(CUBE, store)),
+        lambda store: api.query_cube(CUBE, store)[0],
+        lambda store: api.query_cube_arrow(CUBE, store)[0].to_pandas(),
+        lambda store: next(api.query_cube__iterator(CUBE, store)),
         lambda store: query_cube_delayed(CUBE, lambda: store)[0].compute(scheduler="sync"),
     ],
     ids=["eager", "arrow", "iter", "delayed"],
@@ -216,13 +196,13 @@ def test_all_facades_see_the_state_before(store, query):
 
 
 def test_other_readers_see_the_state_before(store):
-    stats = collect_stats(CUBE, store)
+    stats = api.collect_stats(CUBE, store)
     die(store, WRITES["append"], 2)
-    assert collect_stats(CUBE, store) == stats
+    assert api.collect_stats(CUBE, store) == stats
     target = memory()
-    copy_cube(CUBE, store, target)
+    api.copy_cube(CUBE, store, target)
     assert values(target) == [1]
-    assert verify_cube(CUBE, target).ok
+    assert api.verify_cube(CUBE, target).ok
     assert set(read_table("cube++first", store)["v_first"]) == {1}
 
 
@@ -239,38 +219,38 @@ def test_a_reader_beside_the_first_write_of_several_datasets(at):
     """Only the seed tells a reader that a dataset, which was written by itself before, takes part."""
     store = memory()
     for name, frame_ in sorted(data(1).items(), key=lambda item: item[0] != "seed"):
-        (build_cube if name == "seed" else extend_cube)({name: frame_}, CUBE, store)
+        (api.build_cube if name == "seed" else api.extend_cube)({name: frame_}, CUBE, store)
     caching.clear()
     meanwhile = FaultyStore(store).fail(
-        "any", at=at, key=HEADER, error=lambda: append_to_cube(data(2), CUBE, store)
+        "any", at=at, key=HEADER, error=lambda: api.append_to_cube(data(2), CUBE, store)
     )
     assert len(values(meanwhile)) == 1
     assert values(store) == [2]
 
 
 def test_time_travel_never_stops_between_commits(store):
-    keep_cube_history(CUBE, store, 9)
-    append_to_cube(data(2), CUBE, store)
-    history = list_cube_history(CUBE, store)
+    api.keep_cube_history(CUBE, store, 9)
+    api.append_to_cube(data(2), CUBE, store)
+    history = api.list_cube_history(CUBE, store)
     times = {state.time for name in NAMES for state in history[name]}
     first = max(history[name][-2].time for name in NAMES)
     assert len({history[name][-1].time for name in NAMES}) == 3
     for time in sorted(times):
         if time >= first:
             assert len(values(store, as_of=time)) == 1
-    die(store, lambda store: append_to_cube(data(3), CUBE, store), 2)
+    die(store, lambda store: api.append_to_cube(data(3), CUBE, store), 2)
     assert values(store, as_of=max(times)) == [2]
     assert values(store, as_of="2999-01-01") == [2]
 
 
 def test_history_lists_states_of_the_cube(store):
-    keep_cube_history(CUBE, store, 9)
-    with annotate_operations("nightly", job={"run": 17}):
-        append_to_cube(data(2), CUBE, store)
-    append_to_cube({"first": data(3)["first"]}, CUBE, store)
-    update_cube(data(4, [0]), CUBE, store, C("p") == 0, NAMES)
-    compact_cube(CUBE, store)
-    history = list_cube_history(CUBE, store)[-4:]
+    api.keep_cube_history(CUBE, store, 9)
+    with api.annotate_operations("nightly", job={"run": 17}):
+        api.append_to_cube(data(2), CUBE, store)
+    api.append_to_cube({"first": data(3)["first"]}, CUBE, store)
+    api.update_cube(data(4, [0]), CUBE, store, C("p") == 0, NAMES)
+    api.compact_cube(CUBE, store)
+    history = api.list_cube_history(CUBE, store)[-4:]
     assert [state.operation for state in history] == ["append", "append", "update", "compact"]
     assert [state.datasets for state in history] == [tuple(NAMES), ("first",), tuple(NAMES), tuple(NAMES)]
     assert [(state.rows_added, state.rows_removed) for state in history[:3]] == [(6, 0), (2, 0), (3, 7)]
@@ -281,18 +261,18 @@ def test_history_lists_states_of_the_cube(store):
     assert values(store, as_of=history[0].version) == [2]
     assert values(store, as_of=history[2].version) == [2, 3, 4]
     with pytest.raises(StateNotFoundError, match="as of 1234"):
-        query_cube(CUBE, store, as_of=1234)
-    rollback_cube(CUBE, store, history[0].version)
+        api.query_cube(CUBE, store, as_of=1234)
+    api.rollback_cube(CUBE, store, history[0].version)
     assert values(store) == [2]
-    assert list_cube_history(CUBE, store)[-1].operation == "rollback"
+    assert api.list_cube_history(CUBE, store)[-1].operation == "rollback"
 
 
 def test_annotations_are_checked():
-    with pytest.raises(TypeError, match="job is a dict"), annotate_operations(job={"at": object()}):
+    with pytest.raises(TypeError, match="job is a dict"), api.annotate_operations(job={"at": object()}):
         pass
-    with pytest.raises(TypeError, match="message is a text"), annotate_operations(message=5):
+    with pytest.raises(TypeError, match="message is a text"), api.annotate_operations(message=5):
         pass
-    with pytest.raises(TypeError, match="job is a dict"), annotate_operations(job=5, run=1):
+    with pytest.raises(TypeError, match="job is a dict"), api.annotate_operations(job=5, run=1):
         pass
 
 
@@ -306,9 +286,9 @@ def test_annotations_are_checked():
     ],
 )
 def test_a_job_is_described_by_its_name_run_and_revision(store, arguments, job):
-    with annotate_operations(**arguments):
-        append_to_cube(data(2), CUBE, store)
-    newest = list_cube_history(CUBE, store)[-1]
+    with api.annotate_operations(**arguments):
+        api.append_to_cube(data(2), CUBE, store)
+    newest = api.list_cube_history(CUBE, store)[-1]
     assert (newest.job, newest.message) == (job, arguments.get("message"))
     assert newest.library == kartothek_cube.__version__
 
@@ -320,14 +300,14 @@ def without_record(store, name):
 
 @pytest.mark.parametrize("written", [["seed"], ["first"], ["first", "second", "seed"]])
 def test_other_writers_do_no_harm(store, written):
-    append_to_cube(data(2), CUBE, store)
+    api.append_to_cube(data(2), CUBE, store)
     for name in written:
         without_record(store, name)
     caching.clear()
     assert values(store) == [2]
-    append_to_cube(data(3), CUBE, store)
+    api.append_to_cube(data(3), CUBE, store)
     assert values(store) == [3]
-    append_to_cube({"first": data(3)["first"]}, CUBE, store)
+    api.append_to_cube({"first": data(3)["first"]}, CUBE, store)
     assert values(store) == [3]
 
 
@@ -335,28 +315,28 @@ def test_other_writers_do_no_harm(store, written):
 @pytest.mark.parametrize("name", NAMES)
 def test_plateau_writes_in_between(tmp_path, name):
     url = f"hfs://{tmp_path}"
-    build_cube(data(1), CUBE, url)
-    append_to_cube(data(2), CUBE, url)
+    api.build_cube(data(1), CUBE, url)
+    api.append_to_cube(data(2), CUBE, url)
     uuid, column = f"cube++{name}", f"v_{name}"
     plateau.update_dataset_from_dataframes([data(3)[name]], store=url, dataset_uuid=uuid, partition_on=["p"])
     assert sorted(plateau.read_table(uuid, store=url)[column]) == [1, 1, 2, 2, 3, 3]
     assert values(url) == [2, 3]
     unknown = {"cube++first", "cube++second"} if name == "seed" else set()
-    problems = verify_cube(CUBE, url).problems
+    problems = api.verify_cube(CUBE, url).problems
     assert {(problem.kind, problem.dataset) for problem in problems} == {
         ("unknown-operation", dataset) for dataset in unknown
     }
-    append_to_cube(data(4), CUBE, url)
+    api.append_to_cube(data(4), CUBE, url)
     assert values(url) == [4]
-    assert verify_cube(CUBE, url).ok
+    assert api.verify_cube(CUBE, url).ok
     assert sorted(plateau.read_table(uuid, store=url)[column]) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_what_other_writers_did_to_atomicity_is_told(store):
-    append_to_cube(data(2), CUBE, store)
+    api.append_to_cube(data(2), CUBE, store)
     without_record(store, "seed")
     caching.clear()
-    problems = verify_cube(CUBE, store).problems
+    problems = api.verify_cube(CUBE, store).problems
     assert {(problem.kind, problem.dataset) for problem in problems} == {
         ("unknown-operation", "cube++first"),
         ("unknown-operation", "cube++second"),
@@ -364,27 +344,27 @@ def test_what_other_writers_did_to_atomicity_is_told(store):
 
 
 def test_deleted_datasets_are_forgotten(store):
-    delete_cube(CUBE, store, {"first"})
+    api.delete_cube(CUBE, store, {"first"})
     assert (
         "cube++first"
         not in json.loads(store.get(f"cube++seed{HEADER}json"))["kartothek_cube"]["participants"]
     )
-    extend_cube({"first": data(7)["first"]}, CUBE, store)
+    api.extend_cube({"first": data(7)["first"]}, CUBE, store)
     assert values(store) == [1, 7]
 
 
 def test_requests():
     """Reads without a writer cost no more requests, and a commit of one dataset neither."""
     store = CountingStore(memory())
-    build_cube(data(1), CUBE, store)
-    append_to_cube(data(2), CUBE, store)
+    api.build_cube(data(1), CUBE, store)
+    api.append_to_cube(data(2), CUBE, store)
     caching.clear()
     store.reset()
-    query_cube(CUBE, store)
+    api.query_cube(CUBE, store)
     assert len([key for method, key in store.log if method == "get" and HEADER in key]) == 3
-    append_to_cube({"first": data(3)["first"]}, CUBE, store)
+    api.append_to_cube({"first": data(3)["first"]}, CUBE, store)
     store.reset()
-    append_to_cube({"first": data(4)["first"]}, CUBE, store)
+    api.append_to_cube({"first": data(4)["first"]}, CUBE, store)
     puts = [key for method, key in store.log if method == "put"]
     assert len([key for key in puts if HEADER in key]) == 1
     assert not [key for key in puts if key.endswith(".before")]
@@ -393,11 +373,11 @@ def test_requests():
 @pytest.mark.slow("many writers and readers in threads")
 def test_many_writers_and_readers():
     store = memory()
-    build_cube(data(0), CUBE, store)
+    api.build_cube(data(0), CUBE, store)
 
     def write(number):
         for step in range(8):
-            update_cube(data(number * 100 + step), CUBE, store, None, NAMES)
+            api.update_cube(data(number * 100 + step), CUBE, store, None, NAMES)
 
     def read():
         return [len(values(store)) for _ in range(40)]

@@ -12,30 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError, StateNotFoundError
 from kartothek_cube.io.eager import build_dataset_indices
-from kartothek_cube.io.eager_cube import (
-    annotate_operations,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    compute_dataset,
-    delete_cube,
-    extend_cube,
-    keep_cube_history,
-    lineage_cube,
-    list_cube_changes,
-    list_cube_history,
-    merge_into_cube,
-    query_cube,
-    query_cube_df,
-    remove_partitions,
-    rollback_cube,
-    update_cube,
-)
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM
 from tests.support.cubes import CUBE, as_dict, frame, memory, rows, snapshot
 
@@ -46,16 +27,16 @@ EXTRA = frame(x=[0, 1, 2], p=[0, 1, 2], v2=[20, 21, 22])
 @pytest.fixture
 def store():
     store = memory()
-    build_cube({"seed": SEED, "extra": EXTRA}, CUBE, store)
+    api.build_cube({"seed": SEED, "extra": EXTRA}, CUBE, store)
     return store
 
 
 def token(store):
-    return list_cube_changes(CUBE, store).token
+    return api.list_cube_changes(CUBE, store).token
 
 
 def changes(store, since, **arguments):
-    frame = list_cube_changes(CUBE, store, since, **arguments).partitions
+    frame = api.list_cube_changes(CUBE, store, since, **arguments).partitions
     return {(row.dataset, row.p): row.change for row in frame.itertuples()}
 
 
@@ -68,9 +49,9 @@ def test_without_an_earlier_state_all_partitions_are_new(store):
 
 def test_each_kind_of_change_is_told(store):
     before = token(store)
-    append_to_cube({"extra": frame(x=[5], p=[1], v2=[5])}, CUBE, store)
-    append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, store)
-    remove_partitions(CUBE, store, C("p") == 2, ["seed"])
+    api.append_to_cube({"extra": frame(x=[5], p=[1], v2=[5])}, CUBE, store)
+    api.append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, store)
+    api.remove_partitions(CUBE, store, C("p") == 2, ["seed"])
     expected = {("extra", 1): "changed", ("seed", 9): "added", ("seed", 2): "removed"}
     assert changes(store, before) == expected
     assert changes(store, before, datasets="seed") == {k: v for k, v in expected.items() if k[0] == "seed"}
@@ -78,52 +59,52 @@ def test_each_kind_of_change_is_told(store):
 
 
 def test_a_compaction_is_no_change_whatever_was_done_before_and_after(store):
-    append_to_cube({"seed": SEED, "extra": EXTRA}, CUBE, store)
+    api.append_to_cube({"seed": SEED, "extra": EXTRA}, CUBE, store)
     before = token(store)
-    compact_cube(CUBE, store)
-    compact_cube(CUBE, store, min_files=1)
+    api.compact_cube(CUBE, store)
+    api.compact_cube(CUBE, store, min_files=1)
     assert changes(store, before) == {}
-    append_to_cube(SEED.query("p == 1"), CUBE, store)
+    api.append_to_cube(SEED.query("p == 1"), CUBE, store)
     assert changes(store, before) == {("seed", 1): "changed"}
-    compact_cube(CUBE, store)
+    api.compact_cube(CUBE, store)
     assert changes(store, before) == {("seed", 1): "changed"}
     compacted = token(store)
-    append_to_cube(SEED, CUBE, store)
-    compact_cube(CUBE, store)
+    api.append_to_cube(SEED, CUBE, store)
+    api.compact_cube(CUBE, store)
     assert len(changes(store, compacted)) == 3
 
 
 def test_versions_and_times_are_states_as_well(store):
-    first = list_cube_history(CUBE, store)[-1]
-    append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, store)
+    first = api.list_cube_history(CUBE, store)[-1]
+    api.append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, store)
     for since in (first.version, first.time, str(first.time)):
         assert changes(store, since) == {("seed", 9): "added"}
 
 
 def test_a_new_dataset_changes_its_partitions(store):
     before = token(store)
-    extend_cube({"more": frame(x=[1], p=[1], v3=[1])}, CUBE, store)
+    api.extend_cube({"more": frame(x=[1], p=[1], v3=[1])}, CUBE, store)
     assert changes(store, before) == {("more", 1): "added"}
-    assert query_cube_df(CUBE, store, changed_since=before)["x"].tolist() == [1]
+    assert api.query_cube_df(CUBE, store, changed_since=before)["x"].tolist() == [1]
 
 
 def test_a_query_reads_partitions_in_which_a_dataset_of_the_query_has_changed(store):
     before = token(store)
-    append_to_cube({"extra": frame(x=[1], p=[1], v2=[99])}, CUBE, store)
-    assert rows(query_cube(CUBE, store, changed_since=before)) == as_dict(
+    api.append_to_cube({"extra": frame(x=[1], p=[1], v2=[99])}, CUBE, store)
+    assert rows(api.query_cube(CUBE, store, changed_since=before)) == as_dict(
         frame(p=[1], v1=[11], v2=[99], x=[1])
     )
     # no row of the seed has changed
-    assert query_cube(CUBE, store, changed_since=before, payload_columns=["v1"]) == []
-    assert query_cube_df(CUBE, store, changed_since=before, columns=["v2"])["v2"].tolist() == [99]
+    assert api.query_cube(CUBE, store, changed_since=before, payload_columns=["v1"]) == []
+    assert api.query_cube_df(CUBE, store, changed_since=before, columns=["v2"])["v2"].tolist() == [99]
 
 
 def test_a_token_is_a_state_that_can_be_read(store):
     before = token(store)
-    append_to_cube({"extra": frame(x=[1], p=[1], v2=[99])}, CUBE, store)
+    api.append_to_cube({"extra": frame(x=[1], p=[1], v2=[99])}, CUBE, store)
     after = token(store)
-    append_to_cube({"extra": frame(x=[1, 2], p=[1, 2], v2=[1, 2])}, CUBE, store)
-    (between,) = query_cube(CUBE, store, changed_since=before, as_of=after)
+    api.append_to_cube({"extra": frame(x=[1, 2], p=[1, 2], v2=[1, 2])}, CUBE, store)
+    (between,) = api.query_cube(CUBE, store, changed_since=before, as_of=after)
     assert between["v2"].tolist() == [99]
 
 
@@ -131,27 +112,29 @@ def test_datasets_with_fewer_partition_columns_change_all_partitions_that_they_c
     cube, store = Cube(["x"], ["p", "q"], "cube"), memory()
     seed = frame(x=[0, 1, 2, 3], p=[0, 0, 1, 1], q=[0, 1, 0, 1])
     data = {"seed": seed, "by_p": frame(x=[0, 2], p=[0, 1], a=[1, 2]), "all": frame(x=[3], b=[3])}
-    build_cube(data, cube, store, partition_on={"by_p": ["p"], "all": []})
-    before = list_cube_changes(cube, store).token
-    append_to_cube({"by_p": frame(x=[3], p=[1], a=[7])}, cube, store)
-    assert query_cube_df(cube, store, changed_since=before)["x"].tolist() == [2, 3]
-    changed = list_cube_changes(cube, store, before).partitions
+    api.build_cube(data, cube, store, partition_on={"by_p": ["p"], "all": []})
+    before = api.list_cube_changes(cube, store).token
+    api.append_to_cube({"by_p": frame(x=[3], p=[1], a=[7])}, cube, store)
+    assert api.query_cube_df(cube, store, changed_since=before)["x"].tolist() == [2, 3]
+    changed = api.list_cube_changes(cube, store, before).partitions
     assert changed[["dataset", "p", "change"]].to_dict("records") == [
         {"dataset": "by_p", "p": 1, "change": "changed"}
     ]
     assert changed["q"].isna().all()
-    append_to_cube({"all": frame(x=[1], b=[1])}, cube, store)
-    assert len(query_cube_df(cube, store, changed_since=before)) == 4
+    api.append_to_cube({"all": frame(x=[1], b=[1])}, cube, store)
+    assert len(api.query_cube_df(cube, store, changed_since=before)) == 4
 
 
-@pytest.mark.parametrize("forget", [lambda s: cleanup_cube(CUBE, s), lambda s: keep_cube_history(CUBE, s, 0)])
+@pytest.mark.parametrize(
+    "forget", [lambda s: api.cleanup_cube(CUBE, s), lambda s: api.keep_cube_history(CUBE, s, 0)]
+)
 def test_a_state_that_is_no_longer_kept_is_an_error_and_no_empty_answer(store, forget):
     before = token(store)
-    append_to_cube(SEED, CUBE, store)
-    append_to_cube(EXTRA.assign(v1=0)[["x", "p", "v1"]], CUBE, store)
+    api.append_to_cube(SEED, CUBE, store)
+    api.append_to_cube(EXTRA.assign(v1=0)[["x", "p", "v1"]], CUBE, store)
     forget(store)
-    append_to_cube(SEED, CUBE, store)
-    for ask in (list_cube_changes, lambda *args: query_cube(CUBE, store, changed_since=before)):
+    api.append_to_cube(SEED, CUBE, store)
+    for ask in (api.list_cube_changes, lambda *args: api.query_cube(CUBE, store, changed_since=before)):
         with pytest.raises(StateNotFoundError, match="no state as of version 1"):
             ask(CUBE, store, before)
 
@@ -159,11 +142,11 @@ def test_a_state_that_is_no_longer_kept_is_an_error_and_no_empty_answer(store, f
 @pytest.mark.parametrize("deleted", ["extra", "seed"])
 def test_a_dataset_that_was_deleted_is_a_gap_also_if_it_was_built_again(store, deleted):
     before = token(store)
-    delete_cube(CUBE, store, None if deleted == "seed" else [deleted])
+    api.delete_cube(CUBE, store, None if deleted == "seed" else [deleted])
     if deleted == "seed":
-        build_cube({"seed": SEED, "extra": EXTRA}, CUBE, store)
+        api.build_cube({"seed": SEED, "extra": EXTRA}, CUBE, store)
     with pytest.raises(StateNotFoundError):
-        list_cube_changes(CUBE, store, before)
+        api.list_cube_changes(CUBE, store, before)
 
 
 @pytest.mark.parametrize(
@@ -171,16 +154,16 @@ def test_a_dataset_that_was_deleted_is_a_gap_also_if_it_was_built_again(store, d
 )
 def test_what_is_no_token_is_refused(store, text):
     with pytest.raises(ValueError, match="no token of a state"):
-        list_cube_changes(CUBE, store, text)
+        api.list_cube_changes(CUBE, store, text)
 
 
 WRITES = {
-    "append": lambda s, p, v: append_to_cube(frame(x=[p], p=[p], v1=[v]), CUBE, s),
-    "append extra": lambda s, p, v: append_to_cube({"extra": frame(x=[p], p=[p], v2=[v])}, CUBE, s),
-    "update": lambda s, p, v: update_cube(frame(x=[v], p=[p], v1=[v]), CUBE, s, C("p") == p, ["seed"]),
-    "merge": lambda s, p, v: merge_into_cube(frame(x=[p], p=[p], v1=[v]), CUBE, s),
-    "remove": lambda s, p, v: remove_partitions(CUBE, s, C("p") == p, ["seed"]),
-    "compact": lambda s, p, v: compact_cube(CUBE, s, min_files=1 + v % 2),
+    "append": lambda s, p, v: api.append_to_cube(frame(x=[p], p=[p], v1=[v]), CUBE, s),
+    "append extra": lambda s, p, v: api.append_to_cube({"extra": frame(x=[p], p=[p], v2=[v])}, CUBE, s),
+    "update": lambda s, p, v: api.update_cube(frame(x=[v], p=[p], v1=[v]), CUBE, s, C("p") == p, ["seed"]),
+    "merge": lambda s, p, v: api.merge_into_cube(frame(x=[p], p=[p], v1=[v]), CUBE, s),
+    "remove": lambda s, p, v: api.remove_partitions(CUBE, s, C("p") == p, ["seed"]),
+    "compact": lambda s, p, v: api.compact_cube(CUBE, s, min_files=1 + v % 2),
 }
 STEPS = st.lists(st.tuples(st.sampled_from(sorted(WRITES)), st.integers(0, 3), st.integers(0, 9)), max_size=6)
 
@@ -195,16 +178,16 @@ def by_partition(df):
 def test_the_replay_of_all_changes_gives_the_newest_state(batches):
     """A reader that replaces the partitions that it is told, and no others, has the rows of the cube."""
     store, last, replica = memory(), None, {}
-    build_cube({"seed": SEED, "extra": EXTRA}, CUBE, store)
+    api.build_cube({"seed": SEED, "extra": EXTRA}, CUBE, store)
     for steps in [[], *batches]:
         for name, p, v in steps:
             WRITES[name](store, p, v)
-        told = list_cube_changes(CUBE, store, last)
+        told = api.list_cube_changes(CUBE, store, last)
         before = replica
-        new = query_cube_df(CUBE, store, changed_since=last, as_of=told.token)
+        new = api.query_cube_df(CUBE, store, changed_since=last, as_of=told.token)
         changed = {*told.partitions["p"]}
         replica = {p: part for p, part in before.items() if p not in changed} | by_partition(new)
-        current = by_partition(query_cube_df(CUBE, store))
+        current = by_partition(api.query_cube_df(CUBE, store))
         assert replica.keys() == current.keys()
         for p, part in current.items():
             pd.testing.assert_frame_equal(replica[p], part, check_dtype=False)
@@ -213,7 +196,7 @@ def test_the_replay_of_all_changes_gives_the_newest_state(batches):
         last = told.token
 
 
-@pytest.mark.parametrize("read", [query_cube, list_cube_changes])
+@pytest.mark.parametrize("read", [api.query_cube, api.list_cube_changes])
 @pytest.mark.parametrize("since, error", [("2020", ValueError), (b"", TypeError)])
 def test_an_error_names_the_argument_that_is_wrong(store, read, since, error):
     with pytest.raises(error, match="changed_since is a version"):
@@ -224,9 +207,9 @@ def test_the_earlier_state_may_have_had_other_indices(store):
     before = token(store)
     build_dataset_indices(lambda: store, "cube++seed", ["v1"])
     indexed = CUBE.copy(index_columns=["v1"])
-    assert len(list_cube_changes(indexed, store, before)) == 0
-    append_to_cube(frame(x=[5], p=[1], v1=[0]), indexed, store)
-    assert query_cube_df(indexed, store, changed_since=before)["p"].unique().tolist() == [1]
+    assert len(api.list_cube_changes(indexed, store, before)) == 0
+    api.append_to_cube(frame(x=[5], p=[1], v1=[0]), indexed, store)
+    assert api.query_cube_df(indexed, store, changed_since=before)["p"].unique().tolist() == [1]
 
 
 # -- computed datasets ---------------------------------------------------------------------------------------
@@ -241,30 +224,30 @@ def double(df):
 
 def compute(store, **arguments):
     CALLS.clear()
-    return compute_dataset(double, CUBE, store, "doubled", **arguments)
+    return api.compute_dataset(double, CUBE, store, "doubled", **arguments)
 
 
 def doubled(store):
-    found = query_cube_df(CUBE, store)
+    found = api.query_cube_df(CUBE, store)
     return dict(zip(found["x"], found["twice"], strict=True))
 
 
 def test_only_changed_partitions_are_computed_again(store):
     result = compute(store)
     assert (sorted(CALLS), result.n_partitions, result.rows, result.files_replaced) == ([0, 1, 2], 3, 3, 0)
-    append_to_cube(frame(x=[1, 7], p=[1, 1], v1=[50, 70]), CUBE, store)
-    remove_partitions(CUBE, store, C("p") == 2, ["seed", "extra"])
+    api.append_to_cube(frame(x=[1, 7], p=[1, 1], v1=[50, 70]), CUBE, store)
+    api.remove_partitions(CUBE, store, C("p") == 2, ["seed", "extra"])
     result = compute(store)
     assert (CALLS, result.n_partitions, result.rows, result.files_replaced) == ([1], 1, 2, 2)
     assert doubled(store) == {0: 20, 1: 100, 7: 140}
-    assert sorted(query_cube_df(CUBE, store, datasets=["seed", "doubled"])["x"]) == [0, 1, 7]
+    assert sorted(api.query_cube_df(CUBE, store, datasets=["seed", "doubled"])["x"]) == [0, 1, 7]
 
 
 def test_without_a_change_nothing_is_committed(store):
     compute(store)
-    append_to_cube(SEED, CUBE, store)
+    api.append_to_cube(SEED, CUBE, store)
     compute(store)
-    compact_cube(CUBE, store)
+    api.compact_cube(CUBE, store)
     compute(store)
     assert CALLS == []
     header = snapshot(lambda: store)
@@ -275,7 +258,7 @@ def test_without_a_change_nothing_is_committed(store):
 
 def test_datasets_that_the_function_does_not_get_do_not_count(store):
     compute(store, payload_columns=["v1"])
-    append_to_cube({"extra": EXTRA}, CUBE, store)
+    api.append_to_cube({"extra": EXTRA}, CUBE, store)
     compute(store, payload_columns=["v1"])
     assert CALLS == []
     compute(store, datasets=["seed"], changed_since=None)
@@ -284,10 +267,10 @@ def test_datasets_that_the_function_does_not_get_do_not_count(store):
 
 def test_a_rollback_of_the_cube_takes_the_computed_rows_along(store):
     compute(store)
-    state = list_cube_history(CUBE, store)[-1].version
-    append_to_cube(frame(x=[1], p=[1], v1=[50]), CUBE, store)
+    state = api.list_cube_history(CUBE, store)[-1].version
+    api.append_to_cube(frame(x=[1], p=[1], v1=[50]), CUBE, store)
     compute(store)
-    rollback_cube(CUBE, store, state)
+    api.rollback_cube(CUBE, store, state)
     assert doubled(store) == {0: 20, 1: 22, 2: 24}
     compute(store)
     assert doubled(store) == {0: 20, 1: 22, 2: 24}
@@ -295,8 +278,8 @@ def test_a_rollback_of_the_cube_takes_the_computed_rows_along(store):
 
 def test_after_a_cleanup_the_gap_is_an_error_with_its_remedy(store):
     compute(store)
-    append_to_cube(SEED, CUBE, store)
-    cleanup_cube(CUBE, store)
+    api.append_to_cube(SEED, CUBE, store)
+    api.cleanup_cube(CUBE, store)
     with pytest.raises(StateNotFoundError, match=r"compute everything once, by changed_since=None"):
         compute(store)
     compute(store, changed_since=None)
@@ -305,7 +288,7 @@ def test_after_a_cleanup_the_gap_is_an_error_with_its_remedy(store):
 
 def test_another_computation_in_the_meantime_is_a_conflict(store):
     compute(store)
-    append_to_cube(SEED, CUBE, store)
+    api.append_to_cube(SEED, CUBE, store)
 
     def overtaken(df):
         if not CALLS:
@@ -314,7 +297,7 @@ def test_another_computation_in_the_meantime_is_a_conflict(store):
 
     CALLS.clear()
     with pytest.raises(ConcurrentWriteError, match="has computed it since"):
-        compute_dataset(overtaken, CUBE, store, "doubled")
+        api.compute_dataset(overtaken, CUBE, store, "doubled")
     assert doubled(store) == {0: 20, 1: 22, 2: 24}
 
 
@@ -327,7 +310,7 @@ def test_a_function_that_fails_leaves_no_file(store):
         return double(df)
 
     with pytest.raises(ZeroDivisionError):
-        compute_dataset(fail, CUBE, store, "doubled")
+        api.compute_dataset(fail, CUBE, store, "doubled")
     assert set(store.keys()) == before
 
 
@@ -344,12 +327,12 @@ def test_a_function_that_fails_leaves_no_file(store):
 def test_mistakes_are_errors_that_change_nothing(store, function, into, error, message):
     before = set(store.keys())
     with pytest.raises(error, match=message):
-        compute_dataset(function, CUBE, store, into)
+        api.compute_dataset(function, CUBE, store, into)
     assert set(store.keys()) == before
 
 
 def test_a_function_may_return_no_rows(store):
-    compute_dataset(lambda df: double(df) if df["p"].iloc[0] else None, CUBE, store, "doubled")
+    api.compute_dataset(lambda df: double(df) if df["p"].iloc[0] else None, CUBE, store, "doubled")
     assert doubled(store) == pytest.approx({0: float("nan"), 1: 22, 2: 24}, nan_ok=True)
 
 
@@ -357,32 +340,32 @@ def test_a_function_may_return_no_rows(store):
 
 
 def test_lineage_names_the_computation_and_tells_what_is_stale(store):
-    append_to_cube(SEED, CUBE, store)
-    seed = list_cube_history(CUBE, store)["seed"][-1].version
-    with annotate_operations(job="double", run=1):
+    api.append_to_cube(SEED, CUBE, store)
+    seed = api.list_cube_history(CUBE, store)["seed"][-1].version
+    with api.annotate_operations(job="double", run=1):
         compute(store)
-    assert list_cube_history(CUBE, store)[-1].inputs == {"extra": 1, "seed": seed}
-    append_to_cube({"doubled": frame(x=[0], p=[0], twice=[20])}, CUBE, store)
-    compact_cube(CUBE, store)
-    entry = lineage_cube(CUBE, store)["doubled"]
+    assert api.list_cube_history(CUBE, store)[-1].inputs == {"extra": 1, "seed": seed}
+    api.append_to_cube({"doubled": frame(x=[0], p=[0], twice=[20])}, CUBE, store)
+    api.compact_cube(CUBE, store)
+    entry = api.lineage_cube(CUBE, store)["doubled"]
     # a compaction of the inputs is no change, and one of the dataset does not hide the job
     assert (entry.operation, entry.job) == ("compute", {"name": "double", "run": 1})
     assert (entry.inputs, entry.changed_inputs, entry.is_stale) == ({"extra": 1, "seed": seed}, (), False)
-    version = lineage_cube(CUBE, store)["doubled"].version
-    append_to_cube({"extra": EXTRA}, CUBE, store)
-    assert lineage_cube(CUBE, store)["doubled"].changed_inputs == ("extra",)
-    cleanup_cube(CUBE, store)
-    assert lineage_cube(CUBE, store)["doubled"].changed_inputs == ("extra", "seed")
-    assert lineage_cube(CUBE, store)["doubled"].version == version
-    delete_cube(CUBE, store, datasets=["extra"])
-    assert "extra" in lineage_cube(CUBE, store)["doubled"].changed_inputs
-    assert not lineage_cube(CUBE, store)["seed"].is_stale
+    version = api.lineage_cube(CUBE, store)["doubled"].version
+    api.append_to_cube({"extra": EXTRA}, CUBE, store)
+    assert api.lineage_cube(CUBE, store)["doubled"].changed_inputs == ("extra",)
+    api.cleanup_cube(CUBE, store)
+    assert api.lineage_cube(CUBE, store)["doubled"].changed_inputs == ("extra", "seed")
+    assert api.lineage_cube(CUBE, store)["doubled"].version == version
+    api.delete_cube(CUBE, store, datasets=["extra"])
+    assert "extra" in api.lineage_cube(CUBE, store)["doubled"].changed_inputs
+    assert not api.lineage_cube(CUBE, store)["seed"].is_stale
 
 
 @pytest.mark.parametrize("value", ["seed@1", "@", 5, ["seed@"], None, "x"])
 def test_lineage_of_metadata_of_strangers_is_empty(store, value):
-    append_to_cube({"extra": EXTRA}, CUBE, store, metadata={"extra": {COMPUTED_FROM: value}})
-    entry = lineage_cube(CUBE, store)["extra"]
+    api.append_to_cube({"extra": EXTRA}, CUBE, store, metadata={"extra": {COMPUTED_FROM: value}})
+    entry = api.lineage_cube(CUBE, store)["extra"]
     assert (entry.inputs, entry.is_stale, entry.status) == ({}, False, "")
 
 
@@ -395,11 +378,11 @@ def facets(events):
 
 def test_events_of_openlineage_have_what_its_specification_requires(store):
     """RunEvent of https://openlineage.io/spec/2-0-2/OpenLineage.json, and the facets that are used."""
-    with annotate_operations("why", job="double"):
+    with api.annotate_operations("why", job="double"):
         compute(store)
-    lineage = lineage_cube(CUBE, store)
+    lineage = api.lineage_cube(CUBE, store)
     events = lineage.to_openlineage("memory")
-    assert events == json.loads(json.dumps(events)) == lineage_cube(CUBE, store).to_openlineage("memory")
+    assert events == json.loads(json.dumps(events)) == api.lineage_cube(CUBE, store).to_openlineage("memory")
     assert [event["eventType"] for event in events] == ["START", "COMPLETE"] * 3
     for event in events:
         assert set(event) == {

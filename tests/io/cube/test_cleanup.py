@@ -5,50 +5,44 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
-from tests.support.cubes import (
-    CUBE,
-    HEADER,
-    build,
-    check_integrity,
-    file_keys,
-    frame,
-    keys,
-    rows,
-    snapshot,
-    unchanged,
-    without_commit_ids,
-)
+from tests.support import cubes
 
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+SEED = cubes.frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = cubes.frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 
 
 @pytest.fixture
 def built(store_factory):
     """A store with a cube of two datasets."""
-    build(store_factory, seed=SEED, enrich=ENRICH)
+    cubes.build(store_factory, seed=SEED, enrich=ENRICH)
     return store_factory
 
 
 def test_a_tidy_cube_stays_as_it_is(driver, built):
-    with unchanged(built):
-        driver.cleanup_cube(cube=CUBE, store=built)
+    with cubes.unchanged(built):
+        driver.cleanup_cube(cube=cubes.CUBE, store=built)
 
 
 def test_an_empty_store(driver, store_factory):
-    driver.cleanup_cube(cube=CUBE, store=store_factory)
-    assert keys(store_factory) == set()
+    driver.cleanup_cube(cube=cubes.CUBE, store=store_factory)
+    assert cubes.keys(store_factory) == set()
 
 
 CHANGES = {
     "overwrite": lambda d, s: d.build_cube(
-        data={"seed": SEED, "enrich": ENRICH}, cube=CUBE, store=s, overwrite=True
+        data={"seed": SEED, "enrich": ENRICH}, cube=cubes.CUBE, store=s, overwrite=True
     ),
-    "append": lambda d, s: d.append_to_cube(data=frame(x=[5], p=[5], v1=[15]), cube=CUBE, store=s),
-    "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
-    "remove all": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions="all"),
+    "append": lambda d, s: d.append_to_cube(
+        data=cubes.frame(x=[5], p=[5], v1=[15]), cube=cubes.CUBE, store=s
+    ),
+    "remove": lambda d, s: d.remove_partitions(cube=cubes.CUBE, store=s, conditions=C("p") == 0),
+    "remove all": lambda d, s: d.remove_partitions(cube=cubes.CUBE, store=s, conditions="all"),
     "update": lambda d, s: d.update_cube(
-        data=SEED.iloc[:1], cube=CUBE, store=s, remove_conditions=C("p") == 0, ktk_cube_dataset_ids=["seed"]
+        data=SEED.iloc[:1],
+        cube=cubes.CUBE,
+        store=s,
+        remove_conditions=C("p") == 0,
+        ktk_cube_dataset_ids=["seed"],
     ),
 }
 
@@ -56,46 +50,46 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_leftovers_of_changes_go(driver, built, change):
     change(driver, built)
-    expected = rows(driver.query_cube(cube=CUBE, store=built))
-    before = without_commit_ids(snapshot(built))
-    driver.cleanup_cube(cube=CUBE, store=built)
-    after = without_commit_ids(snapshot(built))
+    expected = cubes.rows(driver.query_cube(cube=cubes.CUBE, store=built))
+    before = cubes.without_commit_ids(cubes.snapshot(built))
+    driver.cleanup_cube(cube=cubes.CUBE, store=built)
+    after = cubes.without_commit_ids(cubes.snapshot(built))
     assert len(after) < len(before)
     assert after == {key: before[key] for key in after}
     assert sum(key.endswith(".parquet") and "/table/" in key for key in after) == sum(
-        len(file_keys(built, f"cube++{id_}")) for id_ in ("seed", "enrich")
+        len(cubes.file_keys(built, f"cube++{id_}")) for id_ in ("seed", "enrich")
     )
-    check_integrity(built)
-    assert rows(driver.query_cube(cube=CUBE, store=built)) == expected
+    cubes.check_integrity(built)
+    assert cubes.rows(driver.query_cube(cube=cubes.CUBE, store=built)) == expected
 
 
 def test_files_of_others_stay(driver, built):
     others = ["cube.foo", "cube/x", "foo_cube++seed/x", "cube2++seed/x", "cube+seed/x", "x/cube++seed/y"]
     for key in others:
         built().put(key, b"data")
-    expected = keys(built)
+    expected = cubes.keys(built)
     for key in ["cube++seed/x", "cube++new/table/x.parquet", "cube++seed.foo", "cube++x"]:
         built().put(key, b"data")
-    driver.cleanup_cube(cube=CUBE, store=built)
-    assert keys(built) == expected
+    driver.cleanup_cube(cube=cubes.CUBE, store=built)
+    assert cubes.keys(built) == expected
 
 
 @pytest.mark.parametrize("id_", ["seed", "enrich"])
 def test_files_of_a_dataset_without_header_go(driver, built, id_):
-    expected = {key for key in keys(built) if id_ not in key}
-    built().delete(f"cube++{id_}{HEADER}json")
-    driver.cleanup_cube(cube=CUBE, store=built)
-    assert keys(built) == expected
+    expected = {key for key in cubes.keys(built) if id_ not in key}
+    built().delete(f"cube++{id_}{cubes.HEADER}json")
+    driver.cleanup_cube(cube=cubes.CUBE, store=built)
+    assert cubes.keys(built) == expected
 
 
 @pytest.mark.parametrize("id_", ["seed", "enrich"])
 def test_files_of_a_dataset_without_schema_stay(driver, built, id_):
     built().delete(f"cube++{id_}/table/_common_metadata")
-    with unchanged(built):
-        driver.cleanup_cube(cube=CUBE, store=built)
+    with cubes.unchanged(built):
+        driver.cleanup_cube(cube=cubes.CUBE, store=built)
 
 
 def test_an_unreadable_header_is_an_error_not_a_leftover(driver, built):
-    built().put(f"cube++enrich{HEADER}json", b"{")
-    with unchanged(built), pytest.raises(ValueError):
-        driver.cleanup_cube(cube=CUBE, store=built)
+    built().put(f"cube++enrich{cubes.HEADER}json", b"{")
+    with cubes.unchanged(built), pytest.raises(ValueError):
+        driver.cleanup_cube(cube=cubes.CUBE, store=built)

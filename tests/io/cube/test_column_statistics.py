@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -16,27 +17,6 @@ from kartothek_cube.core.pruning import STATISTICS, statistics_file
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import sql
 from kartothek_cube.io.eager import build_dataset_indices, read_table, store_dataframes_as_dataset
-from kartothek_cube.io.eager_cube import (
-    adopt_dataset,
-    append_to_cube,
-    build_column_statistics,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    copy_cube,
-    delete_rows,
-    explain_query,
-    extend_cube,
-    keep_cube_history,
-    merge_into_cube,
-    query_cube,
-    remove_partitions,
-    repair_cube,
-    rollback_cube,
-    update_schema,
-    verify_cube,
-)
-from kartothek_cube.io.opened_cube import open_cube
 from tests.support.cubes import memory
 from tests.support.stores import CountingStore, Same
 
@@ -55,8 +35,8 @@ def days(*numbers: int) -> pd.DataFrame:
 
 def pruning(store, condition, cube=CUBE, **kwargs):
     """By what a condition prunes files of the seed, and how many it keeps and prunes."""
-    [effect] = explain_query(cube, store, condition, **kwargs).datasets[0].conditions
-    assert len(query_cube(cube, store, condition, **kwargs)[0]) > 0
+    [effect] = api.explain_query(cube, store, condition, **kwargs).datasets[0].conditions
+    assert len(api.query_cube(cube, store, condition, **kwargs)[0]) > 0
     return effect.by, effect.kept, effect.pruned
 
 
@@ -72,7 +52,7 @@ def key_of(store):
 @pytest.fixture
 def store():
     factory = memory()
-    build_cube(days(0, 1, 2, 3), CUBE, factory, metadata=KEEP)
+    api.build_cube(days(0, 1, 2, 3), CUBE, factory, metadata=KEEP)
     return factory
 
 
@@ -93,7 +73,7 @@ def test_all_facades_build_and_keep_statistics(driver, store_factory):
     assert pruning(store_factory, C("v") >= 10) == ("statistics", 2, 2)
     [rows] = driver.query_cube(cube=CUBE, store=store_factory, conditions=C("v") >= 15.5)
     assert rows["x"].tolist() == [31, 32]
-    assert verify_cube(CUBE, store_factory).ok
+    assert api.verify_cube(CUBE, store_factory).ok
 
 
 @pytest.mark.parametrize(
@@ -112,19 +92,19 @@ def test_all_facades_build_and_keep_statistics(driver, store_factory):
 )
 def test_every_condition_keeps_the_files_that_can_match(store, condition, kept):
     """Texts of a file are from its first to its last: t0, t10, ..., t2."""
-    explained = explain_query(CUBE, store, condition).datasets[0]
+    explained = api.explain_query(CUBE, store, condition).datasets[0]
     assert explained.matching_files == kept
-    everything = query_cube(CUBE, store)[0]
-    build_column_statistics(CUBE, store, [])
-    unpruned = query_cube(CUBE, store, condition)[0]
-    assert explain_query(CUBE, store, condition).datasets[0].matching_files == 4
-    build_column_statistics(CUBE, store, ["v", "t"])
-    pd.testing.assert_frame_equal(query_cube(CUBE, store, condition)[0], unpruned)
+    everything = api.query_cube(CUBE, store)[0]
+    api.build_column_statistics(CUBE, store, [])
+    unpruned = api.query_cube(CUBE, store, condition)[0]
+    assert api.explain_query(CUBE, store, condition).datasets[0].matching_files == 4
+    api.build_column_statistics(CUBE, store, ["v", "t"])
+    pd.testing.assert_frame_equal(api.query_cube(CUBE, store, condition)[0], unpruned)
     assert len(unpruned) < len(everything)
 
 
 def test_nulls_are_found_in_the_files_that_have_some(store):
-    append_to_cube(days(4).assign(v=[None, 1.0, 2.0]), CUBE, store)
+    api.append_to_cube(days(4).assign(v=[None, 1.0, 2.0]), CUBE, store)
     assert pruning(store, C("v").is_null()) == ("statistics", 1, 4)
 
 
@@ -133,7 +113,7 @@ def test_a_point_query_opens_few_files(n_files):
     counting = CountingStore(memory())
     factory = Same.of(counting)
     many = pd.DataFrame({"x": range(n_files), "p": range(n_files), "v": [i * 7.0 for i in range(n_files)]})
-    build_cube(
+    api.build_cube(
         {"seed": many, "extra": many.rename(columns={"v": "w"})},
         CUBE,
         factory,
@@ -141,7 +121,7 @@ def test_a_point_query_opens_few_files(n_files):
     )
     for column in "vw":
         counting.reset()
-        [rows] = query_cube(CUBE, factory, C(column) == 49.0)
+        [rows] = api.query_cube(CUBE, factory, C(column) == 49.0)
         assert rows["x"].tolist() == [7]
         opened = {key for _, key in counting.log if "/table/p=" in str(key)}
         assert 2 <= len(opened) <= 10
@@ -153,21 +133,21 @@ def test_an_index_takes_precedence(store):
 
 
 def test_a_newer_row_of_a_cell_is_read_although_its_file_cannot_match(store):
-    append_to_cube(days(1).assign(v=-1.0), CUBE, store)
-    assert query_cube(CUBE, store, C("v") == 5.0) == []
+    api.append_to_cube(days(1).assign(v=-1.0), CUBE, store)
+    assert api.query_cube(CUBE, store, C("v") == 5.0) == []
 
 
 def test_files_change_and_the_statistics_follow(store):
-    merge_into_cube(days(1).iloc[:1].assign(v=100.0), CUBE, store)
+    api.merge_into_cube(days(1).iloc[:1].assign(v=100.0), CUBE, store)
     assert pruning(store, C("v") > 50) == ("statistics", 1, 3)
-    append_to_cube(days(2).assign(v=200.0), CUBE, store)
-    compact_cube(CUBE, store)
+    api.append_to_cube(days(2).assign(v=200.0), CUBE, store)
+    api.compact_cube(CUBE, store)
     assert pruning(store, C("v") > 150) == ("statistics", 1, 3)
-    delete_rows(CUBE, store, C("v") == 100)
-    remove_partitions(CUBE, store, C("p") == 0)
+    api.delete_rows(CUBE, store, C("v") == 100)
+    api.remove_partitions(CUBE, store, C("p") == 0)
     assert pruning(store, C("v") > 50) == ("statistics", 1, 2)
-    assert verify_cube(CUBE, store).ok
-    append_to_cube(days(4), CUBE, store)
+    assert api.verify_cube(CUBE, store).ok
+    api.append_to_cube(days(4), CUBE, store)
     content = open_blobs(store).get(key_of(store))
     assert pq.read_table(pa.BufferReader(content)).column("partition").to_pylist() == (
         state(store).partition_table.labels.to_pylist()
@@ -175,42 +155,42 @@ def test_files_change_and_the_statistics_follow(store):
 
 
 def test_an_update_of_the_schema_renames_and_drops_statistics(store):
-    update_schema(CUBE, store, rename={"v": "w"}, drop=["t"], add={"n": "int64"}, defaults={"n": 1})
+    api.update_schema(CUBE, store, rename={"v": "w"}, drop=["t"], add={"n": "int64"}, defaults={"n": 1})
     assert state(store).metadata[STATISTICS] == ["w"]
     assert pruning(store, C("w") > 14) == ("statistics", 1, 3)
-    build_column_statistics(CUBE, store, "n")
-    append_to_cube(days(4).drop(columns="t").rename(columns={"v": "w"}).assign(n=2), CUBE, store)
-    update_schema(CUBE, store, add={"m": "float64"})
+    api.build_column_statistics(CUBE, store, "n")
+    api.append_to_cube(days(4).drop(columns="t").rename(columns={"v": "w"}).assign(n=2), CUBE, store)
+    api.update_schema(CUBE, store, add={"m": "float64"})
     assert pruning(store, C("n") == 1) == ("statistics", 4, 1)
     assert pruning(store, C("w") > 14) == ("statistics", 2, 3)
-    update_schema(CUBE, store, widen={"n": "float64"})
+    api.update_schema(CUBE, store, widen={"n": "float64"})
     assert pruning(store, C("n") == 1) == ("rows", 5, 0)
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_older_states_have_their_own_statistics(store):
-    keep_cube_history(CUBE, store, 10)
-    first = open_cube(CUBE, store).changes().token
-    remove_partitions(CUBE, store, C("p") == 3)
-    append_to_cube(days(4), CUBE, store)
-    cleanup_cube(CUBE, store)
-    assert query_cube(CUBE, store, C("v") > 19, as_of=first) == []
-    append_to_cube(days(5), CUBE, store)
-    rollback_cube(CUBE, store, 2)
+    api.keep_cube_history(CUBE, store, 10)
+    first = api.open_cube(CUBE, store).changes().token
+    api.remove_partitions(CUBE, store, C("p") == 3)
+    api.append_to_cube(days(4), CUBE, store)
+    api.cleanup_cube(CUBE, store)
+    assert api.query_cube(CUBE, store, C("v") > 19, as_of=first) == []
+    api.append_to_cube(days(5), CUBE, store)
+    api.rollback_cube(CUBE, store, 2)
     assert pruning(store, C("v") > 14) == ("statistics", 1, 3)
-    keep_cube_history(CUBE, store, 0)
-    cleanup_cube(CUBE, store)
+    api.keep_cube_history(CUBE, store, 0)
+    api.cleanup_cube(CUBE, store)
     keys = [blob.key for blob in open_blobs(store).list(f"{UUID}/indices/{STATISTICS}/")]
     assert keys == [key_of(store)]
 
 
 def test_a_copy_has_its_own_file(store):
     target = memory()
-    copy_cube(CUBE, store, target, renamed_cube_prefix="other")
+    api.copy_cube(CUBE, store, target, renamed_cube_prefix="other")
     other = Cube(["x"], ["p"], "other")
     assert pruning(target, C("v") > 14, other) == ("statistics", 1, 3)
     open_blobs(store).delete([key_of(store)])
-    copy_cube(CUBE, store, memory())
+    api.copy_cube(CUBE, store, memory())
 
 
 def drop_record(store):
@@ -228,11 +208,11 @@ def delete_file(store):
 def test_other_software_ends_statistics_but_no_query(store, damage, problems):
     damage(store)
     assert pruning(store, C("v") > 14)[1:] == (4, 0)
-    assert {problem.kind for problem in verify_cube(CUBE, store).problems} == problems
-    append_to_cube(days(4), CUBE, store)
+    assert {problem.kind for problem in api.verify_cube(CUBE, store).problems} == problems
+    api.append_to_cube(days(4), CUBE, store)
     assert pruning(store, C("v") < 1) == ("statistics", 4, 1)
-    cleanup_cube(CUBE, store)
-    build_column_statistics(CUBE, store, ["v"])
+    api.cleanup_cube(CUBE, store)
+    api.build_column_statistics(CUBE, store, ["v"])
     assert pruning(store, C("v") > 14) == ("statistics", 2, 3)
 
 
@@ -244,18 +224,18 @@ def test_wrong_statistics_are_found_and_repaired(store):
     sink = pa.BufferOutputStream()
     pq.write_table(wrong, sink)
     open_blobs(store).put(key, bytes(sink.getvalue()))
-    [problem] = verify_cube(CUBE, store).problems
+    [problem] = api.verify_cube(CUBE, store).problems
     assert (problem.kind, problem.key, "v" in problem.message) == ("wrong-statistics", key, True)
-    assert repair_cube(CUBE, store).ok
+    assert api.repair_cube(CUBE, store).ok
     assert pruning(store, C("v") > 14) == ("statistics", 1, 3)
 
 
 def test_only_datasets_that_have_a_column_are_changed(store):
-    extend_cube({"extra": days(0, 1).drop(columns=["v", "t"]).assign(w=[1, 2, 3, 4, 5, 6])}, CUBE, store)
-    assert sorted(build_column_statistics(CUBE, store, "w")) == ["extra"]
+    api.extend_cube({"extra": days(0, 1).drop(columns=["v", "t"]).assign(w=[1, 2, 3, 4, 5, 6])}, CUBE, store)
+    assert sorted(api.build_column_statistics(CUBE, store, "w")) == ["extra"]
     assert state(store).metadata[STATISTICS] == ["v", "t"]
-    assert explain_query(CUBE, store, C("w") > 4).datasets[1].matching_files == 1
-    assert sorted(build_column_statistics(CUBE, store, [], ["extra"])) == ["extra"]
+    assert api.explain_query(CUBE, store, C("w") > 4).datasets[1].matching_files == 1
+    assert sorted(api.build_column_statistics(CUBE, store, [], ["extra"])) == ["extra"]
     assert statistics_file("cube++extra", state(store, "cube++extra").extra) is None
 
 
@@ -271,10 +251,10 @@ def test_only_datasets_that_have_a_column_are_changed(store):
 )
 def test_mistakes_change_nothing(columns, datasets, error, text):
     store = memory()
-    build_cube(days(0).assign(l=[[1], [2], []], partition=1), CUBE, store)
+    api.build_cube(days(0).assign(l=[[1], [2], []], partition=1), CUBE, store)
     before = open_blobs(store).list("")
     with pytest.raises(error, match=text):
-        build_column_statistics(CUBE, store, columns, datasets)
+        api.build_column_statistics(CUBE, store, columns, datasets)
     assert open_blobs(store).list("") == before
 
 
@@ -298,7 +278,7 @@ def test_mistakes_change_nothing(columns, datasets, error, text):
 def test_mistakes_of_a_build_store_nothing(arguments, error, text):
     store = memory()
     with pytest.raises(error, match=text):
-        build_cube(days(0), CUBE, store, **arguments)
+        api.build_cube(days(0), CUBE, store, **arguments)
     assert open_blobs(store).list("") == []
 
 
@@ -306,7 +286,7 @@ def test_other_engines_prune_by_statistics(store, tmp_path):
     """Whole files are opened by none of them: those that cannot match may be gone."""
     removed = state(store).partition_table.files["table"].to_pylist()[:3]
     open_blobs(store).delete(removed)
-    opened = open_cube(CUBE, store)
+    opened = api.open_cube(CUBE, store)
     assert opened.dataset().to_table(filter=pc.field("v") > 14.0).num_rows == 3
     assert sql.connect(CUBE, store).sql("SELECT count(*) FROM cube WHERE t >= 't30'").fetchall() == [(3,)]
     assert len(read_table(UUID, store, predicates=[[("v", ">", 14.0)]])) == 3
@@ -314,7 +294,7 @@ def test_other_engines_prune_by_statistics(store, tmp_path):
 
 def test_adopted_files_have_statistics(store, tmp_path):
     pq.write_table(pa.table({"x": [0, 1], "p": [0, 0], "w": [1.0, 2.0]}), tmp_path / "a.parquet")
-    adopt_dataset(tmp_path / "a.parquet", CUBE, store, "extra", metadata={STATISTICS: ["w"]})
+    api.adopt_dataset(tmp_path / "a.parquet", CUBE, store, "extra", metadata={STATISTICS: ["w"]})
     assert state(store, "cube++extra").load_statistics(open_blobs(store)).column("w").to_pylist() == [
         {"minimum": 1.0, "maximum": 2.0, "nulls": 0}
     ]
@@ -335,9 +315,9 @@ def test_a_commit_takes_a_get_and_a_put_more():
     for metadata in (None, KEEP):
         counting = CountingStore(memory())
         factory = Same.of(counting)
-        build_cube(days(0, 1), CUBE, factory, metadata=metadata)
+        api.build_cube(days(0, 1), CUBE, factory, metadata=metadata)
         counting.reset()
-        append_to_cube(days(2), CUBE, factory)
+        api.append_to_cube(days(2), CUBE, factory)
         counts.append(counting.counts)
     more = counts[1] - counts[0]
     assert not counts[0] - counts[1]

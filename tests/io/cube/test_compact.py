@@ -7,27 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.io.dask.bag_cube import compact_cube_bag
 from kartothek_cube.io.dask.delayed_cube import compact_cube_delayed
 from kartothek_cube.io.eager import update_dataset_from_dataframes
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    keep_cube_history,
-    list_cube_history,
-    query_cube,
-    remove_partitions,
-    rollback_cube,
-    update_cube,
-    update_schema,
-    verify_cube,
-)
-from kartothek_cube.io.iter_cube import compact_cube__iter
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.write import rewrite, write_commit
 from kartothek_cube.io_components.write.rewrite import CompactCube
@@ -57,7 +43,12 @@ def compact_bag(cube, store, **kwargs):
     return result
 
 
-COMPACT = {"eager": compact_cube, "iter": compact_cube__iter, "delayed": compact_delayed, "bag": compact_bag}
+COMPACT = {
+    "eager": api.compact_cube,
+    "iter": api.compact_cube__iter,
+    "delayed": compact_delayed,
+    "bag": compact_bag,
+}
 
 
 @pytest.fixture
@@ -65,14 +56,14 @@ def store():
     """Two partitions; the first one has three files, one row of which is hidden twice."""
     store = memory()
     build(lambda: store, seed=SEED)
-    append_to_cube(frame(x=[1, 3], p=[0, 0], v1=[21, 23]), CUBE, store)
-    append_to_cube(frame(x=[1], p=[0], v1=[31]), CUBE, store)
+    api.append_to_cube(frame(x=[1, 3], p=[0, 0], v1=[21, 23]), CUBE, store)
+    api.append_to_cube(frame(x=[1], p=[0], v1=[31]), CUBE, store)
     return store
 
 
 @pytest.mark.parametrize("compact", COMPACT.values(), ids=COMPACT.keys())
 def test_files_become_one(store, compact):
-    before = query_cube(CUBE, store)
+    before = api.query_cube(CUBE, store)
     counts = compact(CUBE, store)
     assert file_contents(lambda: store, "cube++seed") == [
         {"x": [2], "v1": [12]},
@@ -86,9 +77,9 @@ def test_files_become_one(store, compact):
         "rows_after": 3,
     }
     assert counts["seed"]["bytes_after"] < counts["seed"]["bytes_before"]
-    pd.testing.assert_frame_equal(query_cube(CUBE, store)[0], before[0])
+    pd.testing.assert_frame_equal(api.query_cube(CUBE, store)[0], before[0])
     check_integrity(lambda: store)
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.mark.parametrize("block_bytes", [1, 1 << 24])
@@ -96,10 +87,10 @@ def test_partitions_of_a_task(store, monkeypatch, block_bytes):
     """They are read one by one or at once; one of them stays as it is."""
     monkeypatch.setattr(rewrite, "_BLOCK_BYTES", block_bytes)
     monkeypatch.setattr(runtime, "available_cores", lambda: 1)
-    update_schema(CUBE, store, add={"n": "int64"})
-    append_to_cube(frame(x=[2, 4, 5], p=[1, 3, 3], v1=[42, 52, 54], n=1), CUBE, store)
-    expected = rows(query_cube(CUBE, store))
-    counts = compact_cube(CUBE, store, min_files=1)["seed"]
+    api.update_schema(CUBE, store, add={"n": "int64"})
+    api.append_to_cube(frame(x=[2, 4, 5], p=[1, 3, 3], v1=[42, 52, 54], n=1), CUBE, store)
+    expected = rows(api.query_cube(CUBE, store))
+    counts = api.compact_cube(CUBE, store, min_files=1)["seed"]
     assert file_contents(lambda: store, "cube++seed") == [
         {"x": [0, 1, 3], "v1": [10, 31, 23], "n": [None] * 3},
         {"x": [2], "v1": [42], "n": [1]},
@@ -109,26 +100,26 @@ def test_partitions_of_a_task(store, monkeypatch, block_bytes):
         counts[name] for name in ("partitions", "files_before", "files_after", "rows_before", "rows_after")
     ]
     assert numbers == [3, 6, 3, 9, 6]
-    assert rows(query_cube(CUBE, store)) == expected
-    assert verify_cube(CUBE, store).ok
+    assert rows(api.query_cube(CUBE, store)) == expected
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_nothing_to_do(store):
-    compact_cube(CUBE, store)
-    cleanup_cube(CUBE, store)
+    api.compact_cube(CUBE, store)
+    api.cleanup_cube(CUBE, store)
     before = snapshot(lambda: store)
-    assert compact_cube(CUBE, store)["seed"]["partitions"] == 0
+    assert api.compact_cube(CUBE, store)["seed"]["partitions"] == 0
     assert snapshot(lambda: store) == before
 
 
 def test_a_single_file_that_has_a_cell_twice_is_written_again(store):
     # a dataset whose schema has changed has partitions of one file that are written again
-    update_schema(CUBE, store, add={"n": "int64"})
+    api.update_schema(CUBE, store, add={"n": "int64"})
     added = frame(x=[7, 7], p=[5, 5], v1=[1, 2], n=[3, 3])
     update_dataset_from_dataframes([added], lambda: store, "cube++seed")
-    counts = compact_cube(CUBE, store, conditions=C("p") == 5, min_files=1)["seed"]
+    counts = api.compact_cube(CUBE, store, conditions=C("p") == 5, min_files=1)["seed"]
     assert (counts["rows_before"], counts["rows_after"]) == (2, 1)
-    assert rows(query_cube(CUBE, store, C("p") == 5)) == {"n": [3], "p": [5], "v1": [2], "x": [7]}
+    assert rows(api.query_cube(CUBE, store, C("p") == 5)) == {"n": [3], "p": [5], "v1": [2], "x": [7]}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +134,7 @@ def test_a_single_file_that_has_a_cell_twice_is_written_again(store):
     ],
 )
 def test_choice(store, choice, files):
-    compact_cube(CUBE, store, **choice)
+    api.compact_cube(CUBE, store, **choice)
     assert len(file_keys(lambda: store, "cube++seed")) == files
 
 
@@ -157,16 +148,16 @@ def test_choice(store, choice, files):
 )
 def test_illegal_choice(store, choice, text):
     with pytest.raises(ValueError, match=text):
-        compact_cube(CUBE, store, **choice)
+        api.compact_cube(CUBE, store, **choice)
 
 
 def test_only_old_files_are_garbage(store):
-    expected = rows(query_cube(CUBE, store))
-    compact_cube(CUBE, store)
+    expected = rows(api.query_cube(CUBE, store))
+    api.compact_cube(CUBE, store)
     assert len([key for key in keys(lambda: store) if "/table/p=" in key]) == 5
-    cleanup_cube(CUBE, store)
+    api.cleanup_cube(CUBE, store)
     assert len([key for key in keys(lambda: store) if "/table/p=" in key]) == 2
-    assert rows(query_cube(CUBE, store)) == expected
+    assert rows(api.query_cube(CUBE, store)) == expected
 
 
 def test_files_by_keys_that_the_cube_does_not_know():
@@ -175,35 +166,35 @@ def test_files_by_keys_that_the_cube_does_not_know():
     enrich = frame(x=[0, 1], p=[0, 0], a=[0, 1], v2=[1, 2])
     build(lambda: store, partition_on={"enrich": ["p", "a"]}, seed=SEED, enrich=enrich)
     before = file_keys(lambda: store, "cube++enrich")
-    assert compact_cube(CUBE, store)["enrich"]["files_after"] == 2
+    assert api.compact_cube(CUBE, store)["enrich"]["files_after"] == 2
     assert file_keys(lambda: store, "cube++enrich") == before
-    append_to_cube({"enrich": frame(x=[0], p=[0], a=[1], v2=[3])}, CUBE, store)
-    expected = rows(query_cube(CUBE, store))
-    assert compact_cube(CUBE, store)["enrich"]["files_after"] == 1
+    api.append_to_cube({"enrich": frame(x=[0], p=[0], a=[1], v2=[3])}, CUBE, store)
+    expected = rows(api.query_cube(CUBE, store))
+    assert api.compact_cube(CUBE, store)["enrich"]["files_after"] == 1
     assert file_contents(lambda: store, "cube++enrich")[0]["v2"] == [3, 2]
-    assert rows(query_cube(CUBE, store)) == expected
+    assert rows(api.query_cube(CUBE, store)) == expected
 
 
 def test_extension_types_stay():
     store = memory()
     df = frame(x=[0], p=[0], v1=pd.array(["a"], dtype="string"))
     build(lambda: store, seed=df)
-    append_to_cube(df.assign(x=1), CUBE, store)
-    before = query_cube(CUBE, store)[0]
-    compact_cube(CUBE, store)
-    pd.testing.assert_frame_equal(query_cube(CUBE, store)[0], before)
+    api.append_to_cube(df.assign(x=1), CUBE, store)
+    before = api.query_cube(CUBE, store)[0]
+    api.compact_cube(CUBE, store)
+    pd.testing.assert_frame_equal(api.query_cube(CUBE, store)[0], before)
 
 
 @pytest.mark.parametrize("null", [None, float("nan")], ids=repr)
 def test_columns_without_type_in_a_file(null):
     store = memory()
     build(lambda: store, seed=frame(x=[0], p=[0], v1=pd.Series([None], dtype=object)))
-    append_to_cube(frame(x=[1], p=[0], v1=["a"]), CUBE, store)
-    append_to_cube(frame(x=[2], p=[0], v1=pd.Series([None], dtype=object)), CUBE, store)
-    expected = rows(query_cube(CUBE, store))
-    compact_cube(CUBE, store)
-    assert rows(query_cube(CUBE, store)) == expected
-    assert verify_cube(CUBE, store).ok
+    api.append_to_cube(frame(x=[1], p=[0], v1=["a"]), CUBE, store)
+    api.append_to_cube(frame(x=[2], p=[0], v1=pd.Series([None], dtype=object)), CUBE, store)
+    expected = rows(api.query_cube(CUBE, store))
+    api.compact_cube(CUBE, store)
+    assert rows(api.query_cube(CUBE, store)) == expected
+    assert api.verify_cube(CUBE, store).ok
 
 
 # others at work ---------------------------------------------------------------------------------------------
@@ -216,27 +207,27 @@ def planned(store):
 
 def test_appends_meanwhile_stay_newer(store):
     job, results = planned(store)
-    append_to_cube(frame(x=[0, 2], p=[0, 1], v1=[40, 42]), CUBE, store)
-    expected = rows(query_cube(CUBE, store))
+    api.append_to_cube(frame(x=[0, 2], p=[0, 1], v1=[40, 42]), CUBE, store)
+    expected = rows(api.query_cube(CUBE, store))
     assert expected["v1"] == [40, 31, 42, 23]
     job.finish(results)
-    assert rows(query_cube(CUBE, store)) == expected
+    assert rows(api.query_cube(CUBE, store)) == expected
     assert len(file_keys(lambda: store, "cube++seed")) == 4
-    compact_cube(CUBE, store)
-    assert rows(query_cube(CUBE, store)) == expected
+    api.compact_cube(CUBE, store)
+    assert rows(api.query_cube(CUBE, store)) == expected
 
 
 def test_columns_that_come_meanwhile(store):
     job, results = planned(store)
-    append_to_cube(frame(x=[2], p=[1], v1=[42], w=[7]), CUBE, store, schema_mode="merge")
-    update_schema(CUBE, store, add={"z": "int64"}, defaults={"z": 5})
-    expected = rows(query_cube(CUBE, store))
+    api.append_to_cube(frame(x=[2], p=[1], v1=[42], w=[7]), CUBE, store, schema_mode="merge")
+    api.update_schema(CUBE, store, add={"z": "int64"}, defaults={"z": 5})
+    expected = rows(api.query_cube(CUBE, store))
     assert set(expected["z"]) == {5}
     job.finish(results)
-    assert rows(query_cube(CUBE, store)) == expected
-    assert verify_cube(CUBE, store).ok
-    compact_cube(CUBE, store, min_files=1)
-    assert rows(query_cube(CUBE, store)) == expected
+    assert rows(api.query_cube(CUBE, store)) == expected
+    assert api.verify_cube(CUBE, store).ok
+    api.compact_cube(CUBE, store, min_files=1)
+    assert rows(api.query_cube(CUBE, store)) == expected
 
 
 @pytest.mark.parametrize(
@@ -244,22 +235,22 @@ def test_columns_that_come_meanwhile(store):
 )
 def test_columns_that_change_meanwhile(store, change):
     job, results = planned(store)
-    update_schema(CUBE, store, **change)
-    before = rows(query_cube(CUBE, store))
+    api.update_schema(CUBE, store, **change)
+    before = rows(api.query_cube(CUBE, store))
     with pytest.raises(ConcurrentWriteError, match=r"schema was changed.*Repeat it"):
         job.finish(results)
-    assert rows(query_cube(CUBE, store)) == before
+    assert rows(api.query_cube(CUBE, store)) == before
 
 
 def test_columns_that_a_rollback_removes_meanwhile(store):
-    keep_cube_history(CUBE, store, 5)
-    version = list_cube_history(CUBE, store)[-1].version
-    update_schema(CUBE, store, add={"z": "int64"})
+    api.keep_cube_history(CUBE, store, 5)
+    version = api.list_cube_history(CUBE, store)[-1].version
+    api.update_schema(CUBE, store, add={"z": "int64"})
     job, results = planned(store)
-    rollback_cube(CUBE, store, version)
+    api.rollback_cube(CUBE, store, version)
     with pytest.raises(ConcurrentWriteError, match="Gone: z"):
         job.finish(results)
-    assert "z" not in rows(query_cube(CUBE, store))
+    assert "z" not in rows(api.query_cube(CUBE, store))
 
 
 def test_an_index_that_comes_meanwhile(store):
@@ -269,14 +260,14 @@ def test_an_index_that_comes_meanwhile(store):
     build_dataset_indices(store, "cube++seed", ["v1"])
     job.finish(results)
     check_integrity(lambda: store)
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 CONFLICTS = {
-    "remove": lambda s: remove_partitions(CUBE, s, C("p") == 0),
-    "update": lambda s: update_cube(SEED[:2], CUBE, s, C("p") == 0, ["seed"]),
-    "overwrite": lambda s: build_cube(SEED, CUBE, s, overwrite=True),
-    "compact": lambda s: compact_cube(CUBE, s),
+    "remove": lambda s: api.remove_partitions(CUBE, s, C("p") == 0),
+    "update": lambda s: api.update_cube(SEED[:2], CUBE, s, C("p") == 0, ["seed"]),
+    "overwrite": lambda s: api.build_cube(SEED, CUBE, s, overwrite=True),
+    "compact": lambda s: api.compact_cube(CUBE, s),
 }
 
 
@@ -320,9 +311,9 @@ def test_finishing_twice_changes_nothing(store):
 
 def test_removal_elsewhere_is_no_conflict(store):
     job, results = planned(store)
-    remove_partitions(CUBE, store, C("p") == 1)
+    api.remove_partitions(CUBE, store, C("p") == 1)
     job.finish(results)
-    assert rows(query_cube(CUBE, store))["v1"] == [10, 31, 23]
+    assert rows(api.query_cube(CUBE, store))["v1"] == [10, 31, 23]
 
 
 # the oracle is the query ------------------------------------------------------------------------------------
@@ -371,17 +362,17 @@ def test_many_queries_give_the_same(writes):
 def check_queries(writes):
     store = memory()
     first, *others = [frames(*write) for write in writes]
-    build_cube(first, XY, store, partition_on={"flat": []})
+    api.build_cube(first, XY, store, partition_on={"flat": []})
     for data in others:
-        append_to_cube(data, XY, store)
-    before = [query_cube(XY, store, **query) for query in QUERIES]
-    compact_cube(XY, store)
-    cleanup_cube(XY, store)
+        api.append_to_cube(data, XY, store)
+    before = [api.query_cube(XY, store, **query) for query in QUERIES]
+    api.compact_cube(XY, store)
+    api.cleanup_cube(XY, store)
     for query, expected in zip(QUERIES, before, strict=True):
-        found = query_cube(XY, store, **query)
+        found = api.query_cube(XY, store, **query)
         assert len(found) == len(expected)
         for a, b in zip(found, expected, strict=True):
             pd.testing.assert_frame_equal(a, b)
     # the drawn cells of the seed may repeat in another partition
-    assert {problem.kind for problem in verify_cube(XY, store).problems} <= {"duplicate-cells"}
+    assert {problem.kind for problem in api.verify_cube(XY, store).problems} <= {"duplicate-cells"}
     assert len(file_keys(lambda: store, "cube++flat")) == 1

@@ -6,32 +6,17 @@ import pytest
 
 from kartothek_cube.api.discover import discover_cube, discover_datasets
 from kartothek_cube.core.errors import MultiTableCommitAborted
-from tests.support.cubes import (
-    CUBE,
-    HEADER,
-    build,
-    check_integrity,
-    check_message,
-    dataset_ids,
-    frame,
-    keys,
-    memory,
-    refuses,
-    rows,
-    snapshot,
-    unchanged,
-    without_commit_ids,
-)
+from tests.support import cubes
 from tests.support.stores import FaultyStore, InjectedError, Same
 
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+SEED = cubes.frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = cubes.frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 
 
 @pytest.fixture
 def source(store_factory):
     """A store with a cube of two datasets, and a file that belongs to nobody."""
-    build(store_factory, CUBE.copy(index_columns=["v2"]), seed=SEED, enrich=ENRICH)
+    cubes.build(store_factory, cubes.CUBE.copy(index_columns=["v2"]), seed=SEED, enrich=ENRICH)
     store_factory().put("cube++seed/leftover", b"data")
     return store_factory
 
@@ -44,32 +29,32 @@ def target(other_store_factory):
 
 def tracked(store, text=""):
     """Give keys and bytes of a source without the file that belongs to nobody."""
-    return {key: data for key, data in snapshot(store).items() if "leftover" not in key and text in key}
+    return {key: data for key, data in cubes.snapshot(store).items() if "leftover" not in key and text in key}
 
 
 def test_copy_is_byte_for_byte(driver, source, target):
-    with unchanged(source):
-        assert driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target) is None
-    assert snapshot(target) == tracked(source)
+    with cubes.unchanged(source):
+        assert driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target) is None
+    assert cubes.snapshot(target) == tracked(source)
 
 
 @pytest.mark.parametrize("datasets", ["seed", ["seed"], {"seed"}])
 def test_copy_some_datasets(driver, source, target, datasets):
-    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, datasets=datasets)
-    assert snapshot(target) == tracked(source, "seed")
+    driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, datasets=datasets)
+    assert cubes.snapshot(target) == tracked(source, "seed")
 
 
 def test_copy_datasets_given_as_loaded(driver, source, target):
-    datasets = discover_datasets(CUBE, source)
+    datasets = discover_datasets(cubes.CUBE, source)
     del datasets["enrich"]
-    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, datasets=datasets)
-    assert snapshot(target) == tracked(source, "seed")
+    driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, datasets=datasets)
+    assert cubes.snapshot(target) == tracked(source, "seed")
 
 
 def test_copy_a_dataset_to_a_cube_that_fits(driver, source, target):
-    build(target, seed=SEED.assign(v1=[30, 31]))
-    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, datasets=["enrich"])
-    assert rows(driver.query_cube(cube=CUBE, store=target)) == {
+    cubes.build(target, seed=SEED.assign(v1=[30, 31]))
+    driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, datasets=["enrich"])
+    assert cubes.rows(driver.query_cube(cube=cubes.CUBE, store=target)) == {
         "p": [0, 1],
         "v1": [30, 31],
         "v2": [20, 21],
@@ -78,12 +63,12 @@ def test_copy_a_dataset_to_a_cube_that_fits(driver, source, target):
 
 
 def test_overwrite_leaves_the_files_of_the_old_datasets(driver, source, target):
-    build(target, seed=SEED, enrich=frame(x=[0], p=[0], v3=[1]))
-    old = keys(target)
-    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, overwrite=True)
-    assert {key for key in keys(target) if "/_history/" not in key} == old | set(tracked(source))
-    driver.cleanup_cube(cube=CUBE, store=target)
-    assert without_commit_ids(snapshot(target)) == without_commit_ids(tracked(source))
+    cubes.build(target, seed=SEED, enrich=cubes.frame(x=[0], p=[0], v3=[1]))
+    old = cubes.keys(target)
+    driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, overwrite=True)
+    assert {key for key in cubes.keys(target) if "/_history/" not in key} == old | set(tracked(source))
+    driver.cleanup_cube(cube=cubes.CUBE, store=target)
+    assert cubes.without_commit_ids(cubes.snapshot(target)) == cubes.without_commit_ids(tracked(source))
 
 
 # renaming ----------------------------------------------------------------------------------------
@@ -109,26 +94,28 @@ def test_renamed_copy(driver, source, target, arguments, prefix, ids):
             text = text.replace(f"cube++{old}", f"{prefix}##{new}")
         return text.replace("##", "++")
 
-    with unchanged(source):
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, **arguments)
-    assert snapshot(target) == {
-        renamed(key): renamed(data.decode()).encode() if HEADER in key else data
+    with cubes.unchanged(source):
+        driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, **arguments)
+    assert cubes.snapshot(target) == {
+        renamed(key): renamed(data.decode()).encode() if cubes.HEADER in key else data
         for key, data in tracked(source).items()
     }
     cube, _ = discover_cube(prefix, target)
     assert cube.seed_dataset == ids["seed"]
-    assert rows(driver.query_cube(cube=cube, store=target)) == rows(
-        driver.query_cube(cube=CUBE, store=source)
+    assert cubes.rows(driver.query_cube(cube=cube, store=target)) == cubes.rows(
+        driver.query_cube(cube=cubes.CUBE, store=source)
     )
-    check_integrity(target, cube)
+    cubes.check_integrity(target, cube)
 
 
 def test_only_exact_ids_are_renamed(driver, source, target):
-    driver.extend_cube(data={"enrich2": ENRICH.rename(columns={"v2": "v3"})}, cube=CUBE, store=source)
-    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, renamed_datasets={"enrich": "other"})
-    assert dataset_ids(target) == {"seed", "other", "enrich2"}
-    assert rows(driver.query_cube(cube=CUBE, store=target)) == rows(
-        driver.query_cube(cube=CUBE, store=source)
+    driver.extend_cube(data={"enrich2": ENRICH.rename(columns={"v2": "v3"})}, cube=cubes.CUBE, store=source)
+    driver.copy_cube(
+        cube=cubes.CUBE, src_store=source, tgt_store=target, renamed_datasets={"enrich": "other"}
+    )
+    assert cubes.dataset_ids(target) == {"seed", "other", "enrich2"}
+    assert cubes.rows(driver.query_cube(cube=cubes.CUBE, store=target)) == cubes.rows(
+        driver.query_cube(cube=cubes.CUBE, store=source)
     )
 
 
@@ -143,20 +130,20 @@ NO_RENAMING = {
 
 @pytest.mark.parametrize("arguments, exception, fragments", NO_RENAMING.values(), ids=NO_RENAMING.keys())
 def test_wrong_new_names(driver, source, target, arguments, exception, fragments):
-    with refuses(target, exception, *fragments):
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, **arguments)
+    with cubes.refuses(target, exception, *fragments):
+        driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, **arguments)
 
 
 def test_new_names_must_be_free(driver, source, target):
-    build(target, CUBE.copy(uuid_prefix="new"), seed=SEED)
-    with refuses(target, RuntimeError, "new++seed"):
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, renamed_cube_prefix="new")
+    cubes.build(target, cubes.CUBE.copy(uuid_prefix="new"), seed=SEED)
+    with cubes.refuses(target, RuntimeError, "new++seed"):
+        driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, renamed_cube_prefix="new")
 
 
 def test_old_names_need_not_be_free(driver, source, target):
-    build(target, seed=SEED)
-    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, renamed_cube_prefix="new")
-    assert dataset_ids(target, CUBE.copy(uuid_prefix="new")) == {"seed", "enrich"}
+    cubes.build(target, seed=SEED)
+    driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, renamed_cube_prefix="new")
+    assert cubes.dataset_ids(target, cubes.CUBE.copy(uuid_prefix="new")) == {"seed", "enrich"}
 
 
 # refusals ----------------------------------------------------------------------------------------
@@ -164,14 +151,14 @@ def test_old_names_need_not_be_free(driver, source, target):
 
 @pytest.mark.parametrize("arguments", [{}, {"overwrite": True}, {"renamed_cube_prefix": "new"}], ids=str)
 def test_a_store_is_not_copied_to_itself(driver, source, arguments):
-    with refuses(source, ValueError):
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=source, **arguments)
+    with cubes.refuses(source, ValueError):
+        driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=source, **arguments)
 
 
 @pytest.mark.parametrize(
     "arguments, exception, fragments",
     [
-        ({"cube": CUBE.copy(uuid_prefix="nope")}, RuntimeError, ["nope"]),
+        ({"cube": cubes.CUBE.copy(uuid_prefix="nope")}, RuntimeError, ["nope"]),
         (
             {"datasets": ["sead"]},
             RuntimeError,
@@ -184,22 +171,22 @@ def test_a_store_is_not_copied_to_itself(driver, source, arguments):
     ids=["no cube", "unknown ids", "without seed", "nothing", "no id"],
 )
 def test_wrong_arguments(driver, source, target, arguments, exception, fragments):
-    with refuses(target, exception, *fragments):
-        driver.copy_cube(**{"cube": CUBE, "src_store": source, "tgt_store": target, **arguments})
+    with cubes.refuses(target, exception, *fragments):
+        driver.copy_cube(**{"cube": cubes.CUBE, "src_store": source, "tgt_store": target, **arguments})
 
 
 def test_existing_datasets_are_kept(driver, source, target):
-    build(target, seed=SEED)
-    with refuses(target, RuntimeError, "cube++seed"):
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target)
+    cubes.build(target, seed=SEED)
+    with cubes.refuses(target, RuntimeError, "cube++seed"):
+        driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_copied_and_existing_datasets_must_fit(driver, source, target, overwrite):
-    build(target, seed=SEED.rename(columns={"v1": "v2"}))
-    with refuses(target, ValueError, "v2", "enrich, seed"):
+    cubes.build(target, seed=SEED.rename(columns={"v1": "v2"}))
+    with cubes.refuses(target, ValueError, "v2", "enrich, seed"):
         driver.copy_cube(
-            cube=CUBE, src_store=source, tgt_store=target, datasets=["enrich"], overwrite=overwrite
+            cube=cubes.CUBE, src_store=source, tgt_store=target, datasets=["enrich"], overwrite=overwrite
         )
 
 
@@ -209,25 +196,27 @@ def test_copied_and_existing_datasets_must_fit(driver, source, target, overwrite
 def test_what_a_copy_that_died_early_wrote_is_found_by_a_cleanup_of_the_copy(driver, source, target):
     store = FaultyStore(target()).fail("delete")
     with pytest.raises(InjectedError):
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store), renamed_cube_prefix="copy")
-    assert {key.split(".")[0] for key in keys(target)} == {"copy++seed"}
-    driver.cleanup_cube(cube=CUBE.copy(uuid_prefix="copy"), store=target)
-    assert keys(target) == set()
+        driver.copy_cube(
+            cube=cubes.CUBE, src_store=source, tgt_store=Same.of(store), renamed_cube_prefix="copy"
+        )
+    assert {key.split(".")[0] for key in cubes.keys(target)} == {"copy++seed"}
+    driver.cleanup_cube(cube=cubes.CUBE.copy(uuid_prefix="copy"), store=target)
+    assert cubes.keys(target) == set()
 
 
 def test_a_failed_copy_removes_the_headers_it_wrote(driver, source):
-    inner = memory()
+    inner = cubes.memory()
     store = FaultyStore(inner).fail("put", key="cube++seed/indices")
     with pytest.raises(MultiTableCommitAborted) as caught:
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store))
+        driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=Same.of(store))
     assert isinstance(caught.value.__cause__, InjectedError)
-    assert dataset_ids(Same.of(inner)) == set()
+    assert cubes.dataset_ids(Same.of(inner)) == set()
 
 
 def test_a_failed_overwrite_says_so(driver, source):
-    inner = memory()
-    build(Same.of(inner), seed=SEED, enrich=ENRICH)
+    inner = cubes.memory()
+    cubes.build(Same.of(inner), seed=SEED, enrich=ENRICH)
     store = FaultyStore(inner).fail("put", key="cube++seed/indices")
     with pytest.raises(RuntimeError) as caught:
-        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store), overwrite=True)
-    check_message(caught.value, ("seed",))
+        driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=Same.of(store), overwrite=True)
+    cubes.check_message(caught.value, ("seed",))

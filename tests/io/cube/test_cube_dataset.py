@@ -28,23 +28,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.arrow_cube import (
-    cube_dataset,
-    query_cube_as_record_batches,
-    query_cube_table,
-    scan_cube,
-)
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    extend_cube,
-    keep_cube_history,
-    remove_partitions,
-)
-from kartothek_cube.io.iter_cube import build_cube__iter
 from kartothek_cube.io.sql import connect
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.arrow_dataset import LazyDataset
@@ -94,19 +81,19 @@ SHOPS = pa.table(
 def store():
     """A cube with overwritten cells, a removed partition, and datasets that lack cells."""
     factory = memory()
-    build_cube({"seed": seed((0, 1)), "enrich": ENRICH}, CUBE, factory)
-    extend_cube({"shops": SHOPS}, CUBE, factory, partition_on={"shops": []})
-    append_to_cube(seed((2, 3)), CUBE, factory)
+    api.build_cube({"seed": seed((0, 1)), "enrich": ENRICH}, CUBE, factory)
+    api.extend_cube({"shops": SHOPS}, CUBE, factory, partition_on={"shops": []})
+    api.append_to_cube(seed((2, 3)), CUBE, factory)
     again = seed((1,)).slice(2, 5).set_column(3, "qty", pa.array([100, None, -100, 4, 5], pa.int64()))
-    append_to_cube(again, CUBE, factory)
-    remove_partitions(CUBE, factory, C("p") == 3, datasets=["seed", "enrich"])
+    api.append_to_cube(again, CUBE, factory)
+    api.remove_partitions(CUBE, factory, C("p") == 3, datasets=["seed", "enrich"])
     return factory
 
 
 @pytest.fixture(scope="module")
 def whole(store):
     """All rows, by a query."""
-    return query_cube_table(CUBE, store).cast(cube_dataset(CUBE, store).schema)
+    return api.query_cube_table(CUBE, store).cast(api.cube_dataset(CUBE, store).schema)
 
 
 def rows(table: pa.Table | pl.DataFrame) -> list[tuple[Any, ...]]:
@@ -120,7 +107,7 @@ def rows(table: pa.Table | pl.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def test_is_a_dataset(store, whole):
-    cube = cube_dataset(CUBE, store)
+    cube = api.cube_dataset(CUBE, store)
     assert isinstance(cube, pads.Dataset)
     assert cube.schema.names == ["x", "day", "p", "city", "flag", "opened", "price", "qty", "temp"]
     assert rows(cube.to_table()) == rows(whole)
@@ -130,17 +117,17 @@ def test_is_a_dataset(store, whole):
 
 
 def test_arrow_c_stream(store, whole):
-    cube = cube_dataset(CUBE, store)
+    cube = api.cube_dataset(CUBE, store)
     assert rows(pa.table(cube)) == rows(whole)
     assert rows(pl.DataFrame(cube)) == rows(whole)
     assert pa.schema(cube).equals(cube.schema)
-    with query_cube_as_record_batches(CUBE, store, C("qty") > 2, columns=["qty", "p"]) as reader:
+    with api.query_cube_as_record_batches(CUBE, store, C("qty") > 2, columns=["qty", "p"]) as reader:
         assert reader.schema.names == ["qty", "p"]
         assert rows(reader.read_all()) == rows(whole.filter(pc.field("qty") > 2).select(["qty", "p"]))
 
 
 def test_projection(store, whole):
-    cube = cube_dataset(CUBE, store)
+    cube = api.cube_dataset(CUBE, store)
     assert cube.to_table(columns=["price", "x"]).schema.names == ["price", "x"]
     assert rows(cube.to_table(columns=["price", "x"])) == rows(whole.select(["price", "x"]))
     assert cube.to_table(columns=[]).num_rows == len(whole)
@@ -154,14 +141,14 @@ def test_projection(store, whole):
 
 
 def test_methods_of_datasets(store, whole):
-    cube = cube_dataset(CUBE, store)
+    cube = api.cube_dataset(CUBE, store)
     assert rows(cube.filter(pc.field("x") == 1).filter(pc.field("p") > 0).to_table()) == rows(
         whole.filter((pc.field("x") == 1) & (pc.field("p") > 0))
     )
     assert cube.filter(pc.field("x") == 1).count_rows() == cube.count_rows(pc.field("x") == 1) == 12
     assert cube.take([0, 3], columns=["x"]).equals(cube.to_table(columns=["x"]).take([0, 3]))
     assert cube.sort_by([("qty", "descending")]).head(1)["qty"].to_pylist() == [100]
-    shops = cube_dataset(CUBE, store, dataset_id="shops")
+    shops = api.cube_dataset(CUBE, store, dataset_id="shops")
     joined = cube.join(shops, ["x"], right_suffix="_r", join_type="inner").to_table()
     assert sorted(set(joined["x"].to_pylist())) == [0, 1]
     assert {batch.num_rows for batch in cube.to_batches(batch_size=5)} <= {1, 2, 3, 4, 5}
@@ -184,7 +171,7 @@ def test_methods_of_datasets(store, whole):
 def test_what_reads_files_fails(store, use):
     """What needs the files themselves must not see a cube without rows."""
     with pytest.raises(NotImplementedError, match=r"files|schema"):
-        use(cube_dataset(CUBE, store))
+        use(api.cube_dataset(CUBE, store))
 
 
 TYPES = pa.table(
@@ -212,59 +199,59 @@ TYPES = pa.table(
 
 def test_types():
     factory = memory()
-    build_cube(TYPES, CUBE, factory)
-    cube = cube_dataset(CUBE, factory)
+    api.build_cube(TYPES, CUBE, factory)
+    cube = api.cube_dataset(CUBE, factory)
     assert cube.schema.field("day").type == pa.timestamp("us")
-    assert cube_dataset(CUBE, factory, timestamp_unit="ns").schema.field("zoned").type == pa.timestamp(
+    assert api.cube_dataset(CUBE, factory, timestamp_unit="ns").schema.field("zoned").type == pa.timestamp(
         "ns", "UTC"
     )
-    expected = query_cube_table(CUBE, factory).cast(cube.schema)
+    expected = api.query_cube_table(CUBE, factory).cast(cube.schema)
     assert rows(cube.to_table()) == rows(expected)
     table = duckdb.sql("FROM cube").to_arrow_table()
     assert rows(table.drop_columns(["null"])) == rows(expected.drop_columns(["null"]))
     assert [f.type for f in table.schema if f.name not in ("null", "zoned", "list", "record")] == [
         f.type for f in cube.schema if f.name not in ("null", "zoned", "list", "record")
     ]
-    assert scan_cube(CUBE, factory).collect().equals(pl.DataFrame(expected))
-    assert scan_cube(CUBE, factory).collect_schema() == pl.DataFrame(expected).schema
+    assert api.scan_cube(CUBE, factory).collect().equals(pl.DataFrame(expected))
+    assert api.scan_cube(CUBE, factory).collect_schema() == pl.DataFrame(expected).schema
     assert rows(pl.scan_pyarrow_dataset(cube).collect()) == rows(pl.DataFrame(expected))
 
 
 def test_timestamps_that_the_unit_cannot_hold(tmp_path):
     factory = memory()
-    build_cube(seed(), CUBE, factory)
-    cube = cube_dataset(CUBE, factory, timestamp_unit="s")
+    api.build_cube(seed(), CUBE, factory)
+    cube = api.cube_dataset(CUBE, factory, timestamp_unit="s")
     assert cube.to_table()["day"].to_pylist()[0] == DAYS[0]
     other = Cube(["t"], ["p"], "fine")
-    build_cube(pd.DataFrame({"t": [pd.Timestamp("2024-01-01 00:00:00.5")], "p": [0]}), other, factory)
+    api.build_cube(pd.DataFrame({"t": [pd.Timestamp("2024-01-01 00:00:00.5")], "p": [0]}), other, factory)
     with pytest.raises(TypeError, match=r"'t'.*without loss"):
-        cube_dataset(other, factory, timestamp_unit="s").to_table()
+        api.cube_dataset(other, factory, timestamp_unit="s").to_table()
 
 
 def test_one_dataset_of_a_cube(store):
-    assert cube_dataset(CUBE, store, dataset_id="seed").count_rows() == 36
-    enrich = cube_dataset(CUBE, store, dataset_id="enrich")
+    assert api.cube_dataset(CUBE, store, dataset_id="seed").count_rows() == 36
+    enrich = api.cube_dataset(CUBE, store, dataset_id="enrich")
     assert rows(enrich.to_table().select(ENRICH.column_names)) == rows(ENRICH)
-    shops = cube_dataset(CUBE, store, dataset_id="shops")
+    shops = api.cube_dataset(CUBE, store, dataset_id="shops")
     assert rows(shops.to_table(filter=pc.field("x") != 1)) == rows(SHOPS.filter(pc.field("x") != 1))
     assert shops.schema.names == ["x", "opened"]
     with pytest.raises(ValueError, match="unknown dataset enrihc; did you mean enrich"):
-        cube_dataset(CUBE, store, dataset_id="enrihc")
+        api.cube_dataset(CUBE, store, dataset_id="enrihc")
     with pytest.raises(ValueError, match="Pass either dataset_id"):
-        cube_dataset(CUBE, store, C("x") > 1, dataset_id="seed")
+        api.cube_dataset(CUBE, store, C("x") > 1, dataset_id="seed")
 
 
 def test_conditions_and_datasets(store, whole):
-    cube = cube_dataset(CUBE, store, C("qty") > 1, ["seed", "enrich"])
+    cube = api.cube_dataset(CUBE, store, C("qty") > 1, ["seed", "enrich"])
     assert "opened" not in cube.schema.names
     assert rows(cube.to_table(columns=["x", "qty"], filter=pc.field("x") == 1)) == rows(
         whole.filter((pc.field("qty") > 1) & (pc.field("x") == 1)).select(["x", "qty"])
     )
     assert cube.count_rows() == whole.filter(pc.field("qty") > 1).num_rows
     with pytest.raises(TypeError, match="does not fit column"):
-        cube_dataset(CUBE, store, C("qty") == "a")
+        api.cube_dataset(CUBE, store, C("qty") == "a")
     with pytest.raises(TypeError, match="expected a Cube"):
-        cube_dataset(5, store)
+        api.cube_dataset(5, store)
 
 
 # filters -------------------------------------------------------------------------------------------
@@ -403,7 +390,7 @@ def run_sql(statement: str, source: LazyDataset | pa.Table) -> pa.Table:
 @given(node=filters, columns=projections)
 def test_acero_agrees(store, whole, node, columns):
     expression = to_arrow(node)
-    found = cube_dataset(CUBE, store).to_table(columns=columns, filter=expression)
+    found = api.cube_dataset(CUBE, store).to_table(columns=columns, filter=expression)
     expected = whole.filter(expression)
     assert rows(found) == rows(expected if columns is None else expected.select(columns))
 
@@ -412,7 +399,7 @@ def test_acero_agrees(store, whole, node, columns):
 @settings(max_examples=60, deadline=None)
 @given(node=filters, columns=projections)
 def test_duckdb_agrees(store, whole, node, columns):
-    cube = cube_dataset(CUBE, store)
+    cube = api.cube_dataset(CUBE, store)
     selected = "*" if columns is None else ", ".join(columns)
     found, expected = (
         run_sql(f"SELECT {selected} FROM source WHERE {to_sql(node)}", source) for source in (cube, whole)
@@ -425,7 +412,7 @@ def test_duckdb_agrees(store, whole, node, columns):
 @given(node=filters, columns=projections, engine=st.sampled_from(["in-memory", "streaming"]))
 def test_polars_agrees(store, whole, node, columns, engine):
     predicate = to_polars(node)
-    frame = scan_cube(CUBE, store).filter(predicate)
+    frame = api.scan_cube(CUBE, store).filter(predicate)
     found = (frame if columns is None else frame.select(columns)).collect(engine=engine)
     expected = pl.DataFrame(whole).filter(predicate)
     assert rows(found) == rows(expected if columns is None else expected.select(columns))
@@ -475,18 +462,18 @@ def as_table(pairs: list[Any], column: str) -> pa.Table:
 def test_random_cubes(contents, where, columns):
     writes, other = contents
     factory = memory()
-    build_cube({"seed": as_table(writes[0], "qty"), "enrich": as_table(other, "w")}, CUBE, factory)
+    api.build_cube({"seed": as_table(writes[0], "qty"), "enrich": as_table(other, "w")}, CUBE, factory)
     for more in writes[1:]:
-        append_to_cube(as_table(more, "qty"), CUBE, factory)
-    whole = query_cube_table(CUBE, factory)
-    cube = cube_dataset(CUBE, factory, timestamp_unit="ns")
+        api.append_to_cube(as_table(more, "qty"), CUBE, factory)
+    whole = api.query_cube_table(CUBE, factory)
+    cube = api.cube_dataset(CUBE, factory, timestamp_unit="ns")
     found, expected = (
         run_sql(f"SELECT {columns} FROM source WHERE {where}", source) for source in (cube, whole)
     )
     assert rows(found) == rows(expected)
     assert cube.count_rows() == len(whole)
     latest = {cell: value for write in writes for cell, value in write}
-    versions = cube_dataset(CUBE, factory, dataset_id="seed")
+    versions = api.cube_dataset(CUBE, factory, dataset_id="seed")
     assert rows(versions.to_table().select(["x", "day", "p", "qty"])) == rows(
         as_table(list(latest.items()), "qty")
     )
@@ -535,8 +522,8 @@ def many(tmp_path):
     factory = local(tmp_path)
     table = seed(range(20))
     enrich = table.select(["x", "day", "p"]).append_column("w", table["x"])
-    build_cube({"seed": table, "enrich": enrich}, CUBE, factory)
-    extend_cube({"shops": SHOPS}, CUBE, factory, partition_on={"shops": []})
+    api.build_cube({"seed": table, "enrich": enrich}, CUBE, factory)
+    api.extend_cube({"shops": SHOPS}, CUBE, factory, partition_on={"shops": []})
     return factory
 
 
@@ -556,7 +543,7 @@ def many(tmp_path):
     ],
 )
 def test_duckdb_opens_what_it_needs(many, read_files, statement, opened):
-    cube = cube_dataset(CUBE, many)  # noqa: F841 - the statement refers to it
+    cube = api.cube_dataset(CUBE, many)  # noqa: F841 - the statement refers to it
     read_files.count()
     with duckdb.connect() as connection:
         connection.sql(statement).fetchall()
@@ -578,43 +565,43 @@ def test_duckdb_opens_what_it_needs(many, read_files, statement, opened):
     ],
 )
 def test_polars_opens_what_it_needs(many, read_files, predicate, opened):
-    frame = scan_cube(CUBE, many)
+    frame = api.scan_cube(CUBE, many)
     read_files.count()
     frame.filter(predicate).select("qty").collect()
     assert read_files.count() == opened
 
 
 def test_nothing_is_read_before_a_scan(many, read_files):
-    cube = cube_dataset(CUBE, many)
+    cube = api.cube_dataset(CUBE, many)
     cube.scanner(filter=pc.field("qty") > 1)
-    scan_cube(CUBE, many).filter(pl.col("qty") > 1)
+    api.scan_cube(CUBE, many).filter(pl.col("qty") > 1)
     assert read_files.count() == {}
 
 
 def test_limits_stop_reading(many, read_files):
-    cube = cube_dataset(CUBE, many)
+    cube = api.cube_dataset(CUBE, many)
     assert cube.head(3).num_rows == 3
     assert read_files.count() == {"enrich": 1, "seed": 1, "shops": 1}
     assert cube.head(13, columns=["qty"]).num_rows == 13
     assert read_files.count() == {"seed": 2}
     assert cube.head(0).num_rows == 0
     assert read_files.count() == {}
-    assert scan_cube(CUBE, many).select("qty").head(3).collect().height == 3
+    assert api.scan_cube(CUBE, many).select("qty").head(3).collect().height == 3
     assert read_files.count() == {"seed": 1}
     next(cube.to_batches(columns=["qty"]))
     assert read_files.count() == {"seed": 1}
 
 
 def test_head_has_the_rows_of_the_whole_scan(many):
-    cube = cube_dataset(CUBE, many)
+    cube = api.cube_dataset(CUBE, many)
     columns = ["x", "day", "p", "w"]
     assert cube.head(100, columns).equals(cube.to_table(columns).slice(0, 100))
     assert cube.head(5, filter=pc.field("qty") == 3)["qty"].to_pylist() == [3] * 5
 
 
 def test_counts_are_read_from_footers(many, read_files):
-    cube = cube_dataset(CUBE, many)
-    append_to_cube(seed((3,)).slice(0, 2), CUBE, many)
+    cube = api.cube_dataset(CUBE, many)
+    api.append_to_cube(seed((3,)).slice(0, 2), CUBE, many)
     assert cube.count_rows() == 240
     assert read_files.count() == {"seed": 21}
     assert len(read_files.scanned) <= 2
@@ -625,12 +612,12 @@ def test_counts_are_read_from_footers(many, read_files):
 
 def test_each_scan_sees_one_snapshot():
     factory = memory()
-    build_cube(seed((0, 1)), CUBE, factory)
-    cube = cube_dataset(CUBE, factory)
+    api.build_cube(seed((0, 1)), CUBE, factory)
+    cube = api.cube_dataset(CUBE, factory)
     scanner = cube.scanner()
     batches = cube.to_batches()
     next(batches)
-    append_to_cube(seed((2,)), CUBE, factory)
+    api.append_to_cube(seed((2,)), CUBE, factory)
     assert scanner.to_table().num_rows == scanner.count_rows() == 24
     assert sum(batch.num_rows for batch in batches) == 12
     assert cube.count_rows() == duckdb.sql("SELECT count(*) FROM cube").fetchall()[0][0] == 36
@@ -638,14 +625,14 @@ def test_each_scan_sees_one_snapshot():
 
 def test_as_of():
     factory = memory()
-    build_cube(seed((0,)), CUBE, factory)
-    keep_cube_history(CUBE, factory, 5)
-    append_to_cube(seed((1,)), CUBE, factory)
-    assert cube_dataset(CUBE, factory).count_rows() == 24
-    older = cube_dataset(CUBE, factory, as_of=1)
+    api.build_cube(seed((0,)), CUBE, factory)
+    api.keep_cube_history(CUBE, factory, 5)
+    api.append_to_cube(seed((1,)), CUBE, factory)
+    assert api.cube_dataset(CUBE, factory).count_rows() == 24
+    older = api.cube_dataset(CUBE, factory, as_of=1)
     assert older.count_rows() == older.to_table().num_rows == 12
-    assert scan_cube(CUBE, factory, as_of=1).collect().height == 12
-    assert cube_dataset(CUBE, factory, dataset_id="seed", as_of=1).count_rows() == 12
+    assert api.scan_cube(CUBE, factory, as_of=1).collect().height == 12
+    assert api.cube_dataset(CUBE, factory, dataset_id="seed", as_of=1).count_rows() == 12
 
 
 # engines -------------------------------------------------------------------------------------------
@@ -653,7 +640,7 @@ def test_as_of():
 
 def test_polars_operations(store, whole):
     """Slices, counts and projections, which IO plugins of polars had wrong in some versions."""
-    frame, expected = scan_cube(CUBE, store), pl.DataFrame(whole)
+    frame, expected = api.scan_cube(CUBE, store), pl.DataFrame(whole)
     for engine in ("in-memory", "streaming"):
         assert frame.select(pl.len()).collect(engine=engine).item() == 36
         assert frame.filter(pl.col("x") == 1).select(pl.len()).collect(engine=engine).item() == 12
@@ -675,7 +662,7 @@ def test_polars_operations(store, whole):
 def test_nan_in_polars(store, whole):
     """NaN is greater than all numbers for polars, not for Arrow."""
     predicate = pl.col("temp") > 1
-    found = scan_cube(CUBE, store).filter(predicate).select(pl.len()).collect().item()
+    found = api.scan_cube(CUBE, store).filter(predicate).select(pl.len()).collect().item()
     assert found == pl.DataFrame(whole).filter(predicate).height > whole.filter(pc.field("temp") > 1).num_rows
 
 
@@ -699,14 +686,14 @@ def test_polars_compares_otherwise_than_arrow(predicate):
     tags = pa.array([["a"], None, [], ["a", "b"], ["b"], ["a"]])
     temperatures = pa.array([NAN, None, -0.0, 0.0, 1.5, -1.0])
     table = ENRICH.select(["x", "day", "p"]).append_column("price", ENRICH["price"])
-    build_cube(table.append_column("temp", temperatures).append_column("tags", tags), CUBE, factory)
-    expected = scan_cube(CUBE, factory).collect().filter(predicate)
+    api.build_cube(table.append_column("temp", temperatures).append_column("tags", tags), CUBE, factory)
+    expected = api.scan_cube(CUBE, factory).collect().filter(predicate)
     assert 0 < expected.height < table.num_rows
-    assert rows(scan_cube(CUBE, factory).filter(predicate).collect()) == rows(expected)
+    assert rows(api.scan_cube(CUBE, factory).filter(predicate).collect()) == rows(expected)
 
 
 def test_duckdb_join_with_itself_on_many_threads(store):
-    cube = cube_dataset(CUBE, store)
+    cube = api.cube_dataset(CUBE, store)
     statement = "SELECT count(*) FROM cube a JOIN cube b USING (x, day, p) WHERE a.qty IS NOT NULL"
     expected = cube.filter(pc.field("qty").is_valid()).count_rows()
     results: list[Any] = []
@@ -725,7 +712,7 @@ def test_duckdb_join_with_itself_on_many_threads(store):
 
 
 def test_errors_in_a_scan_reach_the_engine(many):
-    cube = cube_dataset(CUBE, many)
+    cube = api.cube_dataset(CUBE, many)
     scanner = cube.scanner()
     blobs = open_blobs(many)
     blobs.delete([blob.key for blob in blobs.list("sales++seed/table/p=11")])
@@ -784,7 +771,7 @@ def large(tmp_path_factory):
         x = np.arange(n_rows) + p * n_rows
         part = {f"w{i}": x + i for i in range(5)}
         tables.append(pa.table({"x": x, "p": np.full(n_rows, p), "v": np.ones(n_rows, np.int64), **part}))
-    build_cube__iter(tables, cube, url)
+    api.build_cube__iter(tables, cube, url)
     return url, n_rows * len(tables)
 
 
@@ -814,8 +801,8 @@ def test_narwhals(store, whole):
     """By the Arrow C stream, as LazyFrame of polars, and as relation of DuckDB."""
     expected = pc.sum(whole.filter(pc.field("p") == 1)["qty"]).as_py()
     frames = [
-        nw.from_arrow(cube_dataset(CUBE, store), backend="pyarrow").lazy(),
-        nw.from_native(scan_cube(CUBE, store)),
+        nw.from_arrow(api.cube_dataset(CUBE, store), backend="pyarrow").lazy(),
+        nw.from_native(api.scan_cube(CUBE, store)),
         nw.from_native(connect(CUBE, store).sql("FROM sales")),
     ]
     for frame in frames:
@@ -825,7 +812,7 @@ def test_narwhals(store, whole):
 
 def test_files_can_be_written(store, whole, tmp_path):
     """By pyarrow.dataset.write_dataset, which takes the stream."""
-    dataset = cube_dataset(CUBE, store)
+    dataset = api.cube_dataset(CUBE, store)
     pads.write_dataset(dataset.scanner().to_reader(), tmp_path / "reader", format="parquet")
     pads.write_dataset(dataset, tmp_path / "dataset", format="parquet")
     assert rows(pads.dataset(tmp_path / "dataset").to_table()) == rows(whole)

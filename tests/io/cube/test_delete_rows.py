@@ -6,45 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.io.dask.bag_cube import delete_rows_bag
 from kartothek_cube.io.dask.delayed_cube import delete_rows_delayed
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    delete_rows,
-    list_cube_history,
-    query_cube,
-    query_cube_df,
-    rollback_cube,
-    update_schema,
-    verify_cube,
-)
-from kartothek_cube.io.iter_cube import delete_rows__iter
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.serialization import CsvSerializer
-from tests.support.cubes import (
-    build,
-    check_integrity,
-    file_contents,
-    file_keys,
-    frame,
-    keys,
-    memory,
-    refuses,
-    rows,
-    snapshot,
-    unchanged,
-)
+from tests.support import cubes
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i"])
 DATASETS = ("extra", "names", "seed", "whole")
-KEYS = frame(x=[0, 1, 2, 3, 4, 5], y=[0, 0, 0, 1, 1, 1], p=[0, 0, 0, 1, 1, 1])
+KEYS = cubes.frame(x=[0, 1, 2, 3, 4, 5], y=[0, 0, 0, 1, 1, 1], p=[0, 0, 0, 1, 1, 1])
 SEED = KEYS.assign(i=[0, 1, 0, 1, 0, 1], v=[0, 1, 2, 3, 4, 5])
 
 
@@ -57,30 +32,37 @@ def delete_bag(cube, store, *args, **kwargs):
     return result
 
 
-FACADES = {"eager": delete_rows, "iter": delete_rows__iter, "delayed": delete_delayed, "bag": delete_bag}
+FACADES = {
+    "eager": api.delete_rows,
+    "iter": api.delete_rows__iter,
+    "delayed": delete_delayed,
+    "bag": delete_bag,
+}
 
 
 @pytest.fixture
 def store():
     """A cube of datasets with all keys, without the partition column, and with one dimension only."""
-    store = memory()
+    store = cubes.memory()
     data = {
         "seed": SEED,
         "extra": KEYS[:5].assign(w=[10, 11, 12, 13, 14]),
         "whole": SEED[["x", "y"]].assign(u=20),
-        "names": frame(y=[0, 1], n=["zero", "one"]),
+        "names": cubes.frame(y=[0, 1], n=["zero", "one"]),
     }
-    build_cube(data, CUBE, store, partition_on={"whole": [], "names": []})
+    api.build_cube(data, CUBE, store, partition_on={"whole": [], "names": []})
     return store
 
 
 def left(store, column="x"):
-    return query_cube_df(CUBE, store)[column].tolist()
+    return api.query_cube_df(CUBE, store)[column].tolist()
 
 
 def stored(store, name, column):
     """Values of a column in the files of a dataset."""
-    return sorted(v for content in file_contents(lambda: store, f"cube++{name}") for v in content[column])
+    return sorted(
+        v for content in cubes.file_contents(lambda: store, f"cube++{name}") for v in content[column]
+    )
 
 
 @pytest.mark.parametrize("delete", FACADES.values(), ids=FACADES.keys())
@@ -98,8 +80,8 @@ def test_rows_are_deleted_from_all_datasets(store, delete):
         [0, 2, 3, 4],
         [0, 2, 3, 4, 5],
     ]
-    check_integrity(lambda: store, CUBE)
-    assert verify_cube(CUBE, store).ok
+    cubes.check_integrity(lambda: store, CUBE)
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.mark.parametrize(
@@ -117,16 +99,16 @@ def test_rows_are_deleted_from_all_datasets(store, delete):
     ids=str,
 )
 def test_conditions_are_those_of_a_query(store, conditions, expected):
-    cells = len(query_cube_df(CUBE, store, None if conditions == "all" else conditions))
-    assert delete_rows(CUBE, store, conditions)["seed"]["rows_deleted"] == cells
+    cells = len(api.query_cube_df(CUBE, store, None if conditions == "all" else conditions))
+    assert api.delete_rows(CUBE, store, conditions)["seed"]["rows_deleted"] == cells
     assert left(store) == expected
-    check_integrity(lambda: store, CUBE)
+    cubes.check_integrity(lambda: store, CUBE)
 
 
 def test_partitions_without_such_rows_keep_their_files(store):
-    before = file_keys(lambda: store, "cube++seed")
-    delete_rows(CUBE, store, C("v") == 1)
-    after = file_keys(lambda: store, "cube++seed")
+    before = cubes.file_keys(lambda: store, "cube++seed")
+    api.delete_rows(CUBE, store, C("v") == 1)
+    after = cubes.file_keys(lambda: store, "cube++seed")
     assert {label for label in after if label in before} == {label for label in before if "p=1" in label}
 
 
@@ -138,51 +120,51 @@ def test_whole_partitions_are_removed_without_being_read(store, monkeypatch):
         return read(self, files)
 
     monkeypatch.setattr(StoredRows, "read", refuse)
-    counts = delete_rows(CUBE, store, (C("p") == 0) | (C("v") == 5))
+    counts = api.delete_rows(CUBE, store, (C("p") == 0) | (C("v") == 5))
     assert counts["seed"] == {"rows_deleted": 4, "partitions": 2}
     assert left(store) == [3, 4]
 
 
 def test_older_versions_of_deleted_cells_do_not_come_back(store):
-    append_to_cube(SEED[:2].assign(v=[7, 8]), CUBE, store)
-    delete_rows(CUBE, store, C("v") == 1)
+    api.append_to_cube(SEED[:2].assign(v=[7, 8]), CUBE, store)
+    api.delete_rows(CUBE, store, C("v") == 1)
     assert left(store, "v")[:2] == [7, 8], "the condition concerns the newest version"
-    assert delete_rows(CUBE, store, C("v") == 8)["seed"] == {"rows_deleted": 1, "partitions": 1}
+    assert api.delete_rows(CUBE, store, C("v") == 8)["seed"] == {"rows_deleted": 1, "partitions": 1}
     assert left(store) == [0, 2, 3, 4, 5]
 
 
 def test_a_row_that_cells_share_is_deleted_with_the_last_of_them():
-    store = memory()
-    data = {"seed": frame(x=[1, 1, 2], p=[0, 1, 1]), "names": frame(x=[1, 2], n=["one", "two"])}
+    store = cubes.memory()
+    data = {"seed": cubes.frame(x=[1, 1, 2], p=[0, 1, 1]), "names": cubes.frame(x=[1, 2], n=["one", "two"])}
     cube = Cube(["x"], ["p"], "cube")
-    build_cube(data, cube, store, partition_on={"names": []})
-    assert delete_rows(cube, store, "x == 1 & p == 0")["names"]["rows_deleted"] == 0
-    assert delete_rows(cube, store, "x == 1")["names"]["rows_deleted"] == 1
-    assert rows(query_cube(cube, store)) == {"n": ["two"], "p": [1], "x": [2]}
+    api.build_cube(data, cube, store, partition_on={"names": []})
+    assert api.delete_rows(cube, store, "x == 1 & p == 0")["names"]["rows_deleted"] == 0
+    assert api.delete_rows(cube, store, "x == 1")["names"]["rows_deleted"] == 1
+    assert cubes.rows(api.query_cube(cube, store)) == {"n": ["two"], "p": [1], "x": [2]}
 
 
 @pytest.mark.parametrize("conditions, expected", [("v == 1 | w == 13", [0, 2, 4, 5]), ("all", [])])
 def test_a_cube_without_partition_columns(conditions, expected):
-    store, cube = memory(), Cube(["x", "y"], [], "cube")
-    build_cube({"seed": SEED, "extra": KEYS[["x", "y"]].assign(w=range(10, 16))}, cube, store)
-    delete_rows(cube, store, conditions)
-    assert query_cube_df(cube, store)["x"].tolist() == expected == stored(store, "extra", "x")
+    store, cube = cubes.memory(), Cube(["x", "y"], [], "cube")
+    api.build_cube({"seed": SEED, "extra": KEYS[["x", "y"]].assign(w=range(10, 16))}, cube, store)
+    api.delete_rows(cube, store, conditions)
+    assert api.query_cube_df(cube, store)["x"].tolist() == expected == stored(store, "extra", "x")
 
 
 def test_a_row_of_another_partition_does_not_keep_a_row():
     """Further partition keys of a dataset, and partitions of the cube that the query does not read."""
     cube = Cube(["x"], ["p", "q"], "cube")
-    store = memory()
+    store = cubes.memory()
     data = {
-        "seed": frame(x=[1, 2, 1, 2], p=[0, 0, 1, 1], q=[0, 0, 1, 1]),
-        "by_p": frame(x=[1, 2, 1, 2], p=[0, 0, 1, 1], k=[5, 6, 5, 6], w=[1, 2, 3, 4]),
+        "seed": cubes.frame(x=[1, 2, 1, 2], p=[0, 0, 1, 1], q=[0, 0, 1, 1]),
+        "by_p": cubes.frame(x=[1, 2, 1, 2], p=[0, 0, 1, 1], k=[5, 6, 5, 6], w=[1, 2, 3, 4]),
     }
-    build_cube(data, cube, store, partition_on={"by_p": ["p", "k"]})
-    delete_rows(cube, store, "x == 1 & q == 1")
-    assert rows(query_cube(cube, store))["w"] == [1, 2, 4]
-    assert delete_rows(cube, store, "w == 4")["by_p"] == {"rows_deleted": 1, "partitions": 1}
+    api.build_cube(data, cube, store, partition_on={"by_p": ["p", "k"]})
+    api.delete_rows(cube, store, "x == 1 & q == 1")
+    assert cubes.rows(api.query_cube(cube, store))["w"] == [1, 2, 4]
+    assert api.delete_rows(cube, store, "w == 4")["by_p"] == {"rows_deleted": 1, "partitions": 1}
     assert stored(store, "by_p", "w") == [1, 2]
-    check_integrity(lambda: store, cube)
+    cubes.check_integrity(lambda: store, cube)
 
 
 @pytest.mark.parametrize(
@@ -190,15 +172,15 @@ def test_a_row_of_another_partition_does_not_keep_a_row():
     [("seed", [0, 2, 3, 4, 5], 5, [10, 12, 13, 14, None]), ("extra", [0, 1, 2, 3, 4, 5], 4, None)],
 )
 def test_rows_of_some_datasets(store, names, seed, extra, payload):
-    counts = delete_rows(CUBE, store, C("x") == 1, names)
+    counts = api.delete_rows(CUBE, store, C("x") == 1, names)
     assert list(counts) == [names] and counts[names]["rows_deleted"] == 1
     assert left(store) == seed and len(stored(store, "extra", "x")) == extra
-    assert rows([query_cube_df(CUBE, store)])["w"] == (payload or [10, None, 12, 13, 14, None])
+    assert cubes.rows([api.query_cube_df(CUBE, store)])["w"] == (payload or [10, None, 12, 13, 14, None])
 
 
 def test_no_match_changes_nothing(store):
-    with unchanged(lambda: store):
-        counts = delete_rows(CUBE, store, "v > 3 & p == 0")
+    with cubes.unchanged(lambda: store):
+        counts = api.delete_rows(CUBE, store, "v > 3 & p == 0")
     assert counts["seed"] == {"rows_deleted": 0, "partitions": 0}
 
 
@@ -214,18 +196,18 @@ def test_no_match_changes_nothing(store):
     ],
 )
 def test_wrong_arguments_change_nothing(store, arguments, error, text):
-    with refuses(lambda: store, error, text):
-        delete_rows(CUBE, store, *arguments)
+    with cubes.refuses(lambda: store, error, text):
+        api.delete_rows(CUBE, store, *arguments)
 
 
 def test_a_rollback_brings_rows_back(store):
-    before = query_cube_df(CUBE, store)
-    delete_rows(CUBE, store, C("x") < 4)
-    built, state = list_cube_history(CUBE, store)
+    before = api.query_cube_df(CUBE, store)
+    api.delete_rows(CUBE, store, C("x") < 4)
+    built, state = api.list_cube_history(CUBE, store)
     assert (state.operation, state.datasets) == ("delete_rows", DATASETS)
-    pd.testing.assert_frame_equal(query_cube_df(CUBE, store, as_of=built.version), before)
-    rollback_cube(CUBE, store, built.version)
-    pd.testing.assert_frame_equal(query_cube_df(CUBE, store), before)
+    pd.testing.assert_frame_equal(api.query_cube_df(CUBE, store, as_of=built.version), before)
+    api.rollback_cube(CUBE, store, built.version)
+    pd.testing.assert_frame_equal(api.query_cube_df(CUBE, store), before)
 
 
 def planned(store, conditions):
@@ -239,29 +221,29 @@ def planned(store, conditions):
 @pytest.mark.parametrize("start", [0, 100], ids=["stored cell", "new cell"])
 def test_other_writers_of_a_changed_partition_are_noticed(store, conditions, start):
     finish = planned(store, conditions)
-    append_to_cube(SEED[:1].assign(x=start, v=9), CUBE, store)
-    before = query_cube_df(CUBE, store)
+    api.append_to_cube(SEED[:1].assign(x=start, v=9), CUBE, store)
+    before = api.query_cube_df(CUBE, store)
     with pytest.raises(ConcurrentWriteError, match="p=0"):
         finish()
-    pd.testing.assert_frame_equal(query_cube_df(CUBE, store), before)
-    tracked = [key for name in DATASETS for key in file_keys(lambda: store, f"cube++{name}").values()]
-    files = {key for key in keys(lambda: store) if key.endswith(".parquet") and "/table/" in key}
+    pd.testing.assert_frame_equal(api.query_cube_df(CUBE, store), before)
+    tracked = [key for name in DATASETS for key in cubes.file_keys(lambda: store, f"cube++{name}").values()]
+    files = {key for key in cubes.keys(lambda: store) if key.endswith(".parquet") and "/table/" in key}
     assert files == set(tracked), "files of the refused deletion are left"
-    delete_rows(CUBE, store, conditions)
-    assert verify_cube(CUBE, store).ok
+    api.delete_rows(CUBE, store, conditions)
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_writers_of_other_partitions_are_no_conflict(store):
     finish = planned(store, C("v") < 2)
-    append_to_cube(SEED[5:].assign(v=9), CUBE, store)
-    compact_cube(CUBE, store)
+    api.append_to_cube(SEED[5:].assign(v=9), CUBE, store)
+    api.compact_cube(CUBE, store)
     finish()
     assert left(store, "v") == [2, 3, 4, 9]
 
 
 def test_a_column_that_is_renamed_meanwhile_is_noticed(store):
     finish = planned(store, C("v") < 2)
-    update_schema(CUBE, store, rename={"v": "z"})
+    api.update_schema(CUBE, store, rename={"v": "z"})
     with pytest.raises(ConcurrentWriteError, match=r"schema was changed.*Repeat it"):
         finish()
 
@@ -270,56 +252,60 @@ def test_a_column_that_is_renamed_meanwhile_is_noticed(store):
 def test_finishing_twice_changes_nothing(store, conditions):
     finish = planned(store, conditions)
     counts = finish()
-    before = snapshot(lambda: store)
+    before = cubes.snapshot(lambda: store)
     assert finish() == counts
-    assert snapshot(lambda: store) == before
+    assert cubes.snapshot(lambda: store) == before
 
 
 def test_files_from_before_a_change_of_the_schema(store):
-    update_schema(CUBE, store, add={"new": "int64"}, defaults={"new": 5}, rename={"v": "z"})
-    delete_rows(CUBE, store, "z == 1 | new == 6")
+    api.update_schema(CUBE, store, add={"new": "int64"}, defaults={"new": 5}, rename={"v": "z"})
+    api.delete_rows(CUBE, store, "z == 1 | new == 6")
     assert left(store, "z") == [0, 2, 3, 4, 5] and set(left(store, "new")) == {5}
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_other_formats():
-    store = memory()
-    build_cube(SEED, CUBE, store, df_serializer=CsvSerializer())
-    assert delete_rows(CUBE, store, C("p") == 0, df_serializer=CsvSerializer())["seed"]["rows_deleted"] == 3
-    delete_rows(CUBE, store, C("v") == 4, df_serializer=CsvSerializer())
+    store = cubes.memory()
+    api.build_cube(SEED, CUBE, store, df_serializer=CsvSerializer())
+    assert (
+        api.delete_rows(CUBE, store, C("p") == 0, df_serializer=CsvSerializer())["seed"]["rows_deleted"] == 3
+    )
+    api.delete_rows(CUBE, store, C("v") == 4, df_serializer=CsvSerializer())
     assert left(store) == [3, 5]
 
 
 def test_the_indices_stay_correct(store):
-    delete_rows(CUBE, store, C("i") == 1)
-    assert query_cube(CUBE, store, C("i") == 1) == []
-    assert query_cube_df(CUBE, store, C("i") == 0)["x"].tolist() == [0, 2, 4]
-    cleanup_cube(CUBE, store)
-    assert verify_cube(CUBE, store).ok
+    api.delete_rows(CUBE, store, C("i") == 1)
+    assert api.query_cube(CUBE, store, C("i") == 1) == []
+    assert api.query_cube_df(CUBE, store, C("i") == 0)["x"].tolist() == [0, 2, 4]
+    api.cleanup_cube(CUBE, store)
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.mark.slow("many random deletions")
 @pytest.mark.parametrize("seed", range(8))
 def test_random_deletions_leave_what_a_filter_does(seed):
     draw = np.random.default_rng(seed)
-    store = memory()
-    cells = frame(x=np.arange(40), p=draw.integers(0, 5, 40), q=draw.integers(0, 2, 40))
+    store = cubes.memory()
+    cells = cubes.frame(x=np.arange(40), p=draw.integers(0, 5, 40), q=draw.integers(0, 2, 40))
     cube = Cube(["x"], ["p", "q"], "cube")
     data = {
         "seed": cells.assign(v=draw.integers(0, 9, 40)),
         "extra": cells[::2].assign(w=draw.integers(0, 9, 20)),
     }
-    build(lambda: store, cube, **data)
-    append_to_cube(data["seed"].sample(20, random_state=seed).assign(v=draw.integers(0, 9, 20)), cube, store)
-    expected = query_cube_df(cube, store)
+    cubes.build(lambda: store, cube, **data)
+    api.append_to_cube(
+        data["seed"].sample(20, random_state=seed).assign(v=draw.integers(0, 9, 20)), cube, store
+    )
+    expected = api.query_cube_df(cube, store)
     for _ in range(4):
         p, q, v, w = (int(n) for n in draw.integers(0, 9, 4))
         either = (C("p") == p % 5) & (C("q") == q % 2) | (C("v") == v)
         conditions = [either, either | (C("w") > w), C("w") == w, (C("p") > p) & (C("v") != v)][
             draw.integers(0, 4)
         ]
-        gone = query_cube_df(cube, store, conditions)["x"]
-        assert delete_rows(cube, store, conditions)["seed"]["rows_deleted"] >= len(gone)
+        gone = api.query_cube_df(cube, store, conditions)["x"]
+        assert api.delete_rows(cube, store, conditions)["seed"]["rows_deleted"] >= len(gone)
         expected = expected[~expected["x"].isin(gone)]
-        assert rows([query_cube_df(cube, store)]) == rows([expected])
-        check_integrity(lambda: store, cube)
+        assert cubes.rows([api.query_cube_df(cube, store)]) == cubes.rows([expected])
+        cubes.check_integrity(lambda: store, cube)

@@ -12,16 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.arrow import memory_type, with_far_times
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube, iter_cube
-from kartothek_cube.io.arrow_cube import (
-    cube_dataset,
-    query_cube_arrow,
-    query_cube_as_record_batches,
-    query_cube_polars,
-    query_cube_table,
-)
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark import cube as spark_cube
@@ -109,11 +103,11 @@ READERS = {
     "nullable": lambda store: pa.Table.from_pandas(
         eager_cube.query_cube_df(CUBE, store, dtype_backend="numpy_nullable").astype({"date": object})
     ),
-    "arrow": lambda store: query_cube_table(CUBE, store),
-    "groups": lambda store: pa.concat_tables(query_cube_arrow(CUBE, store, partition_by="p")),
-    "stream": lambda store: query_cube_as_record_batches(CUBE, store).read_all(),
-    "dataset": lambda store: cube_dataset(CUBE, store).to_table(),
-    "polars": lambda store: query_cube_polars(CUBE, store).to_arrow(),
+    "arrow": lambda store: api.query_cube_table(CUBE, store),
+    "groups": lambda store: pa.concat_tables(api.query_cube_arrow(CUBE, store, partition_by="p")),
+    "stream": lambda store: api.query_cube_as_record_batches(CUBE, store).read_all(),
+    "dataset": lambda store: api.cube_dataset(CUBE, store).to_table(),
+    "polars": lambda store: api.query_cube_polars(CUBE, store).to_arrow(),
     "iter": lambda store: frames_to_table(iter_cube.query_cube__iterator(CUBE, store, partition_by="p")),
     "delayed": lambda store: frames_to_table(
         map(compute, delayed_cube.query_cube_delayed(CUBE, store, partition_by="p"))

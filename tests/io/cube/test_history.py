@@ -8,31 +8,14 @@ from time import monotonic, sleep
 import dask
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
-from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.bag_cube import query_cube_bag
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    delete_cube,
-    extend_cube,
-    keep_cube_history,
-    list_cube_garbage,
-    list_cube_history,
-    pin_cube,
-    query_cube,
-    remove_partitions,
-    rollback_cube,
-    verify_cube,
-)
-from kartothek_cube.io.iter_cube import query_cube__iterator
 from kartothek_cube.io_components.maintenance import garbage, history
 from tests.support.cubes import CUBE, frame, header, keys, memory, rows, snapshot
 
@@ -44,20 +27,20 @@ KEEP = {KEEP_HISTORY: 5}
 @pytest.fixture
 def store():
     store = memory()
-    build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store, metadata={"seed": KEEP, "enrich": KEEP})
+    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store, metadata={"seed": KEEP, "enrich": KEEP})
     return store
 
 
 def now(store, name="seed"):
-    return list_cube_history(CUBE, store)[name][-1].time
+    return api.list_cube_history(CUBE, store)[name][-1].time
 
 
 def changed(store):
     """Times between which the datasets change one after the other; the last one is now."""
     times = [now(store)]
-    append_to_cube({"enrich": frame(x=[1], p=[1], v2=[31])}, CUBE, store)
+    api.append_to_cube({"enrich": frame(x=[1], p=[1], v2=[31])}, CUBE, store)
     times.append(now(store, "enrich"))
-    append_to_cube(frame(x=[1, 2], p=[1, 1], v1=[41, 42]), CUBE, store)
+    api.append_to_cube(frame(x=[1, 2], p=[1, 1], v1=[41, 42]), CUBE, store)
     times.append(now(store))
     return times
 
@@ -74,9 +57,9 @@ def compute(items):
 
 
 QUERY = {
-    "eager": query_cube,
-    "iter": lambda cube, store, **kw: list(query_cube__iterator(cube, store, **kw)),
-    "arrow": lambda cube, store, **kw: [t.to_pandas() for t in query_cube_arrow(cube, store, **kw)],
+    "eager": api.query_cube,
+    "iter": lambda cube, store, **kw: list(api.query_cube__iterator(cube, store, **kw)),
+    "arrow": lambda cube, store, **kw: [t.to_pandas() for t in api.query_cube_arrow(cube, store, **kw)],
     "delayed": lambda cube, store, **kw: compute(query_cube_delayed(cube, lambda: store, **kw)),
     "bag": lambda cube, store, **kw: query_cube_bag(cube, lambda: store, **kw).compute(scheduler="sync"),
     "dataframe": lambda cube, store, **kw: [
@@ -94,24 +77,24 @@ def test_cuts(store, query):
 
 def test_conditions_use_the_indices_of_then(store):
     first, *_ = changed(store)
-    assert rows(query_cube(CUBE, store, C("x") == 2, as_of=first)) is None
-    assert rows(query_cube(CUBE, store, C("x") == 1, as_of=first))["v1"] == [11]
+    assert rows(api.query_cube(CUBE, store, C("x") == 2, as_of=first)) is None
+    assert rows(api.query_cube(CUBE, store, C("x") == 1, as_of=first))["v1"] == [11]
 
 
 def test_versions_of_some_datasets(store):
     changed(store)
-    assert rows(query_cube(CUBE, store, as_of={"seed": 1}))["v2"] == [20, 31]
-    assert rows(query_cube(CUBE, store, as_of={"seed": 1, "enrich": 1})) == CUTS[0]
-    assert rows(query_cube(CUBE, store, as_of={})) == CUTS[2]
+    assert rows(api.query_cube(CUBE, store, as_of={"seed": 1}))["v2"] == [20, 31]
+    assert rows(api.query_cube(CUBE, store, as_of={"seed": 1, "enrich": 1})) == CUTS[0]
+    assert rows(api.query_cube(CUBE, store, as_of={})) == CUTS[2]
 
 
 def test_datasets_that_came_later(store):
     time = now(store)
-    extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
-    assert "v3" in query_cube(CUBE, store)[0]
-    assert rows(query_cube(CUBE, store, as_of=time)) == CUTS[0]
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    assert "v3" in api.query_cube(CUBE, store)[0]
+    assert rows(api.query_cube(CUBE, store, as_of=time)) == CUTS[0]
     with pytest.raises(StateNotFoundError, match=r"cube\+\+more"):
-        query_cube(CUBE, store, datasets=["seed", "more"], as_of=time)
+        api.query_cube(CUBE, store, datasets=["seed", "more"], as_of=time)
 
 
 @pytest.mark.parametrize(
@@ -128,27 +111,27 @@ def test_datasets_that_came_later(store):
 )
 def test_illegal_moments(store, arguments, error, text):
     with pytest.raises(error, match=text):
-        query_cube(CUBE, store, **arguments)
+        api.query_cube(CUBE, store, **arguments)
 
 
 def test_keep_from_now_on():
     store = memory()
-    build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
-    assert sorted(keep_cube_history(CUBE, store, 2, "seed")) == ["seed"]
-    keep_cube_history(CUBE, store, 3)
+    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    assert sorted(api.keep_cube_history(CUBE, store, 2, "seed")) == ["seed"]
+    api.keep_cube_history(CUBE, store, 3)
     for name in ("seed", "enrich"):
         assert header(lambda: store, f"cube++{name}")["metadata"][KEEP_HISTORY] == 3
     with pytest.raises(ValueError, match="unknown dataset sed"):
-        keep_cube_history(CUBE, store, 3, "sed")
+        api.keep_cube_history(CUBE, store, 3, "sed")
 
 
 def test_an_overwritten_cube(store):
     time = now(store)
-    build_cube({"seed": SEED.assign(v1="a"), "enrich": ENRICH}, CUBE, store, overwrite=True)
-    assert rows(query_cube(CUBE, store, as_of=time)) == CUTS[0]
-    rollback_cube(CUBE, store, time)
-    assert rows(query_cube(CUBE, store)) == CUTS[0]
-    assert verify_cube(CUBE, store).ok
+    api.build_cube({"seed": SEED.assign(v1="a"), "enrich": ENRICH}, CUBE, store, overwrite=True)
+    assert rows(api.query_cube(CUBE, store, as_of=time)) == CUTS[0]
+    api.rollback_cube(CUBE, store, time)
+    assert rows(api.query_cube(CUBE, store)) == CUTS[0]
+    assert api.verify_cube(CUBE, store).ok
 
 
 # returning --------------------------------------------------------------------------------------------------
@@ -157,30 +140,30 @@ def test_an_overwritten_cube(store):
 @pytest.mark.parametrize("number", range(2))
 def test_rollback(store, number):
     times = changed(store)
-    result = rollback_cube(CUBE, store, times[number])
+    result = api.rollback_cube(CUBE, store, times[number])
     assert sorted(result) == ["enrich", "seed"]
-    assert rows(query_cube(CUBE, store)) == CUTS[number]
-    assert rows(query_cube(CUBE, store, as_of=times[2])) == CUTS[2]
-    assert verify_cube(CUBE, store).ok
-    append_to_cube(SEED, CUBE, store)
+    assert rows(api.query_cube(CUBE, store)) == CUTS[number]
+    assert rows(api.query_cube(CUBE, store, as_of=times[2])) == CUTS[2]
+    assert api.verify_cube(CUBE, store).ok
+    api.append_to_cube(SEED, CUBE, store)
 
 
 def test_rollback_of_one_dataset(store):
     times = changed(store)
-    assert list(rollback_cube(CUBE, store, times[0], "enrich")) == ["enrich"]
-    assert rows(query_cube(CUBE, store))["v2"] == [20, 21, None]
-    rollback_cube(CUBE, store, {"seed": 1})
-    assert rows(query_cube(CUBE, store)) == CUTS[0]
+    assert list(api.rollback_cube(CUBE, store, times[0], "enrich")) == ["enrich"]
+    assert rows(api.query_cube(CUBE, store))["v2"] == [20, 21, None]
+    api.rollback_cube(CUBE, store, {"seed": 1})
+    assert rows(api.query_cube(CUBE, store)) == CUTS[0]
 
 
 def test_rollback_needs_the_files_of_all_datasets(store):
     time = now(store)
     lost = next(key for key in store.keys() if key.startswith("cube++seed/table/p="))
-    remove_partitions(CUBE, store, "all")
+    api.remove_partitions(CUBE, store, "all")
     store.delete(lost)
     before = snapshot(lambda: store)
     with pytest.raises(CorruptDatasetError) as caught:
-        rollback_cube(CUBE, store, time)
+        api.rollback_cube(CUBE, store, time)
     assert caught.value.key == lost
     assert snapshot(lambda: store) == before
 
@@ -192,75 +175,77 @@ def test_rollback_that_is_overtaken(store, monkeypatch):
 
     def overtake(blobs, plan, role):
         if plan.state.uuid == "cube++seed":
-            append_to_cube(SEED, CUBE, store)
+            api.append_to_cube(SEED, CUBE, store)
         return finish(blobs, plan, role)
 
     before = header(lambda: store, "cube++enrich")
     monkeypatch.setattr(history, "finish_rollback", overtake)
     with pytest.raises(ConcurrentWriteError, match=r"cube\+\+seed"):
-        rollback_cube(CUBE, store, time)
+        api.rollback_cube(CUBE, store, time)
     assert header(lambda: store, "cube++enrich") == before
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_a_rollback_before_a_dataset_existed_hides_it(store):
     time = now(store)
-    extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
-    extended = list_cube_history(CUBE, store)[-1]
-    assert sorted(rollback_cube(CUBE, store, time)) == ["enrich", "seed"]
-    assert rows(query_cube(CUBE, store)) == CUTS[0]
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    extended = api.list_cube_history(CUBE, store)[-1]
+    assert sorted(api.rollback_cube(CUBE, store, time)) == ["enrich", "seed"]
+    assert rows(api.query_cube(CUBE, store)) == CUTS[0]
     assert sorted(discover_datasets(CUBE, store)) == ["enrich", "seed"]
     with pytest.raises(ValueError, match="more"):
-        append_to_cube({"more": frame(x=[1], p=[1], v3=[1])}, CUBE, store)
-    assert verify_cube(CUBE, store).ok
-    newest = list_cube_history(CUBE, store)[-1]
+        api.append_to_cube({"more": frame(x=[1], p=[1], v3=[1])}, CUBE, store)
+    assert api.verify_cube(CUBE, store).ok
+    newest = api.list_cube_history(CUBE, store)[-1]
     assert (newest.operation, newest.datasets, newest.files_removed) == ("rollback", ("more",), 1)
     # its rows are still readable, and come back
-    assert query_cube(CUBE, store, as_of=extended.version)[0]["v3"].dropna().tolist() == [1]
-    assert sorted(rollback_cube(CUBE, store, extended.time)) == ["enrich", "more", "seed"]
-    assert query_cube(CUBE, store)[0]["v3"].dropna().tolist() == [1]
-    frames = [query_cube(CUBE, store, as_of=state.time)[0] for state in list_cube_history(CUBE, store)]
+    assert api.query_cube(CUBE, store, as_of=extended.version)[0]["v3"].dropna().tolist() == [1]
+    assert sorted(api.rollback_cube(CUBE, store, extended.time)) == ["enrich", "more", "seed"]
+    assert api.query_cube(CUBE, store)[0]["v3"].dropna().tolist() == [1]
+    frames = [
+        api.query_cube(CUBE, store, as_of=state.time)[0] for state in api.list_cube_history(CUBE, store)
+    ]
     assert ["v3" in df for df in frames] == [False, True, False, True]
 
 
 def test_a_hidden_dataset_can_be_written_again(store):
     time = now(store)
-    extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
-    rollback_cube(CUBE, store, time)
-    extend_cube({"more": frame(x=[1], p=[1], other=["a"])}, CUBE, store)
-    assert query_cube(CUBE, store)[0]["other"].dropna().tolist() == ["a"]
-    assert rows(query_cube(CUBE, store, as_of=list_cube_history(CUBE, store)[-2].time)) == CUTS[0]
-    assert verify_cube(CUBE, store).ok
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    api.rollback_cube(CUBE, store, time)
+    api.extend_cube({"more": frame(x=[1], p=[1], other=["a"])}, CUBE, store)
+    assert api.query_cube(CUBE, store)[0]["other"].dropna().tolist() == ["a"]
+    assert rows(api.query_cube(CUBE, store, as_of=api.list_cube_history(CUBE, store)[-2].time)) == CUTS[0]
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_a_cleanup_deletes_a_hidden_dataset(store):
-    keep_cube_history(CUBE, store)
+    api.keep_cube_history(CUBE, store)
     time = now(store)
-    extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
-    rollback_cube(CUBE, store, time)
-    cleanup_cube(CUBE, store, retention=timedelta(hours=1))
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    api.rollback_cube(CUBE, store, time)
+    api.cleanup_cube(CUBE, store, retention=timedelta(hours=1))
     assert any(key.startswith("cube++more") for key in store.keys())
-    cleanup_cube(CUBE, store)
+    api.cleanup_cube(CUBE, store)
     assert not [key for key in store.keys() if key.startswith("cube++more")]
-    assert verify_cube(CUBE, store).ok
-    assert rows(query_cube(CUBE, store)) == CUTS[0]
+    assert api.verify_cube(CUBE, store).ok
+    assert rows(api.query_cube(CUBE, store)) == CUTS[0]
 
 
 def test_a_rollback_that_would_change_nothing_is_an_error(store):
     before = snapshot(lambda: store)
     for as_of in (now(store), 2, "2999-01-01", {"seed": 1}):
         with pytest.raises(ValueError, match="nothing to undo"):
-            rollback_cube(CUBE, store, as_of)
+            api.rollback_cube(CUBE, store, as_of)
     assert snapshot(lambda: store) == before
 
 
 def test_without_a_history_older_states_are_errors_and_nothing_is_archived(store):
-    keep_cube_history(CUBE, store, 0)
+    api.keep_cube_history(CUBE, store, 0)
     time = now(store)
-    remove_partitions(CUBE, store, "all")
+    api.remove_partitions(CUBE, store, "all")
     assert not [key for key in store.keys() if "/_history/" in key]
     before = snapshot(lambda: store)
-    for function in (query_cube, rollback_cube):
+    for function in (api.query_cube, api.rollback_cube):
         for as_of in (time, 2):
             with pytest.raises(StateNotFoundError, match=r"only state is \d \(since .*see keep_cube_history"):
                 function(CUBE, store, as_of=as_of)
@@ -271,26 +256,26 @@ def test_without_a_history_older_states_are_errors_and_nothing_is_archived(store
 def test_datasets_that_are_added_inherit_the_history_of_the_cube(keep):
     store = memory()
     metadata = None if keep is None else {"seed": {KEEP_HISTORY: keep}}
-    build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store, metadata=metadata)
-    extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store, metadata=metadata)
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
     kept = [ds.metadata.get(KEEP_HISTORY) for ds in discover_datasets(CUBE, store).values()]
     assert kept == [keep] * 3
     overwritten = {"seed": SEED, "enrich": ENRICH, "more": SEED.assign(v1="a").rename(columns={"v1": "v3"})}
-    build_cube({**overwritten, "last": frame(x=[0], p=[0], v4=[1])}, CUBE, store, overwrite=True)
+    api.build_cube({**overwritten, "last": frame(x=[0], p=[0], v4=[1])}, CUBE, store, overwrite=True)
     kept = [ds.metadata.get(KEEP_HISTORY) for ds in discover_datasets(CUBE, store).values()]
     assert kept == [keep] * 4
 
 
 def test_an_extension_does_not_cut_the_history_of_the_cube(store):
     changed(store)
-    extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
-    append_to_cube({"more": frame(x=[1], p=[1], v3=[2])}, CUBE, store)
+    api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
+    api.append_to_cube({"more": frame(x=[1], p=[1], v3=[2])}, CUBE, store)
     # nor does it if the first states of the new dataset are not kept
-    keep_cube_history(CUBE, store, 1, "more")
-    append_to_cube({"more": frame(x=[2], p=[1], v3=[3])}, CUBE, store)
-    states = list_cube_history(CUBE, store)
+    api.keep_cube_history(CUBE, store, 1, "more")
+    api.append_to_cube({"more": frame(x=[2], p=[1], v3=[3])}, CUBE, store)
+    states = api.list_cube_history(CUBE, store)
     assert [state.version for state in states[:3]] == [2, 3, 4]
-    assert rows(query_cube(CUBE, store, as_of=2)) == CUTS[0]
+    assert rows(api.query_cube(CUBE, store, as_of=2)) == CUTS[0]
 
 
 # garbage ----------------------------------------------------------------------------------------------------
@@ -298,71 +283,74 @@ def test_an_extension_does_not_cut_the_history_of_the_cube(store):
 
 def test_cleanup_keeps_what_older_states_need(store):
     times = changed(store)
-    compact_cube(CUBE, store)
-    remove_partitions(CUBE, store, "all")
+    api.compact_cube(CUBE, store)
+    api.remove_partitions(CUBE, store, "all")
     before = snapshot(lambda: store)
-    assert list_cube_garbage(CUBE, store) == []
-    cleanup_cube(CUBE, store)
+    assert api.list_cube_garbage(CUBE, store) == []
+    api.cleanup_cube(CUBE, store)
     assert snapshot(lambda: store) == before
     for time, expected in zip(times, CUTS, strict=True):
-        assert rows(query_cube(CUBE, store, as_of=time)) == expected
-    keep_cube_history(CUBE, store, 0)
-    garbage = list_cube_garbage(CUBE, store)
+        assert rows(api.query_cube(CUBE, store, as_of=time)) == expected
+    api.keep_cube_history(CUBE, store, 0)
+    garbage = api.list_cube_garbage(CUBE, store)
     assert sum(blob.size for blob in garbage) == sum(len(store.get(blob.key)) for blob in garbage)
-    cleanup_cube(CUBE, store)
+    api.cleanup_cube(CUBE, store)
     assert not [key for key in keys(lambda: store) if "/_history/" in key or "/table/p=" in key]
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_delete(store):
     changed(store)
-    delete_cube(CUBE, store)
+    api.delete_cube(CUBE, store)
     assert keys(lambda: store) == set()
 
 
 def test_a_cut_before_all_history(store):
     time = now(store)
-    keep_cube_history(CUBE, store, 1)
-    append_to_cube(SEED, CUBE, store)
+    api.keep_cube_history(CUBE, store, 1)
+    api.append_to_cube(SEED, CUBE, store)
     with pytest.raises(StateNotFoundError, match="go from 4"):
-        query_cube(CUBE, store, as_of=time - timedelta(days=1))
+        api.query_cube(CUBE, store, as_of=time - timedelta(days=1))
 
 
 @pytest.fixture
 def forgetful():
     """A cube of which a cleanup keeps no older state."""
     store = memory()
-    build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
     return store
 
 
 def test_a_pinned_state_survives_cleanups_until_it_is_released(forgetful):
-    pin = pin_cube(CUBE, forgetful)
-    (listed,) = list_cube_history(CUBE, forgetful).pins
-    assert (listed.versions, listed.expires) == (list_cube_history(CUBE, forgetful)[-1].versions, pin.expires)
-    before = query_cube(CUBE, forgetful)
+    pin = api.pin_cube(CUBE, forgetful)
+    (listed,) = api.list_cube_history(CUBE, forgetful).pins
+    assert (listed.versions, listed.expires) == (
+        api.list_cube_history(CUBE, forgetful)[-1].versions,
+        pin.expires,
+    )
+    before = api.query_cube(CUBE, forgetful)
     changed(forgetful)
-    cleanup_cube(CUBE, forgetful)
-    remove_partitions(CUBE, forgetful, "all")
-    cleanup_cube(CUBE, forgetful)
-    assert rows(query_cube(CUBE, forgetful, as_of=pin.token)) == rows(before)
+    api.cleanup_cube(CUBE, forgetful)
+    api.remove_partitions(CUBE, forgetful, "all")
+    api.cleanup_cube(CUBE, forgetful)
+    assert rows(api.query_cube(CUBE, forgetful, as_of=pin.token)) == rows(before)
     pin.release()
-    assert list_cube_history(CUBE, forgetful).pins == []
-    cleanup_cube(CUBE, forgetful)
+    assert api.list_cube_history(CUBE, forgetful).pins == []
+    api.cleanup_cube(CUBE, forgetful)
     with pytest.raises(StateNotFoundError):
-        query_cube(CUBE, forgetful, as_of=pin.token)
+        api.query_cube(CUBE, forgetful, as_of=pin.token)
     assert not [key for key in forgetful.keys() if key.endswith(".pin")]
-    assert verify_cube(CUBE, forgetful).ok
+    assert api.verify_cube(CUBE, forgetful).ok
 
 
 def test_a_file_that_a_cleanup_lists_before_it_is_committed_and_pinned_stays(forgetful):
     before = set(forgetful.keys())
-    append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, forgetful)
+    api.append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, forgetful)
     listed = [key for key in set(forgetful.keys()) - before if "/p=9/" in key]
-    pin = pin_cube(CUBE, forgetful)
-    remove_partitions(CUBE, forgetful, C("p") == 9, ["seed"])
+    pin = api.pin_cube(CUBE, forgetful)
+    api.remove_partitions(CUBE, forgetful, C("p") == 9, ["seed"])
     garbage.delete_garbage(forgetful, listed)
-    assert 9 in query_cube(CUBE, forgetful, as_of=pin.token)[0]["x"].tolist()
+    assert 9 in api.query_cube(CUBE, forgetful, as_of=pin.token)[0]["x"].tolist()
     pin.release()
     garbage.delete_garbage(forgetful, listed)
     assert not set(listed) & set(forgetful.keys())
@@ -371,23 +359,23 @@ def test_a_file_that_a_cleanup_lists_before_it_is_committed_and_pinned_stays(for
 def test_a_pin_counts_until_its_lease_ends_unless_it_is_renewed(forgetful, monkeypatch):
     now = datetime(2030, 1, 1)
     monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now)
-    pin = pin_cube(CUBE, forgetful, lease=timedelta(hours=1))
+    pin = api.pin_cube(CUBE, forgetful, lease=timedelta(hours=1))
     changed(forgetful)
     now += timedelta(minutes=50)
     pin.renew()
     now += timedelta(minutes=50)
-    cleanup_cube(CUBE, forgetful)
-    assert rows(query_cube(CUBE, forgetful, as_of=pin.token)) is not None
+    api.cleanup_cube(CUBE, forgetful)
+    assert rows(api.query_cube(CUBE, forgetful, as_of=pin.token)) is not None
     now += timedelta(minutes=11)
-    cleanup_cube(CUBE, forgetful)
+    api.cleanup_cube(CUBE, forgetful)
     with pytest.raises(StateNotFoundError):
-        query_cube(CUBE, forgetful, as_of=pin.token)
+        api.query_cube(CUBE, forgetful, as_of=pin.token)
     assert not [key for key in forgetful.keys() if key.endswith(".pin")]
 
 
 @pytest.mark.slow("waits for leases")
 def test_a_pin_in_a_block_is_renewed_in_the_background_and_ends_with_it(forgetful):
-    with pin_cube(CUBE, forgetful, lease=timedelta(seconds=10)) as pin:
+    with api.pin_cube(CUBE, forgetful, lease=timedelta(seconds=10)) as pin:
         first = pin.expires
         pin._lease = timedelta(milliseconds=30)
         deadline = monotonic() + 60
@@ -400,4 +388,4 @@ def test_a_pin_in_a_block_is_renewed_in_the_background_and_ends_with_it(forgetfu
 @pytest.mark.parametrize("lease, error", [(timedelta(seconds=1), ValueError), (3600, TypeError)])
 def test_a_lease_is_a_time_that_is_long_enough_to_be_renewed(forgetful, lease, error):
     with pytest.raises(error, match="lease is"):
-        pin_cube(CUBE, forgetful, lease=lease)
+        api.pin_cube(CUBE, forgetful, lease=lease)

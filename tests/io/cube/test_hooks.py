@@ -8,42 +8,12 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.cli import cli
 from kartothek_cube.core import hooks
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError, HookWarning
-from kartothek_cube.io.arrow_cube import (
-    cube_dataset,
-    query_cube_arrow,
-    query_cube_polars,
-    query_cube_table,
-    scan_cube,
-)
 from kartothek_cube.io.eager import update_dataset_from_dataframes
-from kartothek_cube.io.eager_cube import (
-    annotate_operations,
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    compact_cube,
-    compute_dataset,
-    copy_cube,
-    delete_cube,
-    delete_rows,
-    extend_cube,
-    keep_cube_history,
-    list_cube_history,
-    merge_into_cube,
-    on_commit,
-    on_query,
-    query_cube,
-    query_cube_df,
-    remove_partitions,
-    rollback_cube,
-    update_cube,
-    update_schema,
-)
-from kartothek_cube.io.iter_cube import query_cube__iterator
 from kartothek_cube.io.sql import connect
 from tests.support.concurrent_cubes import Pair, is_open
 from tests.support.cubes import CUBE, frame, memory
@@ -57,14 +27,14 @@ BOTH = {"seed": SEED, "extra": EXTRA}
 @pytest.fixture
 def store():
     store = memory()
-    build_cube(BOTH, CUBE, store)
+    api.build_cube(BOTH, CUBE, store)
     return store
 
 
 @pytest.fixture
 def commits():
     events = []
-    with on_commit(events.append):
+    with api.on_commit(events.append):
         yield events
 
 
@@ -74,46 +44,46 @@ def double(df):
 
 #: operation -> its call, and rows, files that came and went, and datasets of its event
 OPERATIONS = {
-    "append": (lambda s: append_to_cube(BOTH, CUBE, s), 6, 6, 0, "extra seed"),
-    "update": (lambda s: update_cube(SEED[:1], CUBE, s, C("p") == 0, ["seed"]), 1, 1, 1, "seed"),
-    "merge": (lambda s: merge_into_cube(SEED[:1].assign(v1=0), CUBE, s), 1, 1, 1, "seed"),
-    "extend": (lambda s: extend_cube({"new": frame(x=[0], p=[0], n=[1])}, CUBE, s), 1, 1, 0, "new"),
-    "remove_partitions": (lambda s: remove_partitions(CUBE, s, C("p") == 0), 0, 0, 2, "extra seed"),
-    "delete_rows": (lambda s: delete_rows(CUBE, s, C("x") == 0), 0, 0, 2, "extra seed"),
-    "compute": (lambda s: compute_dataset(double, CUBE, s, "doubled"), 3, 3, 0, "doubled"),
-    "update_schema": (lambda s: update_schema(CUBE, s, add={"new": "string"}), 0, 0, 0, "seed"),
-    "keep history": (lambda s: keep_cube_history(CUBE, s, 3, ["seed"]), 0, 0, 0, "seed"),
+    "append": (lambda s: api.append_to_cube(BOTH, CUBE, s), 6, 6, 0, "extra seed"),
+    "update": (lambda s: api.update_cube(SEED[:1], CUBE, s, C("p") == 0, ["seed"]), 1, 1, 1, "seed"),
+    "merge": (lambda s: api.merge_into_cube(SEED[:1].assign(v1=0), CUBE, s), 1, 1, 1, "seed"),
+    "extend": (lambda s: api.extend_cube({"new": frame(x=[0], p=[0], n=[1])}, CUBE, s), 1, 1, 0, "new"),
+    "remove_partitions": (lambda s: api.remove_partitions(CUBE, s, C("p") == 0), 0, 0, 2, "extra seed"),
+    "delete_rows": (lambda s: api.delete_rows(CUBE, s, C("x") == 0), 0, 0, 2, "extra seed"),
+    "compute": (lambda s: api.compute_dataset(double, CUBE, s, "doubled"), 3, 3, 0, "doubled"),
+    "update_schema": (lambda s: api.update_schema(CUBE, s, add={"new": "string"}), 0, 0, 0, "seed"),
+    "keep history": (lambda s: api.keep_cube_history(CUBE, s, 3, ["seed"]), 0, 0, 0, "seed"),
 }
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_commit_is_one_event_that_tells_what_was_done(store, commits, operation):
     call, rows, added, removed, datasets = OPERATIONS[operation]
-    with annotate_operations("why", job="load", run=1):
+    with api.annotate_operations("why", job="load", run=1):
         call(store)
     (event,) = commits
     assert (event.operation, event.cube) == (operation, "cube")
     assert (event.rows, event.files_added, event.files_removed) == (rows, added, removed)
     assert (event.message, event.job) == ("why", {"name": "load", "run": 1})
-    newest = list_cube_history(CUBE, store)[-1].versions
+    newest = api.list_cube_history(CUBE, store)[-1].versions
     before = {"seed": 1, "extra": 1}
     assert dict(event.versions) == {
         CUBE.ktk_dataset_uuid(name): (before.get(name), newest[name]) for name in datasets.split()
     }
     assert event.seconds >= 0
     call = len(commits)
-    cleanup_cube(CUBE, store)
+    api.cleanup_cube(CUBE, store)
     assert len(commits) == call
 
 
 def test_copies_compactions_and_rollbacks_are_commits(store, commits):
-    append_to_cube(SEED, CUBE, store)
-    compact_cube(CUBE, store)
-    rollback_cube(CUBE, store, 2)
+    api.append_to_cube(SEED, CUBE, store)
+    api.compact_cube(CUBE, store)
+    api.rollback_cube(CUBE, store, 2)
     target = memory()
-    copy_cube(CUBE, store, target)
-    copy_cube(CUBE, store, target, overwrite=True)
-    delete_cube(CUBE, target)
+    api.copy_cube(CUBE, store, target)
+    api.copy_cube(CUBE, store, target, overwrite=True)
+    api.delete_cube(CUBE, target)
     assert [event.operation for event in commits] == ["append", "compact", "rollback", "copy", "copy"]
     assert (commits[1].files_added, commits[1].files_removed) == (3, 6)
     assert commits[3].versions == {"cube++extra": (None, 2), "cube++seed": (None, 4)}
@@ -134,18 +104,18 @@ def test_each_facade_calls_the_function_once(driver, store_factory, commits):
 def test_what_is_not_committed_is_no_event(store, commits):
     def overtaken(df):
         with hooks.on_commit(print):
-            compute_dataset(double, CUBE, store, "doubled")
+            api.compute_dataset(double, CUBE, store, "doubled")
         return double(df)
 
-    compute_dataset(double, CUBE, store, "doubled")
-    append_to_cube(SEED[:1], CUBE, store)
+    api.compute_dataset(double, CUBE, store, "doubled")
+    api.append_to_cube(SEED[:1], CUBE, store)
     with pytest.raises(ConcurrentWriteError):
-        compute_dataset(overtaken, CUBE, store, "doubled")
+        api.compute_dataset(overtaken, CUBE, store, "doubled")
     assert [event.operation for event in commits] == ["compute", "append", "compute"]
-    compute_dataset(double, CUBE, store, "doubled")
-    keep_cube_history(CUBE, store, 3)
+    api.compute_dataset(double, CUBE, store, "doubled")
+    api.keep_cube_history(CUBE, store, 3)
     number = len(commits)
-    keep_cube_history(CUBE, store, 3)
+    api.keep_cube_history(CUBE, store, 3)
     assert len(commits) == number
 
 
@@ -154,54 +124,54 @@ def fail(event):
 
 
 def test_what_a_function_raises_is_a_warning(store, commits, recwarn):
-    with on_commit(fail), on_query(fail), on_commit(commits.append):
+    with api.on_commit(fail), api.on_query(fail), api.on_commit(commits.append):
         with pytest.warns(HookWarning, match="unreachable server"):
-            append_to_cube(SEED, CUBE, store)
+            api.append_to_cube(SEED, CUBE, store)
         # warnings are errors here
-        append_to_cube(SEED, CUBE, store)
-        assert len(query_cube_df(CUBE, store)) == 3
+        api.append_to_cube(SEED, CUBE, store)
+        assert len(api.query_cube_df(CUBE, store)) == 3
     assert len(commits) == 4
-    assert list_cube_history(CUBE, store)[-1].version == 4
+    assert api.list_cube_history(CUBE, store)[-1].version == 4
 
 
 def test_a_function_is_called_until_it_is_removed(store, commits):
-    hook = on_commit(commits.append)
-    append_to_cube(SEED, CUBE, store)
+    hook = api.on_commit(commits.append)
+    api.append_to_cube(SEED, CUBE, store)
     hook.remove()
     hook.remove()
-    append_to_cube(SEED, CUBE, store)
+    api.append_to_cube(SEED, CUBE, store)
     assert len(commits) == 3
     with pytest.raises(TypeError, match="A hook is a function"):
-        on_query(5)
+        api.on_query(5)
 
 
 def test_commits_of_a_function_call_none(store, commits):
-    with on_commit(lambda event: append_to_cube(SEED, CUBE, store)):
-        append_to_cube(SEED, CUBE, store)
+    with api.on_commit(lambda event: api.append_to_cube(SEED, CUBE, store)):
+        api.append_to_cube(SEED, CUBE, store)
     assert len(commits) == 1
-    assert list_cube_history(CUBE, store)[-1].version == 4
+    assert api.list_cube_history(CUBE, store)[-1].version == 4
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        query_cube,
-        query_cube_df,
-        query_cube_arrow,
-        query_cube_table,
-        query_cube_polars,
-        lambda *args: cube_dataset(*args).to_table(),
-        lambda *args: scan_cube(*args).collect(),
+        api.query_cube,
+        api.query_cube_df,
+        api.query_cube_arrow,
+        api.query_cube_table,
+        api.query_cube_polars,
+        lambda *args: api.cube_dataset(*args).to_table(),
+        lambda *args: api.scan_cube(*args).collect(),
         lambda *args: connect(*args[:2]).sql("SELECT * FROM cube WHERE p < 2").fetchall(),
-        lambda *args: query_cube_df(*args, limit=5),
-        lambda *args: query_cube(*args, partition_by="p"),
-        lambda *args: list(query_cube__iterator(*args, partition_by="p")),
+        lambda *args: api.query_cube_df(*args, limit=5),
+        lambda *args: api.query_cube(*args, partition_by="p"),
+        lambda *args: list(api.query_cube__iterator(*args, partition_by="p")),
     ],
 )
 def test_a_query_is_one_event(store, query):
-    append_to_cube(SEED, CUBE, store)
+    api.append_to_cube(SEED, CUBE, store)
     events = []
-    with on_query(events.append), annotate_operations("why", job="report"):
+    with api.on_query(events.append), api.annotate_operations("why", job="report"):
         query(CUBE, store, C("p") < 2)
     query(CUBE, store)
     (event,) = events
@@ -213,17 +183,17 @@ def test_a_query_is_one_event(store, query):
 
 def test_a_reader_that_stops_early_ends_the_query(store):
     events = []
-    with on_query(events.append):
-        next(query_cube__iterator(CUBE, store, partition_by="p"))
-        cube_dataset(CUBE, store).head(1)
-        cube_dataset(CUBE, store).count_rows()
+    with api.on_query(events.append):
+        next(api.query_cube__iterator(CUBE, store, partition_by="p"))
+        api.cube_dataset(CUBE, store).head(1)
+        api.cube_dataset(CUBE, store).count_rows()
     assert [event.rows for event in events] == [1, 1, 3]
 
 
 def test_each_facade_calls_the_function_once_per_query(driver, store_factory):
     driver.build_cube(data=SEED, cube=CUBE, store=store_factory)
     events = []
-    with on_query(events.append):
+    with api.on_query(events.append):
         driver.query_cube(cube=CUBE, store=store_factory, conditions=C("p") < 2)
     (event,) = events
     # workers do not tell how many rows they have read
@@ -233,8 +203,8 @@ def test_each_facade_calls_the_function_once_per_query(driver, store_factory):
 @pytest.mark.parametrize("options", [[], ["--limit", "1"], ["-o", "csv"], ["--partition-by", "p"]])
 def test_the_command_line_calls_the_function_once_per_query(tmp_path, options):
     store, events = f"hfs://{tmp_path}", []
-    build_cube(SEED, CUBE, store)
-    with on_query(events.append):
+    api.build_cube(SEED, CUBE, store)
+    with api.on_query(events.append):
         arguments = ["--store", store, "cube", "query", "-w", "p < 2", *options]
         CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert [event.rows for event in events] == [1 if "--limit" in options else 2]
@@ -259,8 +229,8 @@ def count_calls(run):
 
 def test_without_functions_nothing_is_called(store):
     row = pd.DataFrame({"x": [5], "p": [1], "v1": [1]})
-    assert count_calls(lambda: append_to_cube(row, CUBE, store)) == []
-    assert count_calls(lambda: query_cube(CUBE, store)) == []
+    assert count_calls(lambda: api.append_to_cube(row, CUBE, store)) == []
+    assert count_calls(lambda: api.query_cube(CUBE, store)) == []
 
 
 class Counted(Pair):
@@ -270,7 +240,7 @@ class Counted(Pair):
 
     def play(self, scheduler):
         self.events = []
-        with on_commit(self.events.append):
+        with api.on_commit(self.events.append):
             return super().play(scheduler)
 
     def _check(self, world, run):

@@ -9,16 +9,10 @@ import weakref
 import pandas as pd
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import MissingFileError, MultiTableCommitAborted
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.iter_cube import (
-    append_to_cube__iter,
-    build_cube__iter,
-    extend_cube__iter,
-    query_cube__iterator,
-    update_cube__iter,
-)
 from tests.support.cubes import CUBE, build, check_integrity, dataset_ids, file_keys, frame, memory, rows
 from tests.support.stores import CountingStore, Same
 
@@ -49,8 +43,8 @@ BOTH = pd.concat([part(0), part(1)])
     ids=["list", "generator", "none", "dicts", "frame", "dict"],
 )
 def test_forms_of_input(store, data):
-    build_cube__iter(data, CUBE, store)
-    found = [rows([df]) for df in query_cube__iterator(CUBE, store, partition_by="p")]
+    api.build_cube__iter(data, CUBE, store)
+    found = [rows([df]) for df in api.query_cube__iterator(CUBE, store, partition_by="p")]
     assert found == [{"p": [p, p], "v1": [p, p], "x": [0, 1]} for p in range(2)]
     check_integrity(store)
 
@@ -65,14 +59,14 @@ def test_forms_of_input(store, data):
 )
 def test_the_files_of_a_write_that_is_given_up_are_deleted(store, data, names):
     with pytest.raises(MultiTableCommitAborted):
-        build_cube__iter(data, CUBE, store, names)
+        api.build_cube__iter(data, CUBE, store, names)
     assert open_blobs(store).list("") == []
 
 
 @pytest.mark.parametrize("data", [1, "seed", [1], [[part(0), 1]]], ids=["int", "str", "element", "nested"])
 def test_wrong_input(store, data):
     with pytest.raises(TypeError, match=r"int|str"):
-        build_cube__iter(data, CUBE, store)
+        api.build_cube__iter(data, CUBE, store)
     assert dataset_ids(store) == set()
 
 
@@ -85,10 +79,12 @@ def test_one_frame_is_in_memory_at_a_time(store):
         alive.append(weakref.ref(df))
         return df
 
-    build_cube__iter((load(p) for p in range(4)), CUBE, store)
-    extend_cube__iter(({"new": load(p).rename(columns={"v1": "v2"})} for p in range(4)), CUBE, store, "new")
-    append_to_cube__iter(map(load, range(4)), CUBE, store, "seed")
-    update_cube__iter(map(load, range(4)), CUBE, store, C("p") == 0, "seed", rows_outside="append")
+    api.build_cube__iter((load(p) for p in range(4)), CUBE, store)
+    api.extend_cube__iter(
+        ({"new": load(p).rename(columns={"v1": "v2"})} for p in range(4)), CUBE, store, "new"
+    )
+    api.append_to_cube__iter(map(load, range(4)), CUBE, store, "seed")
+    api.update_cube__iter(map(load, range(4)), CUBE, store, C("p") == 0, "seed", rows_outside="append")
     assert len(alive) == 16
 
 
@@ -98,7 +94,7 @@ def test_an_input_that_fails_leaves_no_dataset(store):
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        build_cube__iter(data(), CUBE, store)
+        api.build_cube__iter(data(), CUBE, store)
     assert dataset_ids(store) == set()
 
 
@@ -110,31 +106,31 @@ def test_input_is_not_touched_before_the_plan_stands(store):
         yield
 
     with pytest.raises(RuntimeError, match=r"cube\+\+seed"):
-        build_cube__iter(data(), CUBE, store)
+        api.build_cube__iter(data(), CUBE, store)
     with pytest.raises(ValueError, match="nope"):
-        append_to_cube__iter(data(), CUBE, store, "nope")
+        api.append_to_cube__iter(data(), CUBE, store, "nope")
     with pytest.raises(ValueError, match="v1"):
-        update_cube__iter(data(), CUBE, store, C("v1") == 1, "seed")
+        api.update_cube__iter(data(), CUBE, store, C("v1") == 1, "seed")
 
 
 def test_cells_are_unique_within_an_element_only(store):
-    build_cube__iter([part(0), part(0).assign(v1=[7, 8])], CUBE, store)
+    api.build_cube__iter([part(0), part(0).assign(v1=[7, 8])], CUBE, store)
     assert len(file_keys(store, "cube++seed")) == 2
-    assert [rows([df])["v1"] for df in query_cube__iterator(CUBE, store)] == [[7, 8]]
+    assert [rows([df])["v1"] for df in api.query_cube__iterator(CUBE, store)] == [[7, 8]]
     with pytest.raises(ValueError, match="p, x"):
-        append_to_cube__iter([pd.concat([part(0), part(0)])], CUBE, store, "seed")
+        api.append_to_cube__iter([pd.concat([part(0), part(0)])], CUBE, store, "seed")
 
 
 def test_datasets_that_do_not_occur_are_not_written(store):
-    assert set(build_cube__iter([part(0)], CUBE, store, ["seed", "enrich"])) == {"seed"}
+    assert set(api.build_cube__iter([part(0)], CUBE, store, ["seed", "enrich"])) == {"seed"}
     assert dataset_ids(store) == {"seed"}
 
 
 def test_a_cube_needs_its_seed(store):
     with pytest.raises(RuntimeError, match="Seed data"):
-        build_cube__iter([{"enrich": part(0)}], CUBE, store, ["seed", "enrich"])
+        api.build_cube__iter([{"enrich": part(0)}], CUBE, store, ["seed", "enrich"])
     with pytest.raises(RuntimeError, match="Seed data"):
-        build_cube__iter([], CUBE, store)
+        api.build_cube__iter([], CUBE, store)
     assert dataset_ids(store) == set()
 
 
@@ -148,7 +144,7 @@ def files_read(store):
 def test_a_group_is_read_when_it_is_asked_for(store):
     build(store, seed=pd.concat([part(p) for p in range(3)]))
     counting = Same.of(CountingStore(store()))
-    groups = query_cube__iterator(CUBE, counting, partition_by="p")
+    groups = api.query_cube__iterator(CUBE, counting, partition_by="p")
     assert files_read(counting) == []
     assert list(next(groups)["v1"]) == [0, 0]
     assert set(files_read(counting)) == {"p=0"}
@@ -163,7 +159,7 @@ def test_a_group_is_read_when_it_is_asked_for(store):
 def test_a_local_store_is_not_read_ahead(tmp_path):
     url = f"hfs://{tmp_path}"
     build(url, seed=pd.concat([part(p) for p in range(3)]))
-    groups = query_cube__iterator(CUBE, url, partition_by="p")
+    groups = api.query_cube__iterator(CUBE, url, partition_by="p")
     assert [list(next(groups)["v1"]) for _ in range(2)] == [[0, 0], [1, 1]]
     for file in tmp_path.glob("*/*/p=2/*"):
         file.unlink()
@@ -174,7 +170,7 @@ def test_a_local_store_is_not_read_ahead(tmp_path):
 def test_a_consumer_that_stops_leaves_no_threads(store):
     build(store, seed=pd.concat([part(p) for p in range(40)]))
     counting = Same.of(CountingStore(store()))
-    groups = query_cube__iterator(CUBE, counting, partition_by="p")
+    groups = api.query_cube__iterator(CUBE, counting, partition_by="p")
     assert [list(next(groups)["v1"]) for _ in range(3)] == [[p, p] for p in range(3)]
     del groups
     gc.collect()
@@ -195,7 +191,7 @@ def test_one_group_is_in_memory_at_a_time(store, monkeypatch):
         return frames
 
     monkeypatch.setattr(iter_cube, "run_frames", run_frames)
-    for df in query_cube__iterator(CUBE, store, partition_by="p"):
+    for df in api.query_cube__iterator(CUBE, store, partition_by="p"):
         assert len(df) == 2
         del df
     assert len(made) == 3
@@ -204,4 +200,4 @@ def test_one_group_is_in_memory_at_a_time(store, monkeypatch):
 def test_wrong_arguments_are_noticed_by_the_call(store):
     build(store, seed=part(0))
     with pytest.raises(ValueError, match="nope"):
-        query_cube__iterator(CUBE, store, payload_columns="nope")
+        api.query_cube__iterator(CUBE, store, payload_columns="nope")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from storefact import get_store_from_url
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DuplicateCellsError
@@ -14,16 +15,6 @@ from kartothek_cube.core.naming import is_header_key
 from kartothek_cube.core.store import PreconditionFailed
 from kartothek_cube.core.store.resolve import GenericBlobStore
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    compact_cube,
-    extend_cube,
-    merge_into_cube,
-    query_cube,
-    update_schema,
-    verify_cube,
-)
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.write import rewrite, write_commit
 
@@ -39,12 +30,12 @@ def frame(start: int, stop: int, factor: int = 1) -> pd.DataFrame:
 @pytest.fixture
 def store():
     store = get_store_from_url("hmemory://")
-    build_cube(frame(0, 16), CUBE, store)
+    api.build_cube(frame(0, 16), CUBE, store)
     return store
 
 
 def stored(store) -> pd.DataFrame:
-    (df,) = query_cube(CUBE, store)
+    (df,) = api.query_cube(CUBE, store)
     return df[sorted(df.columns)].sort_values("x", ignore_index=True)
 
 
@@ -56,7 +47,7 @@ def test_cells_are_updated_inserted_and_deleted(store):
     before = labels(store)
     changes = frame(2, 20, 10).drop(index=range(2, 10)).assign(drop=False)
     changes.loc[changes["x"].isin([3, 15, 19]), "drop"] = True
-    result = merge_into_cube(changes, CUBE, store, delete_column="drop")
+    result = api.merge_into_cube(changes, CUBE, store, delete_column="drop")
     assert result.partitions.to_pydict() == {
         "partition": [f"p={p}/q=a%2Fb" for p in (0, 3, 4)],
         "rows_inserted": [0, 0, 3],
@@ -70,7 +61,7 @@ def test_cells_are_updated_inserted_and_deleted(store):
     pd.testing.assert_frame_equal(stored(store), expected, check_dtype=False)
     untouched = [label for label in before if label.startswith(("p=1/", "p=2/"))]
     assert set(untouched) == set(before) & set(labels(store)) and len(labels(store)) == 5
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.fixture(params=[1, 1 << 24], ids=["one by one", "at once"])
@@ -86,12 +77,14 @@ def test_cells_of_other_partitions_stay(one_task):
     store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p", "q"], "cube")
     keys = [(0.5, "a"), (1.0, "a"), (1.0, "A")]
     rows = pd.DataFrame([{"x": x, "p": p, "q": q, "v": 0} for p, q in keys for x in range(3)])
-    build_cube(rows, cube, store)
-    before = {tuple(row) for row in query_cube(cube, store)[0][["p", "q", "x"]].to_numpy()}
+    api.build_cube(rows, cube, store)
+    before = {tuple(row) for row in api.query_cube(cube, store)[0][["p", "q", "x"]].to_numpy()}
     changes = rows[(rows["x"] == 1) & (rows["q"] == "a") | (rows["x"] == 2) & (rows["q"] == "A")]
-    result = merge_into_cube(changes.assign(v=7, gone=changes["x"] == 2), cube, store, delete_column="gone")
+    result = api.merge_into_cube(
+        changes.assign(v=7, gone=changes["x"] == 2), cube, store, delete_column="gone"
+    )
     assert result.rows_inserted == 0 and result.rows_deleted == 1
-    after = query_cube(cube, store)[0]
+    after = api.query_cube(cube, store)[0]
     assert before - {tuple(row) for row in after[["p", "q", "x"]].to_numpy()} == {(1.0, "A", 2)}
     assert (after["v"] == 7).tolist() == ((after["x"] == 1) & (after["q"] == "a")).tolist()
 
@@ -106,15 +99,15 @@ def test_merges_are_those_of_a_dict(store, seed, one_task):
         rows = frame(0, 24, int(random.integers(100))).iloc[xs].reset_index(drop=True)
         step = random.integers(4)
         if step == 0:
-            append_to_cube(rows, CUBE, store)
+            api.append_to_cube(rows, CUBE, store)
             model |= rows.set_index("x").to_dict("index")
             continue
         if step == 1:
-            compact_cube(CUBE, store)
+            api.compact_cube(CUBE, store)
             continue
         given = rows.drop(columns="w") if step == 2 else rows
         flags = random.random(len(rows)) < 0.3
-        result = merge_into_cube(given.assign(gone=flags), CUBE, store, delete_column="gone")
+        result = api.merge_into_cube(given.assign(gone=flags), CUBE, store, delete_column="gone")
         known = np.array([x in model for x in xs], dtype=bool)
         counts = (result.rows_inserted, result.rows_updated, result.rows_deleted)
         assert counts == ((~known & ~flags).sum(), (known & ~flags).sum(), (known & flags).sum())
@@ -123,7 +116,7 @@ def test_merges_are_those_of_a_dict(store, seed, one_task):
                 model.pop(x, None)
             else:
                 model[x] = {"w": np.nan, **model.get(x, {}), **row}
-        assert verify_cube(CUBE, store).ok
+        assert api.verify_cube(CUBE, store).ok
         expected = pd.DataFrame.from_dict(model, "index").rename_axis("x").reset_index().sort_values("x")
         result = stored(store)
         pd.testing.assert_frame_equal(
@@ -132,8 +125,8 @@ def test_merges_are_those_of_a_dict(store, seed, one_task):
 
 
 def test_columns_that_are_left_out_have_their_default(store):
-    update_schema(CUBE, store, add={"unit": "string"}, defaults={"unit": "km"})
-    merge_into_cube(frame(14, 18).drop(columns="w"), CUBE, store)
+    api.update_schema(CUBE, store, add={"unit": "string"}, defaults={"unit": "km"})
+    api.merge_into_cube(frame(14, 18).drop(columns="w"), CUBE, store)
     rows = stored(store).tail(4)
     assert rows["unit"].tolist() == ["km"] * 4
     assert rows["w"].isna().tolist() == [False, False, True, True]
@@ -141,10 +134,10 @@ def test_columns_that_are_left_out_have_their_default(store):
 
 def test_an_enrichment_of_other_dimensions_is_merged_by_its_own_cells(store):
     names = pd.DataFrame({"y": [0, 1], "name": ["even", "odd"]})
-    extend_cube({"names": names}, CUBE, store, partition_on={"names": []})
-    result = merge_into_cube(pd.DataFrame({"y": [1], "name": ["ODD"]}), CUBE, store, "names")
+    api.extend_cube({"names": names}, CUBE, store, partition_on={"names": []})
+    result = api.merge_into_cube(pd.DataFrame({"y": [1], "name": ["ODD"]}), CUBE, store, "names")
     assert result.rows_updated == 1 and result.partitions["partition"].to_pylist() == [""]
-    assert set(query_cube(CUBE, store, payload_columns=["name"])[0]["name"]) == {"even", "ODD"}
+    assert set(api.query_cube(CUBE, store, payload_columns=["name"])[0]["name"]) == {"even", "ODD"}
 
 
 @pytest.mark.parametrize("keys", [["q", "p"], ["p", "k"], ["k", "q", "p"]], ids=str)
@@ -152,25 +145,25 @@ def test_datasets_with_other_partition_keys_than_the_cube(store, keys):
     """In another order than in the cube, or with further ones."""
     extra = frame(0, 16).drop(columns=["v", "w", "i"]).assign(k=1, u=1)
     extra = extra.drop(columns=sorted({"p", "q"} - {*keys}))
-    extend_cube({"extra": extra}, CUBE, store, partition_on={"extra": keys})
+    api.extend_cube({"extra": extra}, CUBE, store, partition_on={"extra": keys})
     changes = pd.concat([extra.iloc[[3]], extra.iloc[[4]].assign(x=99)]).assign(u=7)
-    result = merge_into_cube(changes, CUBE, store, "extra")
+    result = api.merge_into_cube(changes, CUBE, store, "extra")
     assert (result.rows_updated, result.rows_inserted) == (1, 1)
     assert stored(store)["u"].tolist() == [1, 1, 1, 7, *[1] * 12]
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_all_rows_can_be_deleted(store):
-    merge_into_cube(frame(0, 16).assign(gone=True), CUBE, store, delete_column="gone")
-    assert query_cube(CUBE, store) == [] and labels(store) == []
-    merge_into_cube(frame(0, 4), CUBE, store)
+    api.merge_into_cube(frame(0, 16).assign(gone=True), CUBE, store, delete_column="gone")
+    assert api.query_cube(CUBE, store) == [] and labels(store) == []
+    api.merge_into_cube(frame(0, 4), CUBE, store)
     assert len(stored(store)) == 4
 
 
 def test_partitions_without_a_change_keep_their_files(store):
     before = labels(store)
     absent = frame(0, 4).assign(x=100, y=[0, 1, 2, 3], gone=True)
-    result = merge_into_cube(absent, CUBE, store, delete_column="gone")
+    result = api.merge_into_cube(absent, CUBE, store, delete_column="gone")
     assert labels(store) == before and result.rows_deleted == 0
 
 
@@ -191,13 +184,13 @@ def test_partitions_without_a_change_keep_their_files(store):
 def test_wrong_input_is_refused_and_changes_nothing(store, change, error, text):
     before = sorted(store.keys())
     with pytest.raises(error, match=text):
-        merge_into_cube(change(frame(0, 8).assign(gone=False)), CUBE, store, delete_column="gone")
+        api.merge_into_cube(change(frame(0, 8).assign(gone=False)), CUBE, store, delete_column="gone")
     assert sorted(store.keys()) == before
 
 
 def test_the_flag_is_no_stored_column(store):
     with pytest.raises(ValueError, match="is a column of dataset"):
-        merge_into_cube(frame(0, 8), CUBE, store, delete_column="v")
+        api.merge_into_cube(frame(0, 8), CUBE, store, delete_column="v")
 
 
 @pytest.mark.parametrize("rows", [frame(2, 3, 5), frame(16, 17, 5)], ids=["stored", "new"])
@@ -207,17 +200,17 @@ def test_other_writers_of_a_touched_partition_are_noticed(store, monkeypatch, ro
 
     def after_append(*args):
         monkeypatch.setattr(write_commit, "finish_write", write)
-        append_to_cube(rows, CUBE, store)
+        api.append_to_cube(rows, CUBE, store)
         return write(*args)
 
     monkeypatch.setattr(write_commit, "finish_write", after_append)
     changes = frame(0, 18, 7)
     with pytest.raises(ConcurrentWriteError, match=f"p={rows['p'].iloc[0]}"):
-        merge_into_cube(changes, CUBE, store)
+        api.merge_into_cube(changes, CUBE, store)
     assert stored(store).set_index("x")["v"][rows["x"].iloc[0]] == rows["v"].iloc[0]
     files = [key for key in store.keys() if key.endswith(".parquet") and "/table/" in key]
     assert len(files) == len(labels(store)), "files of the refused merge are left"
-    merge_into_cube(changes, CUBE, store)
+    api.merge_into_cube(changes, CUBE, store)
     assert stored(store)["v"].tolist() == frame(0, 18, 7)["v"].tolist()
 
 
@@ -226,17 +219,17 @@ def test_writers_of_other_partitions_are_no_conflict(store, monkeypatch):
 
     def after_append(*args):
         monkeypatch.setattr(write_commit, "finish_write", write)
-        append_to_cube(frame(12, 20, 3), CUBE, store)
+        api.append_to_cube(frame(12, 20, 3), CUBE, store)
         return write(*args)
 
     monkeypatch.setattr(write_commit, "finish_write", after_append)
-    merge_into_cube(frame(0, 4, 7), CUBE, store)
+    api.merge_into_cube(frame(0, 4, 7), CUBE, store)
     assert stored(store)["v"].tolist() == [x * (7 if x < 4 else 3 if x >= 12 else 1) for x in range(20)]
 
 
 def test_the_history_tells_of_the_merge(store):
     eager_cube.keep_cube_history(CUBE, store, states=5)
-    merge_into_cube(frame(0, 4, 7), CUBE, store)
+    api.merge_into_cube(frame(0, 4, 7), CUBE, store)
     assert eager_cube.list_cube_history(CUBE, store)[-1].operation == "merge"
 
 
@@ -248,20 +241,20 @@ def test_the_schema_is_updated_meanwhile(store, monkeypatch, change, start):
     """Rows that were read before lack a new column, which has its default then; others are read again."""
 
     def finish_later(*args):
-        update_schema(CUBE, store, **change)
+        api.update_schema(CUBE, store, **change)
         return finish_write(*args)
 
     finish_write = write_commit.finish_write
     monkeypatch.setattr(write_commit, "finish_write", finish_later)
     if "add" in change and start == 2:
-        merge_into_cube(frame(2, 4, 10), CUBE, store)
+        api.merge_into_cube(frame(2, 4, 10), CUBE, store)
         assert stored(store)["v"].tolist() == [0, 1, 20, 30, *range(4, 16)]
         assert stored(store)["z"].tolist() == [5] * 16
     else:
         with pytest.raises(ConcurrentWriteError, match=r"schema was changed.*Repeat it"):
-            merge_into_cube(frame(start, start + 2, 10), CUBE, store)
+            api.merge_into_cube(frame(start, start + 2, 10), CUBE, store)
         assert len(stored(store)) == 16
-    assert verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.fixture
@@ -280,7 +273,7 @@ def test_a_deletion_of_whole_partitions_can_be_repeated(store, deletion):
         == "<merge: 0 rows inserted, 0 updated, 4 deleted in 1 partition>"
     )
     assert stored(store)["x"].tolist() == list(range(4, 16))
-    again = merge_into_cube(frame(0, 4).assign(drop=True), CUBE, store, delete_column="drop")
+    again = api.merge_into_cube(frame(0, 4).assign(drop=True), CUBE, store, delete_column="drop")
     assert again.rows_deleted == 0
 
 
@@ -295,7 +288,7 @@ def test_a_deletion_of_whole_partitions_whose_answer_is_lost_below_another_commi
             return put_if(self, key, data, token)
         monkeypatch.undo()
         put_if(self, key, data, token)
-        append_to_cube(frame(16, 20), CUBE, store)
+        api.append_to_cube(frame(16, 20), CUBE, store)
         raise PreconditionFailed(key)
 
     monkeypatch.setattr(GenericBlobStore, "put_if", lose)
@@ -304,11 +297,11 @@ def test_a_deletion_of_whole_partitions_whose_answer_is_lost_below_another_commi
 
 
 def append_some(store):
-    append_to_cube(frame(0, 2), CUBE, store)
+    api.append_to_cube(frame(0, 2), CUBE, store)
 
 
 def merge_some(store):
-    merge_into_cube(frame(0, 2, 7), CUBE, store)
+    api.merge_into_cube(frame(0, 2, 7), CUBE, store)
 
 
 @pytest.mark.parametrize("other", [append_some, merge_some])

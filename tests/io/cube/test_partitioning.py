@@ -12,27 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.transforms import bucket, day, hash_values, hour, month, truncate, year
-from kartothek_cube.io.arrow_cube import cube_dataset, scan_cube
 from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe
 from kartothek_cube.io.eager import read_dataset_as_dataframes, update_dataset_from_dataframes
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    compact_cube,
-    compute_dataset,
-    delete_rows,
-    explain_query,
-    merge_into_cube,
-    query_cube,
-    query_cube_df,
-    remove_partitions,
-    verify_cube,
-)
-from kartothek_cube.io.opened_cube import open_cube
 from kartothek_cube.io.sql import connect
 from tests.support.cubes import file_keys, frame, memory, refuses, rows
 
@@ -64,7 +50,7 @@ def test_a_cube_without_partition_columns_is_written_and_queried(driver, plain):
     frames = driver.query_cube(cube=PLAIN, store=plain, partition_by="x", payload_columns=["v3"])
     assert sorted(frame.iloc[0]["x"] for frame in frames) == [0, 1, 2, 3]
     assert driver.collect_stats(cube=PLAIN, store=plain)["seed"]["partitions"] == 1
-    assert not verify_cube(PLAIN, plain).problems
+    assert not api.verify_cube(PLAIN, plain).problems
 
 
 def test_an_update_of_a_cube_without_partition_columns_replaces_all_rows(driver, plain):
@@ -81,19 +67,19 @@ def test_an_update_of_a_cube_without_partition_columns_replaces_all_rows(driver,
 
 
 def test_files_of_a_cube_without_partition_columns_are_merged_and_compacted(store_factory):
-    build_cube(DATA, PLAIN, store_factory)
-    append_to_cube(frame(x=[2, 3], v1=[-2, 13]), PLAIN, store_factory)
-    expected = query_cube(PLAIN, store_factory)
-    counts = compact_cube(PLAIN, store_factory)["seed"]
+    api.build_cube(DATA, PLAIN, store_factory)
+    api.append_to_cube(frame(x=[2, 3], v1=[-2, 13]), PLAIN, store_factory)
+    expected = api.query_cube(PLAIN, store_factory)
+    counts = api.compact_cube(PLAIN, store_factory)["seed"]
     assert (counts["partitions"], counts["files_before"], counts["files_after"]) == (1, 2, 1)
-    pd.testing.assert_frame_equal(*expected, *query_cube(PLAIN, store_factory))
-    result = merge_into_cube(frame(x=[3, 4], v1=[-3, 14]), PLAIN, store_factory)
+    pd.testing.assert_frame_equal(*expected, *api.query_cube(PLAIN, store_factory))
+    result = api.merge_into_cube(frame(x=[3, 4], v1=[-3, 14]), PLAIN, store_factory)
     assert (result.rows_updated, result.rows_inserted, len(file_keys(store_factory, "cube++seed"))) == (
         1,
         1,
         1,
     )
-    assert rows(query_cube(PLAIN, store_factory, C("x") > 1)) == {
+    assert rows(api.query_cube(PLAIN, store_factory, C("x") > 1)) == {
         "v1": [-2, -3, 14],
         "v2": [22, None, None],
         "x": [2, 3, 4],
@@ -101,10 +87,10 @@ def test_files_of_a_cube_without_partition_columns_are_merged_and_compacted(stor
 
 
 def test_single_rows_of_a_cube_without_partition_columns_cannot_be_removed(store_factory):
-    build_cube(DATA, PLAIN, store_factory)
-    assert "partitioned by nothing" in repr(open_cube("cube", store_factory))
+    api.build_cube(DATA, PLAIN, store_factory)
+    assert "partitioned by nothing" in repr(api.open_cube("cube", store_factory))
     with refuses(store_factory, ValueError, "none: all rows are one partition", ": x"):
-        remove_partitions(PLAIN, store_factory, C("x") == 1)
+        api.remove_partitions(PLAIN, store_factory, C("x") == 1)
 
 
 # transforms ----------------------------------------------------------------------------------------
@@ -135,7 +121,7 @@ def test_the_partition_column_is_derived_from_the_dimension(driver, store_factor
     assert result["time_month"].tolist() == ["2024-01", "2024-02", "2024-02", "2024-03", "2024-03"]
     condition = C("time").in_interval(FEBRUARY, MARCH)
     assert rows(driver.query_cube(cube=CUBE, store=store_factory, conditions=condition))["v"] == [1, 2]
-    assert explain_query(CUBE, store_factory, condition).read_files == 1
+    assert api.explain_query(CUBE, store_factory, condition).read_files == 1
 
     # what a query returns can be written, also to another dataset of the cube
     driver.append_to_cube(data=result.assign(v=result.v + 10), cube=CUBE, store=store_factory)
@@ -149,8 +135,8 @@ def test_the_partition_column_is_derived_from_the_dimension(driver, store_factor
     )
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)
     assert result["v"].tolist() == [10, 0, 13, 14]
-    assert explain_query(CUBE, store_factory, condition).read_files == 2
-    assert not verify_cube(CUBE, store_factory).problems
+    assert api.explain_query(CUBE, store_factory, condition).read_files == 2
+    assert not api.verify_cube(CUBE, store_factory).problems
 
 
 def test_a_partition_column_with_other_values_is_refused(driver, store_factory):
@@ -176,63 +162,63 @@ def test_nulls_of_the_dimension_are_refused(driver, store_factory):
 
 
 def test_the_record_of_the_cube_counts_for_writes(store_factory):
-    build_cube(SEED, CUBE, store_factory)
+    api.build_cube(SEED, CUBE, store_factory)
     plain = CUBE.copy(partition_columns=["time_month"])
-    assert rows(query_cube(plain, store_factory))["v"] == [0, 1, 2, 3, 4]
-    append_to_cube(readings("2024-05-01"), plain, store_factory)
+    assert rows(api.query_cube(plain, store_factory))["v"] == [0, 1, 2, 3, 4]
+    api.append_to_cube(readings("2024-05-01"), plain, store_factory)
     assert partitions(store_factory)[-1] == "time_month=2024-05"
     other = CUBE.copy(partition_columns=[day("time", name="time_month")])
     with refuses(store_factory, ValueError, "month('time')", "day('time', name='time_month')"):
-        append_to_cube(SEED, other, store_factory)
+        api.append_to_cube(SEED, other, store_factory)
 
 
 def test_a_dataset_without_the_dimension_needs_partition_columns_of_its_own(store_factory):
     meters = pd.DataFrame({"meter": [1], "place": "Rom"})
     with refuses(store_factory, ValueError, "'meters'", "month('time') needs time"):
-        build_cube({"seed": SEED, "meters": meters}, CUBE, store_factory)
-    build_cube({"seed": SEED, "meters": meters}, CUBE, store_factory, partition_on={"meters": []})
-    assert query_cube(CUBE, store_factory, C("time") > MARCH)[0]["place"].tolist() == ["Rom"]
+        api.build_cube({"seed": SEED, "meters": meters}, CUBE, store_factory)
+    api.build_cube({"seed": SEED, "meters": meters}, CUBE, store_factory, partition_on={"meters": []})
+    assert api.query_cube(CUBE, store_factory, C("time") > MARCH)[0]["place"].tolist() == ["Rom"]
 
 
 @pytest.mark.parametrize("is_flagged", [False, True])
 def test_merges_derive_the_partition_column(store_factory, is_flagged):
-    build_cube(SEED, CUBE, store_factory)
+    api.build_cube(SEED, CUBE, store_factory)
     changes = readings("2024-02-01", "2024-06-01").assign(is_gone=[is_flagged, False])
-    result = merge_into_cube(changes, CUBE, store_factory, delete_column="is_gone")
+    result = api.merge_into_cube(changes, CUBE, store_factory, delete_column="is_gone")
     assert (result.rows_inserted, result.rows_updated + result.rows_deleted) == (1, 1)
     assert result.partitions["partition"].to_pylist() == ["time_month=2024-02", "time_month=2024-06"]
-    assert not verify_cube(CUBE, store_factory).problems
+    assert not api.verify_cube(CUBE, store_factory).problems
 
 
 @pytest.mark.parametrize("partition_columns", [[], [month("time")], [day("time"), bucket(2, "meter")]])
 def test_operations_know_partition_columns_of_all_kinds(store_factory, partition_columns):
     cube = CUBE.copy(partition_columns=partition_columns)
-    build_cube(SEED, cube, store_factory)
+    api.build_cube(SEED, cube, store_factory)
     n_partitions = len(partitions(store_factory))
 
     def double(cells: pd.DataFrame) -> pd.DataFrame:
         return cells[["meter", "time"]].assign(double=2 * cells["v"])
 
-    assert compute_dataset(double, cube, store_factory, "computed").n_partitions == n_partitions
-    append_to_cube(SEED[:1].assign(v=7), cube, store_factory)
-    assert compute_dataset(double, cube, store_factory, "computed").n_partitions == 1
-    delete_rows(cube, store_factory, C("time").in_interval(FEBRUARY, MARCH))
-    result = query_cube_df(cube, store_factory)
+    assert api.compute_dataset(double, cube, store_factory, "computed").n_partitions == n_partitions
+    api.append_to_cube(SEED[:1].assign(v=7), cube, store_factory)
+    assert api.compute_dataset(double, cube, store_factory, "computed").n_partitions == 1
+    api.delete_rows(cube, store_factory, C("time").in_interval(FEBRUARY, MARCH))
+    result = api.query_cube_df(cube, store_factory)
     assert (result["v"].tolist(), result["double"].tolist()) == ([7, 3, 4], [14, 6, 8])
-    assert not verify_cube(cube, store_factory).problems
+    assert not api.verify_cube(cube, store_factory).problems
 
 
 def test_rows_that_other_software_has_put_into_a_wrong_partition_are_found(store_factory):
-    build_cube(SEED, CUBE, store_factory)
+    api.build_cube(SEED, CUBE, store_factory)
     wrong = SEED.assign(time_month="2024-01")
     update_dataset_from_dataframes([wrong], store_factory, "cube++seed")
-    problems = verify_cube(CUBE, store_factory).problems
+    problems = api.verify_cube(CUBE, store_factory).problems
     assert {"wrong-partition"} <= {problem.kind for problem in problems}
     assert "2024-01" in next(p.message for p in problems if p.kind == "wrong-partition")
 
 
 def test_a_dataset_prunes_partitions_by_conditions_on_the_dimension(store_factory):
-    build_cube(SEED, CUBE, store_factory)
+    api.build_cube(SEED, CUBE, store_factory)
     predicates = [[("time", ">=", FEBRUARY), ("time", "<", MARCH)]]
     frames = read_dataset_as_dataframes("cube++seed", store_factory, predicates=predicates)
     assert [frame["v"].tolist() for frame in frames] == [[1, 2]]
@@ -241,17 +227,17 @@ def test_a_dataset_prunes_partitions_by_conditions_on_the_dimension(store_factor
 @pytest.mark.parametrize("engine", ["polars", "sql", "arrow"])
 def test_filters_of_other_engines_prune_partitions(tmp_path, engine):
     store = f"hfs://{tmp_path}"
-    build_cube(SEED, CUBE, store)
+    api.build_cube(SEED, CUBE, store)
     # no query may open them
     for file in (tmp_path / "cube++seed").rglob("*.parquet"):
         if "time_month=2024-02" not in str(file) and "table" in str(file):
             file.write_bytes(b"")
     condition = (pl.col("time") >= FEBRUARY) & (pl.col("time") < MARCH)
     if engine == "polars":
-        values = scan_cube(CUBE, store).filter(condition).collect()["v"].to_list()
+        values = api.scan_cube(CUBE, store).filter(condition).collect()["v"].to_list()
     elif engine == "arrow":
         field = pa.compute.field("time")
-        table = cube_dataset(CUBE, store).to_table(filter=(field >= FEBRUARY) & (field < MARCH))
+        table = api.cube_dataset(CUBE, store).to_table(filter=(field >= FEBRUARY) & (field < MARCH))
         values = table["v"].to_pylist()
     else:
         query = "SELECT v FROM cube WHERE time >= '2024-02-01' AND time < '2024-03-01' ORDER BY v"
@@ -263,7 +249,7 @@ def test_a_shuffle_of_dask_collects_the_rows_of_a_partition(store_factory):
     data = dd.from_pandas(pd.concat([SEED, SEED.assign(meter=2)], ignore_index=True), npartitions=3)
     dask.compute(build_cube_from_dataframe(data, CUBE, store_factory, shuffle=True), scheduler="sync")
     assert len(file_keys(store_factory, "cube++seed")) == 3
-    assert not verify_cube(CUBE, store_factory).problems
+    assert not api.verify_cube(CUBE, store_factory).problems
 
 
 # a cube with transforms, and one whose partition columns are made by hand -------------------------
@@ -329,8 +315,8 @@ def twins():
     for number, (transform, make) in enumerate(TRANSFORMS.items()):
         cube = Cube(DIMENSIONS, [transform], f"derived{number}", suppress_index_on=DIMENSIONS)
         by_hand = Cube(DIMENSIONS, [transform.name], f"made{number}", suppress_index_on=DIMENSIONS)
-        build_cube(df, cube, store)
-        build_cube(df.assign(**{transform.name: make(df.assign(name_=df["name"]))}), by_hand, store)
+        api.build_cube(df, cube, store)
+        api.build_cube(df.assign(**{transform.name: make(df.assign(name_=df["name"]))}), by_hand, store)
         cubes[transform] = cube, by_hand
     return store, cubes
 
@@ -342,11 +328,13 @@ def twins():
 def test_queries_give_the_rows_of_a_cube_whose_partition_column_is_made_by_hand(twins, transform, condition):
     store, cubes = twins
     cube, by_hand = cubes[transform]
-    expected = query_cube_df(by_hand, store, condition)
-    pd.testing.assert_frame_equal(query_cube_df(cube, store, condition), expected)
-    read = explain_query(cube, store, condition).read_files
+    expected = api.query_cube_df(by_hand, store, condition)
+    pd.testing.assert_frame_equal(api.query_cube_df(cube, store, condition), expected)
+    read = api.explain_query(cube, store, condition).read_files
     assert (
-        len(expected[transform.name].unique()) <= read <= explain_query(by_hand, store, condition).read_files
+        len(expected[transform.name].unique())
+        <= read
+        <= api.explain_query(by_hand, store, condition).read_files
     )
 
 
@@ -369,7 +357,7 @@ def test_queries_give_the_rows_of_a_cube_whose_partition_column_is_made_by_hand(
 def test_only_files_are_read_that_can_have_rows(twins, transform, condition):
     store, cubes = twins
     cube, by_hand = cubes[transform]
-    explained = explain_query(cube, store, condition)
-    expected = query_cube_df(by_hand, store, condition)[transform.name].nunique()
-    assert explained.read_files == expected < explain_query(by_hand, store, condition).read_files
+    explained = api.explain_query(cube, store, condition)
+    expected = api.query_cube_df(by_hand, store, condition)[transform.name].nunique()
+    assert explained.read_files == expected < api.explain_query(by_hand, store, condition).read_files
     assert "partition key" in {pruning.by for pruning in explained.datasets[0].conditions}

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.arrow import widen
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
@@ -20,12 +21,6 @@ from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow, query_cube_polars, query_cube_table
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
-from kartothek_cube.io.eager import (
-    read_dataset_as_dataframes,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
 from tests.support.cubes import CUBE, build, frame, memory, refuses
 
 DATE = datetime.date
@@ -130,14 +125,14 @@ def test_integers_in_lists_and_times_in_structs_keep_their_values(store_factory)
 def test_types_of_reads_do_not_depend_on_values(store_factory, backend):
     narrow = frame(v=np.array([1], "int8"), d=[DATE(2020, 1, 1)], c=["a"])
     gap = frame(v=pd.array([None], "Int8"), d=[FAR], c=["b"])
-    store_dataframes_as_dataset(store_factory, "ds", [narrow, gap])
+    api.store_dataframes_as_dataset(store_factory, "ds", [narrow, gap])
     args = {"dataset_uuid": "ds", "store": store_factory, "dtype_backend": backend, "dates_as_object": False}
-    frames = [*read_dataset_as_dataframes(**args), read_table(**args)]
-    frames.append(read_table(**args, predicates=[[("c", "==", "z")]]))
+    frames = [*api.read_dataset_as_dataframes(**args), api.read_table(**args)]
+    frames.append(api.read_table(**args, predicates=[[("c", "==", "z")]]))
     expected = {name: SCHEMA_TYPES[backend][like] for name, like in {"v": "n", "d": "d", "c": "s"}.items()}
     expected["v"] = {"numpy_nullable": "Int8", "pyarrow": "int8[pyarrow]"}[backend]
     assert types_of(frames) == [{name: expected[name] for name in df} for df in frames]
-    assert read_table(**args, categoricals=["c"])["c"].dtype == "category"
+    assert api.read_table(**args, categoricals=["c"])["c"].dtype == "category"
 
 
 @pytest.mark.parametrize("backend", ["numpy", "", 1])
@@ -145,7 +140,7 @@ def test_unknown_backend(driver, store_factory, gaps, backend):
     with pytest.raises(ValueError, match="dtype_backend is 'numpy_nullable', 'pyarrow' or None, got"):
         driver.query_cube(cube=gaps, store=store_factory, dtype_backend=backend)
     with pytest.raises(ValueError, match="dtype_backend is"):
-        read_table("cube++seed", store_factory, dtype_backend=backend)
+        api.read_table("cube++seed", store_factory, dtype_backend=backend)
 
 
 # round trips -------------------------------------------------------------------------------------
@@ -330,10 +325,10 @@ def test_reads_of_datasets_go_back_in(store_factory, backend, dates_as_object):
             "n": pa.array([decimal.Decimal("1.10"), None], pa.decimal128(9, 2)),
         }
     )
-    store_dataframes_as_dataset(store_factory, "ds", [data])
-    result = read_table("ds", store_factory, dtype_backend=backend, dates_as_object=dates_as_object)
-    update_dataset_from_dataframes([result], store_factory, "ds")
-    found = pa.table(read_table("ds", store_factory, dtype_backend="pyarrow"))
+    api.store_dataframes_as_dataset(store_factory, "ds", [data])
+    result = api.read_table("ds", store_factory, dtype_backend=backend, dates_as_object=dates_as_object)
+    api.update_dataset_from_dataframes([result], store_factory, "ds")
+    found = pa.table(api.read_table("ds", store_factory, dtype_backend="pyarrow"))
     assert found.sort_by("d").to_pylist() == [row for row in data.to_pylist() for _ in range(2)]
 
 

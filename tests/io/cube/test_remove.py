@@ -6,20 +6,9 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.dataset import DatasetMetadata
-from tests.support.cubes import (
-    CUBE,
-    check_integrity,
-    file_keys,
-    frame,
-    header,
-    keys,
-    refuses,
-    rows,
-    snapshot,
-    without_commit_ids,
-)
+from tests.support import cubes
 
-PQ = CUBE.copy(partition_columns=["p", "q"])
+PQ = cubes.CUBE.copy(partition_columns=["p", "q"])
 GRID = {"p": [0, 0, 1, 1], "q": ["a", "b", "a", "b"]}
 IDS = ["seed", "same", "only_q", "whole", "extra"]
 
@@ -28,11 +17,11 @@ IDS = ["seed", "same", "only_q", "whole", "extra"]
 def built(driver, store_factory):
     """A store with datasets of five kinds of partitioning."""
     data = {
-        "seed": frame(x=[0, 1, 2, 3], **GRID, v1=[10, 11, 12, 13]),
-        "same": frame(x=[0, 1, 2, 3], **GRID, v2=[20, 21, 22, 23]),
-        "only_q": frame(x=[0, 1], q=["a", "b"], v3=[30, 31]),
-        "whole": frame(x=[0, 1], v4=[40, 41]),
-        "extra": frame(x=[0, 1, 2], p=[0, 0, 1], q=["a", "a", "a"], v5=[50, 51, 51]),
+        "seed": cubes.frame(x=[0, 1, 2, 3], **GRID, v1=[10, 11, 12, 13]),
+        "same": cubes.frame(x=[0, 1, 2, 3], **GRID, v2=[20, 21, 22, 23]),
+        "only_q": cubes.frame(x=[0, 1], q=["a", "b"], v3=[30, 31]),
+        "whole": cubes.frame(x=[0, 1], v4=[40, 41]),
+        "extra": cubes.frame(x=[0, 1, 2], p=[0, 0, 1], q=["a", "a", "a"], v5=[50, 51, 51]),
     }
     partition_on = {"only_q": ["q"], "whole": [], "extra": ["p", "q", "v5"]}
     driver.build_cube(
@@ -47,7 +36,7 @@ def built(driver, store_factory):
 
 def directories(store, id_):
     """Give the partitions of a dataset without the names of the files."""
-    return [label.rpartition("/")[0] for label in file_keys(store, f"cube++{id_}")]
+    return [label.rpartition("/")[0] for label in cubes.file_keys(store, f"cube++{id_}")]
 
 
 @pytest.mark.filterwarnings("ignore:Removed from dataset")
@@ -73,23 +62,23 @@ def test_conditions_concern_the_keys_a_dataset_has(driver, built, conditions, se
     expected = {"seed": seed, "same": seed, "only_q": only_q, "whole": whole, "extra": extra}
     assert {id_: directories(built, id_) for id_ in IDS} == expected
     assert result == {id_: DatasetMetadata.load_from_store(f"cube++{id_}", built()) for id_ in IDS}
-    check_integrity(built, PQ)
+    cubes.check_integrity(built, PQ)
 
 
 @pytest.mark.parametrize(
     "ids, touched", [("same", ["same"]), (["same", "whole"], ["same", "whole"]), ([], [])]
 )
 def test_only_the_given_datasets_are_touched(driver, built, ids, touched):
-    before = without_commit_ids(snapshot(built))
+    before = cubes.without_commit_ids(cubes.snapshot(built))
     result = driver.remove_partitions(cube=PQ, store=built, conditions=C("p") == 0, ktk_cube_dataset_ids=ids)
-    after = without_commit_ids(snapshot(built))
+    after = cubes.without_commit_ids(cubes.snapshot(built))
     changed = {key.split("++")[1].split(".")[0] for key in before if after.get(key) != before[key]}
     assert set(result) == set(IDS)
     assert changed == set(touched)
 
 
 def test_no_match_changes_nothing_but_the_metadata(driver, built):
-    before = {id_: list(file_keys(built, f"cube++{id_}")) for id_ in ["seed", "same", "extra"]}
+    before = {id_: list(cubes.file_keys(built, f"cube++{id_}")) for id_ in ["seed", "same", "extra"]}
     driver.remove_partitions(
         cube=PQ,
         store=built,
@@ -97,15 +86,15 @@ def test_no_match_changes_nothing_but_the_metadata(driver, built):
         ktk_cube_dataset_ids=list(before),
         metadata={"seed": {"b": 20, "c": 30}},
     )
-    assert {id_: list(file_keys(built, f"cube++{id_}")) for id_ in before} == before
-    stored = header(built, "cube++seed")["metadata"]
+    assert {id_: list(cubes.file_keys(built, f"cube++{id_}")) for id_ in before} == before
+    stored = cubes.header(built, "cube++seed")["metadata"]
     assert (stored["a"], stored["b"], stored["c"], stored["ktk_cube_is_seed"]) == (1, 20, 30, True)
 
 
 def test_data_files_stay(driver, built):
-    before = keys(built)
+    before = cubes.keys(built)
     driver.remove_partitions(cube=PQ, store=built, conditions="all")
-    assert {key for key in before if key.endswith(".parquet") and "/table/" in key} <= keys(built)
+    assert {key for key in before if key.endswith(".parquet") and "/table/" in key} <= cubes.keys(built)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +116,7 @@ def test_rows_of_datasets_with_other_keys_are_removed_with_a_warning(driver, bui
 
 
 def test_datasets_with_other_keys_are_emptied_without_their_files(driver, built):
-    for key in keys(built):
+    for key in cubes.keys(built):
         if key.startswith("cube++whole/table/") and key.endswith(".parquet"):
             built().delete(key)
     with pytest.warns(UserWarning, match=r"'cube\+\+whole', which is not partitioned by q: 1 file,"):
@@ -139,8 +128,8 @@ def test_an_emptied_cube_can_be_queried_and_appended_to(driver, built):
     driver.remove_partitions(cube=PQ, store=built, conditions="all")
     assert driver.query_cube(cube=PQ, store=built) == []
     assert driver.query_cube(cube=PQ, store=built, conditions=C("v1") == 10, partition_by="x") == []
-    driver.append_to_cube(data=frame(x=[7], p=[7], q=["z"], v1=[17]), cube=PQ, store=built)
-    assert rows(driver.query_cube(cube=PQ, store=built)) == {
+    driver.append_to_cube(data=cubes.frame(x=[7], p=[7], q=["z"], v1=[17]), cube=PQ, store=built)
+    assert cubes.rows(driver.query_cube(cube=PQ, store=built)) == {
         "p": [7],
         "q": ["z"],
         "v1": [17],
@@ -169,5 +158,5 @@ NO_REMOVAL = {
 def test_wrong_arguments_are_refused_before_anything_is_written(
     driver, built, arguments, exception, fragments
 ):
-    with refuses(built, exception, *fragments):
+    with cubes.refuses(built, exception, *fragments):
         driver.remove_partitions(**{"cube": PQ, "store": built, "conditions": "all", **arguments})

@@ -10,17 +10,12 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io.arrow_cube import cube_dataset, query_cube_arrow, query_cube_polars, query_cube_table
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
-from kartothek_cube.io.eager import (
-    read_dataset_as_dataframes,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
 from tests.support.cubes import memory
 
 NEAR, FIRST, LAST = "2020-01-01 12:00:00.000001", "0001-01-01", "9999-12-31 23:59:59.999999"
@@ -191,15 +186,15 @@ def test_labels_with_nanoseconds_and_far_times_are_not_mixed():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_datasets_hold_far_times(store_factory, backend):
     parts = [rows(NEAR), rows(LAST)]
-    store_dataframes_as_dataset(store_factory, "ds", parts, secondary_indices=["t"])
+    api.store_dataframes_as_dataset(store_factory, "ds", parts, secondary_indices=["t"])
     args = {"dataset_uuid": "ds", "store": store_factory, "dtype_backend": backend}
     expected = "timestamp[us][pyarrow]" if backend == "pyarrow" else "datetime64[us]"
-    frames = [*read_dataset_as_dataframes(**args), read_table(**args)]
+    frames = [*api.read_dataset_as_dataframes(**args), api.read_table(**args)]
     assert units(frames) == {expected}
-    dataset = update_dataset_from_dataframes([rows(FIRST, x=5)], store_factory, "ds")
+    dataset = api.update_dataset_from_dataframes([rows(FIRST, x=5)], store_factory, "ds")
     index = dataset.load_all_indices(store_factory).indices["t"]
     assert len(index.query(datetime.datetime.max)) == len(index.query(pd.Timestamp(FIRST))) == 1
-    assert texts([read_table(**args, predicates=[[("t", "<", pd.Timestamp("1900"))]])]) == [
+    assert texts([api.read_table(**args, predicates=[[("t", "<", pd.Timestamp("1900"))]])]) == [
         "0001-01-01 00:00:00"
     ]
 

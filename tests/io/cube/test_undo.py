@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kartothek_cube.api.cube import (
-    append_to_cube,
-    build_cube,
-    copy_cube,
-    query_cube,
-    update_cube,
-    verify_cube,
-)
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.store.resolve import GenericBlobStore
@@ -24,12 +17,12 @@ SEED, EXTRA = frame(x=[0, 1, 2], p=[0, 0, 1], v=[0, 1, 2]), frame(x=[0, 1, 2], p
 @pytest.fixture
 def store():
     store = memory()
-    build_cube({"seed": SEED, "extra": EXTRA}, CUBE, Same.of(store))
+    api.build_cube({"seed": SEED, "extra": EXTRA}, CUBE, Same.of(store))
     return store
 
 
 def rows(store, *columns):
-    df = query_cube(CUBE, Same.of(store))[0].sort_values("x")
+    df = api.query_cube(CUBE, Same.of(store))[0].sort_values("x")
     return df[list(columns)].astype("float").to_numpy().tolist()
 
 
@@ -52,19 +45,19 @@ def refused_update(store, before_seed, meanwhile):
 
     def act():
         meanwhile()
-        append_to_cube(frame(x=[7], p=[0], v=[7]), CUBE, Same.of(store))
+        api.append_to_cube(frame(x=[7], p=[0], v=[7]), CUBE, Same.of(store))
 
     before_seed(act)
     data = {"seed": SEED.iloc[:2].assign(v=-1), "extra": EXTRA.iloc[:2].assign(w=-1)}
     with pytest.raises(ConcurrentWriteError):
-        update_cube(data, CUBE, Same.of(store), C("p") == 0, ["seed", "extra"])
+        api.update_cube(data, CUBE, Same.of(store), C("p") == 0, ["seed", "extra"])
 
 
 def test_a_refused_update_is_undone(store, before_seed):
     refused_update(store, before_seed, lambda: None)
     assert rows(store, "x", "v")[:3] == [[0, 0], [1, 1], [2, 2]]
     assert rows(store, "x", "w")[:3] == [[0, 0], [1, 1], [2, 2]]
-    assert verify_cube(CUBE, Same.of(store)).ok
+    assert api.verify_cube(CUBE, Same.of(store)).ok
 
 
 @pytest.mark.slow("waits between attempts")
@@ -72,12 +65,12 @@ def test_what_others_have_appended_on_top_stays(store, before_seed):
     """Their rows hide those that come back, as these are older."""
 
     def append():
-        append_to_cube({"extra": frame(x=[1, 7], p=[0, 0], w=[5, 6])}, CUBE, Same.of(store))
+        api.append_to_cube({"extra": frame(x=[1, 7], p=[0, 0], w=[5, 6])}, CUBE, Same.of(store))
 
     refused_update(store, before_seed, append)
     assert rows(store, "x", "w") == [[0, 0], [1, 5], [2, 2], [7, 6]]
     assert rows(store, "x", "v") == [[0, 0], [1, 1], [2, 2], [7, 7]]
-    assert verify_cube(CUBE, Same.of(store)).ok
+    assert api.verify_cube(CUBE, Same.of(store)).ok
 
 
 @pytest.mark.slow("waits between attempts")
@@ -86,12 +79,12 @@ def test_what_others_have_replaced_stays(store, before_seed):
 
     def replace():
         data = EXTRA.iloc[:2].assign(w=9)
-        update_cube({"extra": data}, CUBE, Same.of(store), C("p") == 0, ["extra"])
+        api.update_cube({"extra": data}, CUBE, Same.of(store), C("p") == 0, ["extra"])
 
     refused_update(store, before_seed, replace)
     assert rows(store, "x", "w")[:3] == [[0, 9], [1, 9], [2, 2]]
     assert rows(store, "x", "v")[:3] == [[0, 0], [1, 1], [2, 2]]
-    assert verify_cube(CUBE, Same.of(store)).ok
+    assert api.verify_cube(CUBE, Same.of(store)).ok
 
 
 @pytest.mark.parametrize("method", ["get", "iter_keys", "__contains__"])
@@ -109,7 +102,7 @@ def test_a_request_that_is_lost_after_the_last_header(method):
                 put[:] = put[-1:]
             return super().call(name, *args)
 
-    build_cube({"seed": SEED, "extra": EXTRA}, CUBE, Same.of(Losing(store)))
+    api.build_cube({"seed": SEED, "extra": EXTRA}, CUBE, Same.of(Losing(store)))
     assert len(rows(store, "x", "v", "w")) == 3
 
 
@@ -118,23 +111,23 @@ def test_a_copy_is_of_one_state_of_the_source(store, overwrite):
     """Whatever is committed to the source while files are copied."""
     target = memory()
     if overwrite:
-        build_cube(SEED, CUBE, Same.of(target))
+        api.build_cube(SEED, CUBE, Same.of(target))
 
     def act():
-        append_to_cube(frame(x=[7], p=[0], v=[7]), CUBE, Same.of(store))
-        append_to_cube({"extra": frame(x=[7], p=[0], w=[7])}, CUBE, Same.of(store))
+        api.append_to_cube(frame(x=[7], p=[0], v=[7]), CUBE, Same.of(store))
+        api.append_to_cube({"extra": frame(x=[7], p=[0], w=[7])}, CUBE, Same.of(store))
 
     slow = FaultyStore(target)
     slow.fail("put", key="cube++extra/table/p=", error=act)
-    copy_cube(CUBE, Same.of(store), Same.of(slow), overwrite)
-    assert verify_cube(CUBE, Same.of(target)).ok
+    api.copy_cube(CUBE, Same.of(store), Same.of(slow), overwrite)
+    assert api.verify_cube(CUBE, Same.of(target)).ok
     assert rows(target, "x", "w")[:3] == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_a_copy_does_not_replace_what_was_built_meanwhile(store, before_seed):
     target = memory()
-    before_seed(lambda: build_cube(SEED.assign(v=9), CUBE, Same.of(target)))
+    before_seed(lambda: api.build_cube(SEED.assign(v=9), CUBE, Same.of(target)))
     with pytest.raises(RuntimeError, match="exists"):
-        copy_cube(CUBE, Same.of(store), Same.of(target), datasets=["seed"])
+        api.copy_cube(CUBE, Same.of(store), Same.of(target), datasets=["seed"])
     assert rows(target, "v") == [[9], [9], [9]]
-    assert verify_cube(CUBE, Same.of(target)).ok
+    assert api.verify_cube(CUBE, Same.of(target)).ok

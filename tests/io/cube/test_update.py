@@ -8,22 +8,11 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.dataset import DatasetMetadata
-from tests.support.cubes import (
-    CUBE,
-    aborts,
-    check_integrity,
-    file_contents,
-    file_keys,
-    frame,
-    index,
-    refuses,
-    rows,
-    snapshot,
-)
+from tests.support import cubes
 
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
-MORE = frame(x=[5], p=[0], v1=[15])
+SEED = cubes.frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = cubes.frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+MORE = cubes.frame(x=[5], p=[0], v1=[15])
 
 
 @pytest.fixture
@@ -31,7 +20,7 @@ def built(driver, store_factory):
     """A store with a cube of two datasets."""
     driver.build_cube(
         data={"seed": SEED, "enrich": ENRICH},
-        cube=CUBE,
+        cube=cubes.CUBE,
         store=store_factory,
         metadata={"seed": {"a": 1, "b": 2}, "enrich": {"c": 3}},
     )
@@ -44,7 +33,7 @@ def update(driver, store, data, conditions, ids, **kwargs):
         store=store,
         remove_conditions=conditions,
         ktk_cube_dataset_ids=ids,
-        **{"cube": CUBE, **kwargs},
+        **{"cube": cubes.CUBE, **kwargs},
     )
 
 
@@ -60,7 +49,7 @@ def update(driver, store, data, conditions, ids, **kwargs):
         (MORE, (C("p") > 0) & (C("p") < 2), ["seed"], [10, 15], [20, 21]),
         (MORE, [C("p").isin([0, 7])], ["seed"], [11, 15], [20, 21]),
         (
-            {"seed": MORE, "enrich": frame(x=[5], p=[1], v2=[25])},
+            {"seed": MORE, "enrich": cubes.frame(x=[5], p=[1], v2=[25])},
             C("p") == 1,
             ["seed", "enrich"],
             [10, 15],
@@ -79,43 +68,43 @@ def test_update_removes_then_appends(driver, built, data, conditions, ids, seed,
         assert dataset == DatasetMetadata.load_from_store(f"cube++{id_}", built())
     assert payload(built, "cube++seed", "v1") == seed
     assert payload(built, "cube++enrich", "v2") == enrich
-    check_integrity(built)
+    cubes.check_integrity(built)
 
 
 def payload(store, uuid, column):
     """Give the values of the files of a dataset."""
-    return sorted(value for content in file_contents(store, uuid) for value in content[column])
+    return sorted(value for content in cubes.file_contents(store, uuid) for value in content[column])
 
 
 def test_kept_partitions_stay_in_front(driver, built):
-    kept = [label for label in file_keys(built, "cube++seed") if label.startswith("p=1")]
+    kept = [label for label in cubes.file_keys(built, "cube++seed") if label.startswith("p=1")]
     update(driver, built, MORE, C("p") == 0, ["seed"])
-    assert list(file_keys(built, "cube++seed"))[:1] == kept
+    assert list(cubes.file_keys(built, "cube++seed"))[:1] == kept
 
 
 def test_datasets_not_announced_are_not_touched(driver, built):
-    before = {key: data for key, data in snapshot(built).items() if "enrich" in key}
+    before = {key: data for key, data in cubes.snapshot(built).items() if "enrich" in key}
     update(driver, built, MORE, C("p") == 0, ["seed"])
-    assert {key: data for key, data in snapshot(built).items() if "enrich" in key} == before
+    assert {key: data for key, data in cubes.snapshot(built).items() if "enrich" in key} == before
 
 
 def test_conditions_on_columns_a_dataset_is_not_partitioned_by_remove_all_of_it(driver, built):
-    data = {"new": frame(x=[0, 1], v3=[30, 31])}
-    driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": []})
-    update(driver, built, {"new": frame(x=[7], v3=[37])}, C("p") == 0, ["new"])
+    data = {"new": cubes.frame(x=[0, 1], v3=[30, 31])}
+    driver.extend_cube(data=data, cube=cubes.CUBE, store=built, partition_on={"new": []})
+    update(driver, built, {"new": cubes.frame(x=[7], v3=[37])}, C("p") == 0, ["new"])
     assert payload(built, "cube++new", "v3") == [37]
 
 
 def test_an_index_the_cube_does_not_name_is_kept_up_to_date(driver, store_factory):
-    driver.build_cube(data=SEED, cube=CUBE.copy(index_columns=["v1"]), store=store_factory)
+    driver.build_cube(data=SEED, cube=cubes.CUBE.copy(index_columns=["v1"]), store=store_factory)
     update(driver, store_factory, MORE, C("p") == 0, ["seed"])
-    assert sorted(index(store_factory, "cube++seed", "v1")) == [11, 15]
-    check_integrity(store_factory)
+    assert sorted(cubes.index(store_factory, "cube++seed", "v1")) == [11, 15]
+    cubes.check_integrity(store_factory)
 
 
 def test_query_after_update(driver, built):
-    update(driver, built, frame(x=[0, 5], p=[0, 0], v1=[1, 15]), C("p") == 0, ["seed"])
-    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
+    update(driver, built, cubes.frame(x=[0, 5], p=[0, 0], v1=[1, 15]), C("p") == 0, ["seed"])
+    assert cubes.rows(driver.query_cube(cube=cubes.CUBE, store=built)) == {
         "p": [0, 1, 0],
         "v1": [1, 11, 15],
         "v2": [20, 21, None],
@@ -133,7 +122,7 @@ NO_UPDATE = {
     "unknown ids": ({"ktk_cube_dataset_ids": ["seed", "b", "a"]}, ValueError, ["a, b"]),
     "not announced": ({"ktk_cube_dataset_ids": ["enrich"]}, ValueError, ["seed", "enrich"]),
     "nothing announced": ({"ktk_cube_dataset_ids": []}, ValueError, ["seed"]),
-    "index missing": ({"cube": CUBE.copy(index_columns=["v1"])}, ValueError, ["v1", "seed"]),
+    "index missing": ({"cube": cubes.CUBE.copy(index_columns=["v1"])}, ValueError, ["v1", "seed"]),
     "metadata": ({"metadata": 1}, TypeError, ["int"]),
     "no partition": ({"data": MORE.drop(columns="p")}, ValueError, ["seed", "p"]),
 }
@@ -143,41 +132,43 @@ NO_UPDATE = {
 def test_wrong_input_is_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
     defaults = {
         "data": MORE,
-        "cube": CUBE,
+        "cube": cubes.CUBE,
         "store": built,
         "remove_conditions": C("p") == 0,
         "ktk_cube_dataset_ids": ["seed"],
     }
-    with refuses(built, exception, *fragments):
+    with cubes.refuses(built, exception, *fragments):
         driver.update_cube(**{**defaults, **arguments})
 
 
 @pytest.mark.parametrize("id_", ["seed", "enrich"])
 def test_a_dataset_must_not_become_empty(driver, built, id_):
-    with aborts(built, id_):
+    with cubes.aborts(built, id_):
         update(driver, built, {}, C("p") >= 0, [id_])
 
 
 def test_other_datasets_are_rolled_back_when_one_becomes_empty(driver, built):
-    with aborts(built, "enrich"):
+    with cubes.aborts(built, "enrich"):
         update(driver, built, MORE, C("p") >= 0, ["seed", "enrich"])
 
 
 def test_schema_conflict_leaves_the_dataset_as_it_was(driver, built):
-    with refuses(built, ValueError, "cube++seed", "v1", "string", garbage=True):
-        update(driver, built, frame(x=[5], p=[0], v1=["a"]), C("p") == 0, ["seed"])
+    with cubes.refuses(built, ValueError, "cube++seed", "v1", "string", garbage=True):
+        update(driver, built, cubes.frame(x=[5], p=[0], v1=["a"]), C("p") == 0, ["seed"])
 
 
 OUTSIDE = r"do not select 1 of 2 written partitions, such as p=1"
 
 
 def test_rows_outside_of_the_removed_partitions_are_refused_unless_asked_for(driver, built):
-    more = frame(x=[5, 6], p=[0, 1], v1=[30, 31])
-    with refuses(built, ValueError, "do not select 1 of 2 written partitions, such as p=1", "rows_outside"):
+    more = cubes.frame(x=[5, 6], p=[0, 1], v1=[30, 31])
+    with cubes.refuses(
+        built, ValueError, "do not select 1 of 2 written partitions, such as p=1", "rows_outside"
+    ):
         update(driver, built, more, C("p") == 0, ["seed"], rows_outside="raise")
     with pytest.warns(UserWarning, match=OUTSIDE + r"\. Rows that"):
         update(driver, built, more, C("p") == 0, ["seed"], rows_outside="warn")
-    found = rows(driver.query_cube(cube=CUBE, store=built, datasets=["seed"]))
+    found = cubes.rows(driver.query_cube(cube=cubes.CUBE, store=built, datasets=["seed"]))
     assert sorted(found["x"]) == [1, 5, 6]
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*remove_conditions")
@@ -187,12 +178,12 @@ def test_rows_outside_of_the_removed_partitions_are_refused_unless_asked_for(dri
 
 
 def test_only_the_facade_of_kartothek_appends_rows_outside_by_default(driver, built, facade):
-    more = frame(x=[5, 6], p=[0, 1], v1=[30, 31])
+    more = cubes.frame(x=[5, 6], p=[0, 1], v1=[30, 31])
     if facade.startswith("bag"):
         with pytest.warns(UserWarning, match=OUTSIDE):
             update(driver, built, more, C("p") == 0, ["seed"])
         return
-    with refuses(built, ValueError, "rows_outside='append'"):
+    with cubes.refuses(built, ValueError, "rows_outside='append'"):
         update(driver, built, more, C("p") == 0, ["seed"])
-    with refuses(built, ValueError, "rows_outside is 'raise', 'warn' or 'append', got 'keep'"):
+    with cubes.refuses(built, ValueError, "rows_outside is 'raise', 'warn' or 'append', got 'keep'"):
         update(driver, built, more, C("p") == 0, ["seed"], rows_outside="keep")

@@ -14,20 +14,10 @@ import pyarrow as pa
 import pytest
 
 import kartothek_cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube
-from kartothek_cube.io.arrow_cube import query_cube_table
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    explain_query,
-    merge_into_cube,
-    query_cube,
-    update_schema,
-    verify_cube,
-)
-from kartothek_cube.io.opened_cube import open_cube
 from kartothek_cube.io.sql import connect
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import memory
@@ -50,13 +40,13 @@ def wide_frame(n_columns: int, first: int = 1) -> pd.DataFrame:
 
 
 def evolved(n_columns: int):
-    build_cube(wide_frame(n_columns), CUBE, store := memory())
-    update_schema(CUBE, store, "seed", add={f"n{i}": pa.int64() for i in range(n_columns)})
+    api.build_cube(wide_frame(n_columns), CUBE, store := memory())
+    api.update_schema(CUBE, store, "seed", add={f"n{i}": pa.int64() for i in range(n_columns)})
     return store
 
 
 def built(n_columns: int):
-    build_cube(wide_frame(n_columns), CUBE, store := memory())
+    api.build_cube(wide_frame(n_columns), CUBE, store := memory())
     return store
 
 
@@ -71,19 +61,19 @@ def show(shown) -> tuple[str, ...]:
 
 
 OPERATIONS = {
-    "build": lambda store, n: build_cube(wide_frame(n), CUBE, memory()),
-    "query": lambda store, n: query_cube(CUBE, store),
-    "conditions": lambda store, n: query_cube(CUBE, store, conditions=C("c0") > 1),
-    "groups": lambda store, n: query_cube(CUBE, store, partition_by="X"),
-    "pyarrow": lambda store, n: query_cube(CUBE, store, dtype_backend="pyarrow"),
-    "table": lambda store, n: query_cube_table(CUBE, store),
+    "build": lambda store, n: api.build_cube(wide_frame(n), CUBE, memory()),
+    "query": lambda store, n: api.query_cube(CUBE, store),
+    "conditions": lambda store, n: api.query_cube(CUBE, store, conditions=C("c0") > 1),
+    "groups": lambda store, n: api.query_cube(CUBE, store, partition_by="X"),
+    "pyarrow": lambda store, n: api.query_cube(CUBE, store, dtype_backend="pyarrow"),
+    "table": lambda store, n: api.query_cube_table(CUBE, store),
     "sql": lambda store, n: sql(store),
-    "append": lambda store, n: append_to_cube(wide_frame(n, first=3), CUBE, store, schema_mode="merge"),
-    "merge": lambda store, n: merge_into_cube(wide_frame(n, first=2), CUBE, store, "seed"),
-    "verify": lambda store, n: verify_cube(CUBE, store),
+    "append": lambda store, n: api.append_to_cube(wide_frame(n, first=3), CUBE, store, schema_mode="merge"),
+    "merge": lambda store, n: api.merge_into_cube(wide_frame(n, first=2), CUBE, store, "seed"),
+    "verify": lambda store, n: api.verify_cube(CUBE, store),
     "discover": lambda store, n: discover_cube("wide", store),
-    "explain": lambda store, n: show(explain_query(CUBE, store)),
-    "open": lambda store, n: show(open_cube("wide", store)),
+    "explain": lambda store, n: show(api.explain_query(CUBE, store)),
+    "open": lambda store, n: show(api.open_cube("wide", store)),
 }
 
 

@@ -10,12 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kartothek_cube.io.dask.compression import (
-    pack_payload,
-    pack_payload_pandas,
-    unpack_payload,
-    unpack_payload_pandas,
-)
+from kartothek_cube.io.dask import compression
 
 FRAME = pd.DataFrame(
     {
@@ -38,9 +33,9 @@ FRAME = pd.DataFrame(
 @pytest.mark.parametrize("length", [4, 1, 0])
 def test_round_trip(keys, length):
     df = FRAME[:length]
-    packed = pack_payload_pandas(df, keys)
+    packed = compression.pack_payload_pandas(df, keys)
     assert len(packed) == len(df[[keys] if isinstance(keys, str) else keys].drop_duplicates())
-    again = unpack_payload_pandas(packed, FRAME[:0])
+    again = compression.unpack_payload_pandas(packed, FRAME[:0])
     pd.testing.assert_frame_equal(again.loc[df.index], df)
 
 
@@ -48,27 +43,27 @@ def test_round_trip(keys, length):
 def test_round_trip_of_dask_dataframes(npartitions):
     with dask.config.set({"dataframe.convert-string": False}):
         ddf = dd.from_pandas(FRAME, npartitions=npartitions, sort=False)
-    packed = pack_payload(ddf, ["a"])
+    packed = compression.pack_payload(ddf, ["a"])
     assert list(packed.columns)[:-1] == ["a"]
-    again = unpack_payload(packed, ddf._meta).compute(scheduler="sync")
+    again = compression.unpack_payload(packed, ddf._meta).compute(scheduler="sync")
     pd.testing.assert_frame_equal(again.loc[FRAME.index], FRAME)
 
 
 def test_rows_of_several_frames_with_other_categories_and_nulls():
     first = pd.DataFrame({"a": [1], "b": pd.Categorical(["x"]), "c": [None]})
     second = pd.DataFrame({"a": [1], "b": pd.Categorical(["y"]), "c": ["u"]})
-    packed = pd.concat([pack_payload_pandas(df, "a") for df in (first, second)])
-    again = unpack_payload_pandas(packed, second[:0])
+    packed = pd.concat([compression.pack_payload_pandas(df, "a") for df in (first, second)])
+    again = compression.unpack_payload_pandas(packed, second[:0])
     assert again["b"].tolist() == ["x", "y"]
     assert again["c"].isna().tolist() == [True, False]
 
 
 def test_missing_key():
     with pytest.raises(KeyError, match="z"):
-        pack_payload_pandas(FRAME, "z")
+        compression.pack_payload_pandas(FRAME, "z")
 
 
 def test_many_equal_rows_shrink():
     df = pd.DataFrame({"a": np.zeros(100_000, int), "b": np.zeros(100_000)})
-    (payload,) = pack_payload_pandas(df, "a")["__KTK_PAYLOAD"]
+    (payload,) = compression.pack_payload_pandas(df, "a")["__KTK_PAYLOAD"]
     assert len(payload) < 200_000

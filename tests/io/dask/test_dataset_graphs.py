@@ -14,6 +14,7 @@ from dask.delayed import Delayed
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io import eager
+from kartothek_cube.io.dask import delayed
 from kartothek_cube.io.dask.bag import (
     build_dataset_indices__bag,
     read_dataset_as_dataframe_bag,
@@ -23,14 +24,6 @@ from kartothek_cube.io.dask.dataframe import (
     read_dataset_as_ddf,
     store_dataset_from_ddf,
     update_dataset_from_ddf,
-)
-from kartothek_cube.io.dask.delayed import (
-    delete_dataset__delayed,
-    garbage_collect_dataset__delayed,
-    read_dataset_as_delayed,
-    read_table_as_delayed,
-    store_delayed_as_dataset,
-    update_dataset_from_delayed,
 )
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from tests.io.dask.test_all_graphs import DATASET_OTHERS, DATASET_WRITES, fail, states
@@ -90,14 +83,14 @@ def test_wrong_kinds_of_input(stored):
     with pytest.raises(TypeError, match="DataFrame"):
         store_dataset_from_ddf(OLD, stored, "v")
     with pytest.raises(TypeError, match="int"):
-        store_delayed_as_dataset(1, stored, "v")
+        delayed.store_delayed_as_dataset(1, stored, "v")
     with pytest.raises(ValueError, match="int"):
-        store_delayed_as_dataset([dask.delayed(int)()], stored, "v").compute(scheduler="sync")
+        delayed.store_delayed_as_dataset([dask.delayed(int)()], stored, "v").compute(scheduler="sync")
 
 
 @pytest.mark.parametrize(
     "store",
-    [store_delayed_as_dataset, store_bag_as_dataset, store_dataset_from_ddf],
+    [delayed.store_delayed_as_dataset, store_bag_as_dataset, store_dataset_from_ddf],
     ids=lambda f: f.__name__,
 )
 def test_arguments_are_checked_when_the_graph_is_built(stored, store):
@@ -108,7 +101,7 @@ def test_arguments_are_checked_when_the_graph_is_built(stored, store):
         store(data.get(store, []), stored, "v", metadata=1)
 
 
-@pytest.mark.parametrize("update", [update_dataset_from_delayed, update_dataset_from_ddf])
+@pytest.mark.parametrize("update", [delayed.update_dataset_from_delayed, update_dataset_from_ddf])
 @pytest.mark.parametrize(
     "arguments, fragment",
     [
@@ -128,7 +121,7 @@ def test_arguments_of_updates_are_checked_when_the_graph_is_built(stored, update
 
 
 @pytest.mark.parametrize("scope", [[{"p": 0}], None, []], ids=str)
-@pytest.mark.parametrize("update", [update_dataset_from_delayed, update_dataset_from_ddf])
+@pytest.mark.parametrize("update", [delayed.update_dataset_from_delayed, update_dataset_from_ddf])
 def test_a_scope_may_be_delayed(stored, update, scope):
     data = ddf_of(1) if update is update_dataset_from_ddf else delayed_of(1)
     late = dask.delayed(lambda: scope)()
@@ -146,7 +139,7 @@ def test_a_delayed_scope_respects_on_conflict(stored, monkeypatch, on_conflict):
 
     monkeypatch.setattr("kartothek_cube.io.dask.delayed.finish_dataset_write", commit_later)
     late = dask.delayed([{"p": 0}])
-    graph = update_dataset_from_delayed(
+    graph = delayed.update_dataset_from_delayed(
         delayed_of(1), stored, "u", delete_scope=late, on_conflict=on_conflict
     )
     if on_conflict == "raise":
@@ -159,14 +152,16 @@ def test_a_delayed_scope_respects_on_conflict(stored, monkeypatch, on_conflict):
 
 def test_a_wrong_scope_that_is_delayed_changes_nothing(stored):
     before = states(stored)
-    graph = update_dataset_from_delayed(delayed_of(1), stored, "u", delete_scope=dask.delayed([{"nope": 1}]))
+    graph = delayed.update_dataset_from_delayed(
+        delayed_of(1), stored, "u", delete_scope=dask.delayed([{"nope": 1}])
+    )
     with pytest.raises(ValueError, match="nope"):
         graph.compute(scheduler="sync")
     assert states(stored) == before
 
 
 def test_a_delayed_scope_of_a_dataset_that_does_not_exist_is_ignored(stored):
-    graph = update_dataset_from_delayed(
+    graph = delayed.update_dataset_from_delayed(
         delayed_of(1), stored, "v", delete_scope=dask.delayed([{"nope": 1}]), partition_on="p"
     )
     assert len(graph.compute(scheduler="sync").partitions) == 1
@@ -174,10 +169,10 @@ def test_a_delayed_scope_of_a_dataset_that_does_not_exist_is_ignored(stored):
 
 def test_reads_and_writes_through_a_factory(stored):
     factory = DatasetFactory("u", stored)
-    graph = update_dataset_from_delayed(delayed_of(1), factory=factory)
+    graph = delayed.update_dataset_from_delayed(delayed_of(1), factory=factory)
     assert len(pickle.loads(pickle.dumps(graph)).compute(scheduler="sync").partitions) == 3
     factory.invalidate()
-    assert len(read_dataset_as_delayed(factory=factory)) == 3
+    assert len(delayed.read_dataset_as_delayed(factory=factory)) == 3
     assert read_dataset_as_ddf(factory=factory).npartitions == 3
 
 
@@ -194,7 +189,7 @@ def test_elements_per_partition_of_a_bag(elements, partitions):
     )
 
 
-@pytest.mark.parametrize("read", [read_dataset_as_delayed, read_dataset_as_dataframe_bag])
+@pytest.mark.parametrize("read", [delayed.read_dataset_as_delayed, read_dataset_as_dataframe_bag])
 def test_categories_of_indexed_columns_are_those_of_the_dataset(read):
     store = Same.of(memory())
     df = frame(a=["v", "u"], b=["y", "x"], c=["s", "r"], d=[2, 1])
@@ -205,7 +200,7 @@ def test_categories_of_indexed_columns_are_those_of_the_dataset(read):
 
 
 @pytest.mark.parametrize(
-    "read", [read_dataset_as_delayed, read_dataset_as_dataframe_bag, read_dataset_as_ddf]
+    "read", [delayed.read_dataset_as_delayed, read_dataset_as_dataframe_bag, read_dataset_as_ddf]
 )
 def test_older_states(stored, read):
     eager.keep_dataset_history("u", stored, 2)
@@ -223,12 +218,12 @@ def test_older_states(stored, read):
 
 
 def test_tables_by_their_name(stored):
-    frames = dask.compute(read_table_as_delayed("u", stored, columns=["x"]), scheduler="sync")[0]
+    frames = dask.compute(delayed.read_table_as_delayed("u", stored, columns=["x"]), scheduler="sync")[0]
     assert [df["x"].tolist() for df in frames] == [[0], [1]]
     with pytest.raises(RuntimeError, match="unknown table core"):
-        read_table_as_delayed("u", stored, "core")
+        delayed.read_table_as_delayed("u", stored, "core")
     with pytest.raises(TypeError, match="table"):
-        read_table_as_delayed("u", stored, None)
+        delayed.read_table_as_delayed("u", stored, None)
 
 
 # maintenance -------------------------------------------------------------------------------------
@@ -239,11 +234,11 @@ def test_garbage_is_deleted_in_chunks(stored, chunk_size, chunks):
     before = keys(stored)
     for name in ("a", "b"):
         stored().put(f"u/table/{name}.parquet", b"data")
-    graphs = garbage_collect_dataset__delayed("u", stored, chunk_size=chunk_size)
+    graphs = delayed.garbage_collect_dataset__delayed("u", stored, chunk_size=chunk_size)
     assert len(graphs) == chunks
     dask.compute(graphs, scheduler="sync")
     assert keys(stored) == before - {"u/table/leftover.parquet"}
-    assert garbage_collect_dataset__delayed("u", stored) == []
+    assert delayed.garbage_collect_dataset__delayed("u", stored) == []
 
 
 def test_the_header_is_deleted_first(stored):
@@ -252,12 +247,12 @@ def test_the_header_is_deleted_first(stored):
         failing.fail("delete", key="table/p=1", at=at)
     faulty = Same.of(failing)
     with pytest.raises(InjectedError):
-        delete_dataset__delayed("u", faulty).compute(scheduler="sync")
+        delayed.delete_dataset__delayed("u", faulty).compute(scheduler="sync")
     assert "u.by-dataset-metadata.json" not in keys(stored)
-    delete_dataset__delayed("u", stored).compute(scheduler="sync")
+    delayed.delete_dataset__delayed("u", stored).compute(scheduler="sync")
     assert keys(stored) == set()
     with pytest.raises(KeyError, match="u"):
-        delete_dataset__delayed("u", stored)
+        delayed.delete_dataset__delayed("u", stored)
 
 
 @pytest.mark.parametrize("partition_size", [None, 1, 5])

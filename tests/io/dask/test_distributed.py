@@ -15,20 +15,8 @@ from distributed import Client, LocalCluster, wait
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io.dask import dataframe_cube, delayed_cube
 from kartothek_cube.io.dask.bag_cube import build_cube_from_bag, collect_stats_bag, query_cube_bag
-from kartothek_cube.io.dask.dataframe_cube import (
-    append_to_cube_from_dataframe,
-    build_cube_from_dataframe,
-    extend_cube_from_dataframe,
-    query_cube_dataframe,
-)
-from kartothek_cube.io.dask.delayed_cube import (
-    append_to_cube_from_delayed,
-    build_cube_from_delayed,
-    cleanup_cube_delayed,
-    query_cube_delayed,
-    update_cube_from_delayed,
-)
 from tests.support.cubes import CUBE, build, check_integrity, file_keys, frame, keys, rows
 from tests.support.factories import local
 
@@ -82,15 +70,17 @@ def payload(store) -> list:
 
 
 def test_build_extend_query_transform_and_update(client, store):
-    build_cube_from_delayed([dask.delayed(load)(p) for p in range(6)], CUBE, store, IDS).compute()
+    delayed_cube.build_cube_from_delayed(
+        [dask.delayed(load)(p) for p in range(6)], CUBE, store, IDS
+    ).compute()
     new = [dask.delayed(pd.DataFrame)({"x": [0, 1], "p": p, "v3": p + 0.5}) for p in range(6)]
     ddf = dask.dataframe.from_delayed(new, meta={"x": "int64", "p": "int64", "v3": "float64"})
-    extend_cube_from_dataframe({"new": ddf}, CUBE, store).compute()
-    groups = query_cube_delayed(
+    dataframe_cube.extend_cube_from_dataframe({"new": ddf}, CUBE, store).compute()
+    groups = delayed_cube.query_cube_delayed(
         CUBE, store, C("p") >= 3, partition_by="p", datasets="seed", payload_columns="v1"
     )
     changed = [dask.delayed(double)(df) for df in groups]
-    update_cube_from_delayed(changed, CUBE, store, C("p") >= 3, "seed").compute()
+    delayed_cube.update_cube_from_delayed(changed, CUBE, store, C("p") >= 3, "seed").compute()
     found = pd.concat(query_cube_bag(CUBE, store, partition_by="p").compute())
     assert found["v1"].tolist() == [0, 0, 1, -1, 2, -2, 6, -6, 8, -8, 10, -10]
     assert found["v3"].tolist() == [p + 0.5 for p in range(6) for _ in range(2)]
@@ -101,9 +91,9 @@ def test_frames_are_those_of_the_eager_facade(client, store):
     build_cube_from_bag(db.from_sequence(range(40), npartitions=40).map(load), CUBE, store, IDS).compute()
     expected = eager_cube.query_cube(CUBE, store, partition_by="p")
     results = [
-        dask.compute(*query_cube_delayed(CUBE, store, partition_by="p")),
+        dask.compute(*delayed_cube.query_cube_delayed(CUBE, store, partition_by="p")),
         query_cube_bag(CUBE, store, partition_by="p", blocksize=7).compute(),
-        dask.compute(*query_cube_dataframe(CUBE, store, partition_by="p").to_delayed()),
+        dask.compute(*dataframe_cube.query_cube_dataframe(CUBE, store, partition_by="p").to_delayed()),
     ]
     for frames in results:
         assert len(frames) == len(expected) == 40
@@ -117,7 +107,9 @@ def test_a_shuffle(client, store, method):
     seed = pd.DataFrame({"x": range(300), "p": [f"p{i % 4}" for i in range(300)], "v1": range(300)})
     ddf = dask.dataframe.from_pandas(seed, npartitions=6)
     with dask.config.set({"dataframe.shuffle.method": method}):
-        build_cube_from_dataframe(ddf, CUBE, store, shuffle=True, num_buckets=2, bucket_by="x").compute()
+        dataframe_cube.build_cube_from_dataframe(
+            ddf, CUBE, store, shuffle=True, num_buckets=2, bucket_by="x"
+        ).compute()
     assert len(file_keys(store, "cube++seed")) == 8
     assert sorted(payload(store)) == list(range(300))
     check_integrity(store)
@@ -129,7 +121,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_build(client, store, tmp_pat
     marker = tmp_path / "killed"
     if form == "delayed":
         data = [dask.delayed(load_and_die)(p, marker) for p in range(12)]
-        result = build_cube_from_delayed(data, CUBE, store, IDS).compute()
+        result = delayed_cube.build_cube_from_delayed(data, CUBE, store, IDS).compute()
     else:
         bag = db.from_sequence(range(12), npartitions=12).map(load_and_die, marker)
         (result,) = build_cube_from_bag(bag, CUBE, store, IDS).compute()
@@ -137,7 +129,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_build(client, store, tmp_pat
     assert {name: len(dataset.partitions) for name, dataset in result.items()} == {"enrich": 12, "seed": 12}
     assert payload(store) == [v for p in range(12) for v in (p, -p)]
     check_integrity(store)
-    cleanup_cube_delayed(CUBE, store).compute()
+    delayed_cube.cleanup_cube_delayed(CUBE, store).compute()
     assert sum("/table/p=" in key for key in keys(store)) == 24
 
 
@@ -145,7 +137,7 @@ def test_a_worker_that_is_killed_with_the_result_of_the_commit(client, store):
     """All tasks run again, for nothing of what they wrote is known any more; still there is one commit."""
     build(store, seed=load(0)["seed"], enrich=load(0)["enrich"])
     data = [dask.delayed(load)(p) for p in range(1, 4)]
-    future = client.compute(append_to_cube_from_delayed(data, CUBE, store, IDS))
+    future = client.compute(delayed_cube.append_to_cube_from_delayed(data, CUBE, store, IDS))
     wait(future)
     before = file_keys(store, "cube++seed")
     ((worker,),) = client.who_has(future).values()
@@ -161,11 +153,11 @@ def test_a_worker_that_is_killed_with_the_result_of_the_commit(client, store):
 def test_an_error_of_a_task_reaches_the_user(client, store):
     seed = pd.DataFrame({"x": [0, 0], "p": [0, 0], "v1": [1, 2]})
     with pytest.raises(ValueError, match="p=0, x=0"):
-        build_cube_from_delayed([dask.delayed(seed.copy)()], CUBE, store).compute()
+        delayed_cube.build_cube_from_delayed([dask.delayed(seed.copy)()], CUBE, store).compute()
     build(store, seed=load(0)["seed"])
     ddf = dask.dataframe.from_pandas(pd.DataFrame({"x": [0], "p": [1], "v1": ["a"]}), npartitions=1)
     with pytest.raises(ValueError, match="v1"):
-        append_to_cube_from_dataframe(ddf, CUBE, store).compute()
+        dataframe_cube.append_to_cube_from_dataframe(ddf, CUBE, store).compute()
 
 
 def threads_of_polars(store) -> int:
@@ -178,7 +170,9 @@ def threads_of_polars(store) -> int:
 
 def test_polars_has_the_threads_of_the_worker(client, store):
     """Workers of one machine would take all its cores each."""
-    build_cube_from_delayed([dask.delayed(load)(p) for p in range(6)], CUBE, store, IDS).compute()
+    delayed_cube.build_cube_from_delayed(
+        [dask.delayed(load)(p) for p in range(6)], CUBE, store, IDS
+    ).compute()
     workers = list(client.scheduler_info()["workers"])
     counts = [client.submit(threads_of_polars, store, workers=[w], pure=False).result() for w in workers]
     assert set(counts) == {1}, counts

@@ -9,12 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.io.arrow import (
-    read_dataset_as_arrow,
-    read_dataset_as_arrow__iterator,
-    read_dataset_as_record_batches,
-    read_table_arrow,
-)
+from kartothek_cube.io import arrow
 from kartothek_cube.io.eager import store_dataframes_as_dataset
 from tests.support.stored_files import frame
 from tests.support.stores import CountingStore
@@ -62,31 +57,33 @@ def values(table):
 
 
 def test_types_and_nulls_stay(stored):
-    table = read_table_arrow("u", stored)
+    table = arrow.read_table_arrow("u", stored)
     assert table.column_names == ["p", *sorted(set(TYPES) - {"p"})]
     assert {field.name: field.type for field in table.schema} == TYPES
     assert values(table.select(TABLE.column_names)) == values(TABLE.take([0, 2, 1]))
 
 
 def test_tables_of_partitions(stored):
-    tables = read_dataset_as_arrow("u", stored)
+    tables = arrow.read_dataset_as_arrow("u", stored)
     assert [len(table) for table in tables] == [2, 1]
     assert tables[0].column_names == ["p", *TABLE.column_names[1:]]
-    assert [values(t) for t in read_dataset_as_arrow__iterator("u", stored)] == [values(t) for t in tables]
+    assert [values(t) for t in arrow.read_dataset_as_arrow__iterator("u", stored)] == [
+        values(t) for t in tables
+    ]
 
 
 def test_options(stored):
     options = {"columns": ["s", "p"], "predicates": [[("p", "==", 2), ("s", "==", "ü")]]}
     expected = [{"s": "ü", "p": 2}]
-    assert read_table_arrow("u", stored, **options).to_pylist() == expected
-    assert [t.to_pylist() for t in read_dataset_as_arrow("u", stored, **options)] == [expected]
-    assert read_dataset_as_record_batches("u", stored, **options).read_all().to_pylist() == expected
-    groups = list(read_dataset_as_arrow__iterator("u", stored, dispatch_by="s", columns=["p"]))
+    assert arrow.read_table_arrow("u", stored, **options).to_pylist() == expected
+    assert [t.to_pylist() for t in arrow.read_dataset_as_arrow("u", stored, **options)] == [expected]
+    assert arrow.read_dataset_as_record_batches("u", stored, **options).read_all().to_pylist() == expected
+    groups = list(arrow.read_dataset_as_arrow__iterator("u", stored, dispatch_by="s", columns=["p"]))
     assert [t.to_pydict() for t in groups] == [{"p": [2]}, {"p": [2]}]
 
 
 def test_categoricals_are_dictionaries(stored):
-    table = read_table_arrow("u", stored, categoricals=["c", "p", "d"])
+    table = arrow.read_table_arrow("u", stored, categoricals=["c", "p", "d"])
     for name in ("c", "p", "d"):
         column = table.column(name)
         assert column.type == pa.dictionary(pa.int32(), TYPES[name])
@@ -97,19 +94,19 @@ def test_categoricals_are_dictionaries(stored):
 @pytest.mark.parametrize("columns", [None, ["s", "p"]])
 def test_nothing_to_read(stored, columns):
     options = {"predicates": [[("p", "==", 7)]], "columns": columns}
-    table = read_table_arrow("u", stored, **options)
+    table = arrow.read_table_arrow("u", stored, **options)
     assert table.num_rows == 0
     assert table.column_names == (["p", *sorted(set(TYPES) - {"p"})] if columns is None else columns)
     assert table.schema.field("s").type == pa.string()
-    assert read_dataset_as_arrow("u", stored, **options) == []
-    assert read_dataset_as_record_batches("u", stored, **options).read_all().num_rows == 0
+    assert arrow.read_dataset_as_arrow("u", stored, **options) == []
+    assert arrow.read_dataset_as_record_batches("u", stored, **options).read_all().num_rows == 0
 
 
 def test_batches_have_one_schema(memory):
     inputs = [frame(x=np.array([1], "int8")), frame(x=[2**40]), pa.table({"x": pa.nulls(1)})]
     store_dataframes_as_dataset(memory, "u", inputs)
-    assert [t.schema.field("x").type for t in read_dataset_as_arrow("u", memory)] == [pa.int64()] * 3
-    reader = read_dataset_as_record_batches("u", memory)
+    assert [t.schema.field("x").type for t in arrow.read_dataset_as_arrow("u", memory)] == [pa.int64()] * 3
+    reader = arrow.read_dataset_as_record_batches("u", memory)
     assert reader.schema.types == [pa.int64()]
     assert reader.read_all().to_pydict() == {"x": [1, 2**40, None]}
 
@@ -117,7 +114,7 @@ def test_batches_have_one_schema(memory):
 def test_batches_are_read_when_asked(memory):
     store_dataframes_as_dataset(memory, "u", [TABLE] * 3)
     counting = CountingStore(memory())
-    reader = read_dataset_as_record_batches("u", counting)
+    reader = arrow.read_dataset_as_record_batches("u", counting)
     for count in range(3):
         assert sum(".parquet" in key for _, key in counting.log) == count
         reader.read_next_batch()
@@ -131,10 +128,10 @@ def test_file_that_does_not_fit_its_schema(memory):
     key = next(key for key in memory().keys() if key.startswith("u/") and key.endswith(".parquet"))
     memory().put(key, memory().get(other))
     with pytest.raises(CorruptDatasetError, match="u"):
-        read_table_arrow("u", memory)
+        arrow.read_table_arrow("u", memory)
 
 
 def test_arrow_is_written_as_it_is(memory):
     """No way leads over pandas: integers with nulls, lists of nulls and nested values stay."""
     store_dataframes_as_dataset(memory, "u", [TABLE.slice(0, 2), TABLE.slice(2)])
-    assert values(read_table_arrow("u", memory, columns=TABLE.column_names)) == values(TABLE)
+    assert values(arrow.read_table_arrow("u", memory, columns=TABLE.column_names)) == values(TABLE)

@@ -8,113 +8,101 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.schema import make_meta
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    commit_dataset,
-    create_empty_dataset_header,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    write_single_partition,
-)
-from tests.support.stored_files import (
-    check_integrity,
-    contents,
-    directories,
-    frame,
-    header,
-    index,
-    keys,
-    snapshot,
-)
+from tests.support import stored_files
 
-PX = frame(p=[1, 1, 2], x=[1, 2, 3])
+PX = stored_files.frame(p=[1, 1, 2], x=[1, 2, 3])
 
 
 @pytest.fixture
 def stored(memory):
-    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p", secondary_indices="x", metadata={"m": 1})
+    api.store_dataframes_as_dataset(
+        memory, "u", [PX], partition_on="p", secondary_indices="x", metadata={"m": 1}
+    )
     return memory
 
 
 def test_write_and_commit(store_factory):
-    store_dataframes_as_dataset(store_factory, "u", [PX], partition_on="p", secondary_indices="x")
-    before = snapshot(store_factory)
-    handle = write_single_partition(store_factory, "u", frame(p=[2, 3], x=[4, 5]))
-    written = keys(store_factory) - set(before)
+    api.store_dataframes_as_dataset(store_factory, "u", [PX], partition_on="p", secondary_indices="x")
+    before = stored_files.snapshot(store_factory)
+    handle = api.write_single_partition(store_factory, "u", stored_files.frame(p=[2, 3], x=[4, 5]))
+    written = stored_files.keys(store_factory) - set(before)
     assert {key.split("/")[2] for key in written} == {"p=2", "p=3"}
-    assert {key: snapshot(store_factory)[key] for key in before} == before
-    dataset = commit_dataset(store_factory, "u", handle)
-    assert directories(store_factory) == ["p=1", "p=2", "p=2", "p=3"]
-    check_integrity(store_factory)
+    assert {key: stored_files.snapshot(store_factory)[key] for key in before} == before
+    dataset = api.commit_dataset(store_factory, "u", handle)
+    assert stored_files.directories(store_factory) == ["p=1", "p=2", "p=2", "p=3"]
+    stored_files.check_integrity(store_factory)
     assert dataset == DatasetMetadata.load_from_store("u", store_factory)
 
 
 def test_handles_travel(stored):
     handles = [
-        pickle.loads(pickle.dumps(write_single_partition(stored, "u", frame(p=[p], x=[p])))) for p in (7, 8)
+        pickle.loads(pickle.dumps(api.write_single_partition(stored, "u", stored_files.frame(p=[p], x=[p]))))
+        for p in (7, 8)
     ]
     assert all(len(pickle.dumps(handle)) < 4_000 for handle in handles)
-    commit_dataset(stored, "u", [handles[0], [[handles[1]], None]])
-    assert directories(stored) == ["p=1", "p=2", "p=7", "p=8"]
-    check_integrity(stored)
+    api.commit_dataset(stored, "u", [handles[0], [[handles[1]], None]])
+    assert stored_files.directories(stored) == ["p=1", "p=2", "p=7", "p=8"]
+    stored_files.check_integrity(stored)
 
 
 def test_repeated_commit_counts_once(stored):
-    handle = write_single_partition(stored, "u", frame(p=[7], x=[7]))
-    commit_dataset(stored, "u", handle)
-    before = snapshot(stored)
-    commit_dataset(stored, "u", [handle])
-    assert snapshot(stored) == before
+    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
+    api.commit_dataset(stored, "u", handle)
+    before = stored_files.snapshot(stored)
+    api.commit_dataset(stored, "u", [handle])
+    assert stored_files.snapshot(stored) == before
 
 
 def test_the_same_handle_twice(stored):
-    handle = write_single_partition(stored, "u", frame(p=[7], x=[7]))
-    before = snapshot(stored)
+    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
+    before = stored_files.snapshot(stored)
     with pytest.raises(ValueError, match=r"Duplicate partition labels.*p=7"):
-        commit_dataset(stored, "u", [handle, handle])
-    assert snapshot(stored) == before
+        api.commit_dataset(stored, "u", [handle, handle])
+    assert stored_files.snapshot(stored) == before
 
 
 def test_commit_everything_at_once(stored):
-    handle = write_single_partition(stored, "u", [frame(p=[1], x=[7]), frame(p=[1], x=[8])])
-    dataset = commit_dataset(stored, "u", handle, delete_scope=[{"p": 1}], metadata=lambda: {"n": 2})
-    assert contents(stored) == [{"x": [3]}, {"x": [7]}, {"x": [8]}]
+    handle = api.write_single_partition(
+        stored, "u", [stored_files.frame(p=[1], x=[7]), stored_files.frame(p=[1], x=[8])]
+    )
+    dataset = api.commit_dataset(stored, "u", handle, delete_scope=[{"p": 1}], metadata=lambda: {"n": 2})
+    assert stored_files.contents(stored) == [{"x": [3]}, {"x": [7]}, {"x": [8]}]
     assert {"m": 1, "n": 2}.items() <= dataset.metadata.items()
-    check_integrity(stored)
+    stored_files.check_integrity(stored)
 
 
 def test_commit_of_metadata_only(stored):
-    before = header(stored)
-    commit_dataset(stored, "u", metadata={"n": 2})
-    assert header(stored) == {**before, "metadata": {**before["metadata"], "n": 2}}
+    before = stored_files.header(stored)
+    api.commit_dataset(stored, "u", metadata={"n": 2})
+    assert stored_files.header(stored) == {**before, "metadata": {**before["metadata"], "n": 2}}
 
 
 def test_commit_of_a_removal_only(stored):
-    commit_dataset(stored, "u", delete_scope=[{"x": 1}])
-    assert directories(stored) == ["p=2"]
+    api.commit_dataset(stored, "u", delete_scope=[{"x": 1}])
+    assert stored_files.directories(stored) == ["p=2"]
 
 
 def test_input_of_an_update(io, stored):
-    handle = write_single_partition(stored, "u", frame(p=[7], x=[7]))
-    io.update(stored, [handle, [frame(p=[8], x=[8])]])
-    assert directories(stored) == ["p=1", "p=2", "p=7", "p=8"]
-    check_integrity(stored)
+    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
+    io.update(stored, [handle, [stored_files.frame(p=[8], x=[8])]])
+    assert stored_files.directories(stored) == ["p=1", "p=2", "p=7", "p=8"]
+    stored_files.check_integrity(stored)
 
 
 @pytest.mark.parametrize("data", [[], [None], PX[:0]])
 def test_nothing_written(stored, data):
-    handle = write_single_partition(stored, "u", data)
+    handle = api.write_single_partition(stored, "u", data)
     assert handle.rows == 0
     if isinstance(data, pd.DataFrame):
-        assert len(commit_dataset(stored, "u", handle).partitions) == 2
+        assert len(api.commit_dataset(stored, "u", handle).partitions) == 2
     else:
         with pytest.raises(ValueError, match="no information about files"):
-            commit_dataset(stored, "u", handle)
+            api.commit_dataset(stored, "u", handle)
 
 
 # what is refused --------------------------------------------------------------------------------------------
@@ -122,33 +110,33 @@ def test_nothing_written(stored, data):
 
 def test_no_data(stored):
     with pytest.raises(TypeError, match="data"):
-        write_single_partition(stored, "u")
+        api.write_single_partition(stored, "u")
 
 
 @pytest.mark.parametrize(
     "data, arguments, error, text",
     [
-        (frame(p=[1], x=["a"]), {}, SchemaConflictError, "'u'"),
-        (frame(x=[1]), {}, ValueError, "p"),
+        (stored_files.frame(p=[1], x=["a"]), {}, SchemaConflictError, "'u'"),
+        (stored_files.frame(x=[1]), {}, ValueError, "p"),
         (PX, {"partition_on": ["x"]}, ValueError, r"\['p'\], but partition_on is \['x'\]"),
         (PX, {"secondary_indices": ["y"]}, ValueError, r"expected \['x'\], but got \['y'\]"),
         (PX, {"table_name": "core"}, RuntimeError, "core"),
         (PX, {"metadata_version": 5}, NotImplementedError, "5"),
         (1, {}, ValueError, "int"),
-        ([PX, frame(p=[1], x=["a"])], {}, SchemaConflictError, "'u'"),
+        ([PX, stored_files.frame(p=[1], x=["a"])], {}, SchemaConflictError, "'u'"),
     ],
 )
 def test_bad_writes(stored, data, arguments, error, text):
-    before = snapshot(stored)
+    before = stored_files.snapshot(stored)
     with pytest.raises(error, match=text):
-        write_single_partition(stored, "u", data, **arguments)
-    assert snapshot(stored) == before
+        api.write_single_partition(stored, "u", data, **arguments)
+    assert stored_files.snapshot(stored) == before
 
 
-@pytest.mark.parametrize("function", [write_single_partition, commit_dataset])
+@pytest.mark.parametrize("function", [api.write_single_partition, api.commit_dataset])
 def test_missing_dataset(memory, function):
     with pytest.raises(KeyError, match="'u' does not exist"):
-        function(memory, "u", *([PX] if function is write_single_partition else [None, None, {"m": 1}]))
+        function(memory, "u", *([PX] if function is api.write_single_partition else [None, None, {"m": 1}]))
 
 
 @pytest.mark.parametrize(
@@ -165,10 +153,10 @@ def test_missing_dataset(memory, function):
     ],
 )
 def test_bad_commits(stored, arguments, text):
-    before = snapshot(stored)
+    before = stored_files.snapshot(stored)
     with pytest.raises(ValueError, match=text):
-        commit_dataset(stored, "u", **arguments)
-    assert snapshot(stored) == before
+        api.commit_dataset(stored, "u", **arguments)
+    assert stored_files.snapshot(stored) == before
 
 
 @pytest.mark.parametrize("other", [{"uuid": "v"}, {"uuid": "u", "table_name": "core"}])
@@ -176,52 +164,54 @@ def test_handle_of_another_dataset(stored, memory, other):
     table = other.get("table_name", "table")
     store = memory if other["uuid"] == "v" else "hmemory://"
     if other["uuid"] == "v":
-        store_dataframes_as_dataset(store, "v", [PX], partition_on="p")
-        handle = write_single_partition(store, "v", PX)
+        api.store_dataframes_as_dataset(store, "v", [PX], partition_on="p")
+        handle = api.write_single_partition(store, "v", PX)
     else:
         handle = _of_table(PX, table)
-    before = snapshot(stored)
+    before = stored_files.snapshot(stored)
     with pytest.raises(RuntimeError, match=f"table {table!r} of dataset {other['uuid']!r}"):
-        commit_dataset(stored, "u", handle)
-    assert snapshot(stored) == before
+        api.commit_dataset(stored, "u", handle)
+    assert stored_files.snapshot(stored) == before
 
 
 def _of_table(df, table):
     from storefact import get_store_from_url
 
     store = get_store_from_url("hmemory://")
-    store_dataframes_as_dataset(store, "u", [df], partition_on="p", table_name=table)
-    return write_single_partition(store, "u", df, table_name=table)
+    api.store_dataframes_as_dataset(store, "u", [df], partition_on="p", table_name=table)
+    return api.write_single_partition(store, "u", df, table_name=table)
 
 
 # agreement with what others do meanwhile --------------------------------------------------------------------
 
 
 def test_index_that_was_added_after_writing(stored):
-    update_dataset_from_dataframes([], stored, "u", delete_scope=[{}])
-    store_dataframes_as_dataset(stored, "u", [PX], partition_on="p", overwrite=True)
-    handle = write_single_partition(stored, "u", frame(p=[7], x=[7]))
-    build_dataset_indices(stored, "u", "x")
-    commit_dataset(stored, "u", handle)
-    assert index(stored, "x") == {1: [0], 2: [0], 3: [1], 7: [2]}
+    api.update_dataset_from_dataframes([], stored, "u", delete_scope=[{}])
+    api.store_dataframes_as_dataset(stored, "u", [PX], partition_on="p", overwrite=True)
+    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
+    api.build_dataset_indices(stored, "u", "x")
+    api.commit_dataset(stored, "u", handle)
+    assert stored_files.index(stored, "x") == {1: [0], 2: [0], 3: [1], 7: [2]}
 
 
 def test_schema_that_changed_after_writing(stored):
-    handle = write_single_partition(stored, "u", frame(p=[7], x=[7]))
-    store_dataframes_as_dataset(stored, "u", [frame(p=[1], x=["a"])], partition_on="p", overwrite=True)
-    before = snapshot(stored)
+    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
+    api.store_dataframes_as_dataset(
+        stored, "u", [stored_files.frame(p=[1], x=["a"])], partition_on="p", overwrite=True
+    )
+    before = stored_files.snapshot(stored)
     with pytest.raises(SchemaConflictError):
-        commit_dataset(stored, "u", handle)
-    assert snapshot(stored) == before
+        api.commit_dataset(stored, "u", handle)
+    assert stored_files.snapshot(stored) == before
 
 
 def test_files_that_were_deleted_after_writing(stored):
-    handle = write_single_partition(stored, "u", frame(p=[7], x=[7]))
+    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
     (key,) = handle.partitions().files["table"].to_pylist()
     stored().delete(key)
     with pytest.raises(ConcurrentWriteError, match="deleted"):
-        commit_dataset(stored, "u", handle)
-    assert directories(stored) == ["p=1", "p=2"]
+        api.commit_dataset(stored, "u", handle)
+    assert stored_files.directories(stored) == ["p=1", "p=2"]
 
 
 # datasets whose partitions are whatever files there are -----------------------------------------------------
@@ -232,68 +222,68 @@ def test_files_that_were_deleted_after_writing(stored):
 )
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
 def test_header_without_partitions(store_factory, schema, kind):
-    dataset = create_empty_dataset_header(
+    dataset = api.create_empty_dataset_header(
         store_factory, "u", schema, partition_on="p", metadata={"m": 1}, metadata_storage_format=kind
     )
     assert not dataset.explicit_partitions
     assert dataset.schema.names == ["p", "x"]
     assert dataset == DatasetMetadata.load_from_store("u", store_factory)
-    assert read_table("u", store_factory).equals(PX[:0])
+    assert api.read_table("u", store_factory).equals(PX[:0])
     if kind == "json":
-        assert "partitions" not in header(store_factory)
+        assert "partitions" not in stored_files.header(store_factory)
 
 
 def test_files_are_partitions(memory):
-    create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
-    write_single_partition(memory, "u", PX)
-    write_single_partition(memory, "u", frame(p=[7], x=[7]))
-    assert sorted(read_table("u", memory)["x"]) == [1, 2, 3, 7]
-    assert sorted(read_table("u", memory, predicates=[[("p", ">", 1)]])["x"]) == [3, 7]
+    api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
+    api.write_single_partition(memory, "u", PX)
+    api.write_single_partition(memory, "u", stored_files.frame(p=[7], x=[7]))
+    assert sorted(api.read_table("u", memory)["x"]) == [1, 2, 3, 7]
+    assert sorted(api.read_table("u", memory, predicates=[[("p", ">", 1)]])["x"]) == [3, 7]
 
 
 def test_commit_lists_all_files(memory):
-    create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
-    first = write_single_partition(memory, "u", PX)
-    write_single_partition(memory, "u", frame(p=[7], x=[7]))
-    dataset = commit_dataset(memory, "u", first)
+    api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
+    first = api.write_single_partition(memory, "u", PX)
+    api.write_single_partition(memory, "u", stored_files.frame(p=[7], x=[7]))
+    dataset = api.commit_dataset(memory, "u", first)
     assert dataset.explicit_partitions
-    assert sorted(directories(memory)) == ["p=1", "p=2", "p=7"]
+    assert sorted(stored_files.directories(memory)) == ["p=1", "p=2", "p=7"]
     assert dataset == DatasetMetadata.load_from_store("u", memory)
 
 
 @pytest.mark.parametrize("change", [{"metadata": {"m": 1}}, {"delete_scope": [{"p": 1}]}])
 def test_any_commit_makes_partitions_explicit(memory, change):
-    create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
-    write_single_partition(memory, "u", PX)
-    assert commit_dataset(memory, "u", **change).explicit_partitions
-    assert sorted(directories(memory)) == (["p=1", "p=2"] if "metadata" in change else ["p=2"])
+    api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
+    api.write_single_partition(memory, "u", PX)
+    assert api.commit_dataset(memory, "u", **change).explicit_partitions
+    assert sorted(stored_files.directories(memory)) == (["p=1", "p=2"] if "metadata" in change else ["p=2"])
 
 
 def test_update_makes_partitions_explicit(io, memory):
-    create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
-    write_single_partition(memory, "u", PX)
-    io.update(memory, [frame(p=[7], x=[7])], delete_scope=[{"p": 2}])
-    assert sorted(directories(memory)) == ["p=1", "p=7"]
+    api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
+    api.write_single_partition(memory, "u", PX)
+    io.update(memory, [stored_files.frame(p=[7], x=[7])], delete_scope=[{"p": 2}])
+    assert sorted(stored_files.directories(memory)) == ["p=1", "p=7"]
 
 
 def test_first_partitions_bring_indices(memory):
-    create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
-    write_single_partition(memory, "u", frame(p=[7], x=[3]))  # without entries
-    handle = write_single_partition(memory, "u", PX, secondary_indices=["x"])
-    commit_dataset(memory, "u", handle, secondary_indices=["x"])
-    check_integrity(memory)
-    assert len(index(memory, "x")[3]) == 2
+    api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
+    api.write_single_partition(memory, "u", stored_files.frame(p=[7], x=[3]))  # without entries
+    handle = api.write_single_partition(memory, "u", PX, secondary_indices=["x"])
+    api.commit_dataset(memory, "u", handle, secondary_indices=["x"])
+    stored_files.check_integrity(memory)
+    assert len(stored_files.index(memory, "x")[3]) == 2
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_existing_dataset(memory, overwrite):
-    store_dataframes_as_dataset(memory, "u", [PX])
+    api.store_dataframes_as_dataset(memory, "u", [PX])
     if overwrite:
-        assert not create_empty_dataset_header(memory, "u", PX, overwrite=True).explicit_partitions
-        assert len(read_table("u", memory)) == 3  # old files count as well
+        assert not api.create_empty_dataset_header(memory, "u", PX, overwrite=True).explicit_partitions
+        assert len(api.read_table("u", memory)) == 3  # old files count as well
     else:
         with pytest.raises(DatasetExistsError, match="'u'"):
-            create_empty_dataset_header(memory, "u", PX)
+            api.create_empty_dataset_header(memory, "u", PX)
 
 
 @pytest.mark.parametrize(
@@ -307,13 +297,13 @@ def test_existing_dataset(memory, overwrite):
 )
 def test_bad_headers(memory, schema, arguments, error, text):
     with pytest.raises(error, match=text):
-        create_empty_dataset_header(memory, "u", schema, **arguments)
-    assert keys(memory) == set()
+        api.create_empty_dataset_header(memory, "u", schema, **arguments)
+    assert stored_files.keys(memory) == set()
 
 
 def test_factory(stored):
     factory = DatasetFactory("u", stored)
-    handle = write_single_partition(data=frame(p=[7], x=[7]), factory=factory)
-    commit_dataset(new_partitions=handle, factory=factory)
+    handle = api.write_single_partition(data=stored_files.frame(p=[7], x=[7]), factory=factory)
+    api.commit_dataset(new_partitions=handle, factory=factory)
     assert len(factory.partitions) == 2
-    assert directories(stored) == ["p=1", "p=2", "p=7"]
+    assert stored_files.directories(stored) == ["p=1", "p=2", "p=7"]

@@ -11,6 +11,7 @@ import pandas.testing as pdt
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.testing import (
@@ -18,12 +19,6 @@ from kartothek_cube.core.testing import (
     TIME_TO_FREEZE_ISO,
     TIME_TO_FREEZE_ISO_QUOTED,
     cm_frozen_time,
-)
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    read_table,
-    store_dataframes_as_dataset,
-    verify_dataset,
 )
 from kartothek_cube.io.iter import store_dataframes_as_dataset__iter
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
@@ -57,8 +52,8 @@ def test_round_trip(io, store_factory):
 def test_every_kind_of_store(tmp_path, style):
     url = f"hfs://{tmp_path}"
     given = {"url": url, "factory": functools.partial(_open, url), "store": _open(url)}[style]
-    store_dataframes_as_dataset(given, "u", [XY])
-    pdt.assert_frame_equal(read_table("u", given), XY)
+    api.store_dataframes_as_dataset(given, "u", [XY])
+    pdt.assert_frame_equal(api.read_table("u", given), XY)
 
 
 def _open(url):
@@ -112,7 +107,7 @@ def test_layout(io, store_factory):
 @pytest.mark.parametrize(
     "function",
     [
-        lambda store, dfs: store_dataframes_as_dataset(store, "u", dfs),
+        lambda store, dfs: api.store_dataframes_as_dataset(store, "u", dfs),
         lambda store, dfs: store_dataframes_as_dataset__iter(dfs, store, "u"),
     ],
     ids=["eager", "iter"],
@@ -132,8 +127,8 @@ class Stream:
 
 
 def test_anything_with_an_arrow_stream(memory):
-    assert len(store_dataframes_as_dataset(memory, "u", [Stream(), Stream()]).partitions) == 2
-    store_dataframes_as_dataset(memory, "v", Stream())
+    assert len(api.store_dataframes_as_dataset(memory, "u", [Stream(), Stream()]).partitions) == 2
+    api.store_dataframes_as_dataset(memory, "v", Stream())
     assert contents(memory, "v") == [rows(XY)]
 
 
@@ -147,7 +142,7 @@ def test_what_is_no_input(io, memory, inputs):
 @pytest.mark.parametrize("inputs", [1, "x"])
 def test_what_is_no_iterable_of_inputs(memory, inputs):
     with pytest.raises(TypeError, match=type(inputs).__name__):
-        store_dataframes_as_dataset(memory, "u", inputs)
+        api.store_dataframes_as_dataset(memory, "u", inputs)
 
 
 def test_no_input(io, memory):
@@ -160,7 +155,7 @@ def test_no_input(io, memory):
 def test_only_nothing(io, memory, nothing):
     io.store(memory, [nothing])
     assert io.read(memory) == []
-    assert len(read_table("u", memory).columns) == 0
+    assert len(api.read_table("u", memory).columns) == 0
     io.update(memory, [XY])
     assert all_rows(io.read(memory)) == [rows(XY)]
 
@@ -171,9 +166,9 @@ def test_nothing_tells_no_types_of_partition_keys(io, memory):
 
 
 def test_random_uuid(memory):
-    first, second = (store_dataframes_as_dataset(memory, None, [XY]) for _ in range(2))
+    first, second = (api.store_dataframes_as_dataset(memory, None, [XY]) for _ in range(2))
     assert first.uuid != second.uuid
-    assert read_table(first.uuid, memory).equals(XY)
+    assert api.read_table(first.uuid, memory).equals(XY)
 
 
 def test_input_is_not_changed(io, memory):
@@ -196,13 +191,13 @@ def test_input_is_not_changed(io, memory):
 )
 def test_frames_that_cannot_be_stored(memory, df, error, text):
     with pytest.raises(error, match=text):
-        store_dataframes_as_dataset(memory, "u", [df])
+        api.store_dataframes_as_dataset(memory, "u", [df])
     assert keys(memory) == set()
 
 
 def test_column_names_become_text(io, memory):
-    store_dataframes_as_dataset(memory, "u", [pd.DataFrame({1: [1], b"b\xc3\xb6": [2]})])
-    assert rows(read_table("u", memory)) == {"1": [1], "bö": [2]}
+    api.store_dataframes_as_dataset(memory, "u", [pd.DataFrame({1: [1], b"b\xc3\xb6": [2]})])
+    assert rows(api.read_table("u", memory)) == {"1": [1], "bö": [2]}
 
 
 # partitions -------------------------------------------------------------------------------------------------
@@ -226,7 +221,7 @@ def test_order_of_partition_on_counts(io, memory):
     dataset = io.store(memory, [frame(p=[1], q=["a"], x=[1])], partition_on=("q", "p"))
     assert dataset.partition_keys == ["q", "p"]
     assert directories(memory) == ["q=a/p=1"]
-    assert list(read_table("u", memory).columns) == ["q", "p", "x"]
+    assert list(api.read_table("u", memory).columns) == ["q", "p", "x"]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +257,7 @@ def test_labels_of_narrow_floats(io, memory):
 def test_column_names_in_labels_are_quoted(io, memory):
     io.store(memory, [frame(**{"p /=ü": [1], "x": [1]})], partition_on="p /=ü")
     assert directories(memory) == ["p%20%2F%3D%C3%BC=1"]
-    assert rows(read_table("u", memory)) == {"p /=ü": [1], "x": [1]}
+    assert rows(api.read_table("u", memory)) == {"p /=ü": [1], "x": [1]}
 
 
 def test_categories_without_rows_make_no_partition(io, memory):
@@ -289,7 +284,7 @@ def test_bad_partition_columns(io, memory, df, text):
 
 def test_nan_of_arrow_is_missing_as_well(memory):
     with pytest.raises(ValueError, match="1 of 1 row would be lost"):
-        store_dataframes_as_dataset(memory, "u", [pa.table({"p": [np.nan], "x": [1]})], partition_on="p")
+        api.store_dataframes_as_dataset(memory, "u", [pa.table({"p": [np.nan], "x": [1]})], partition_on="p")
 
 
 # frames without rows ----------------------------------------------------------------------------------------
@@ -305,7 +300,7 @@ def test_no_rows_with_partition_keys(io, memory):
     assert labels(memory) == []
     assert dataset.schema.names == ["p", "x"]
     assert io.read(memory) == []
-    pdt.assert_frame_equal(read_table("u", memory), PX[:0])
+    pdt.assert_frame_equal(api.read_table("u", memory), PX[:0])
     io.update(memory, [PX])
     assert index(memory, "x") == {1: [0], 2: [0], 3: [1]}
 
@@ -334,7 +329,7 @@ def test_schemas_have_to_agree(io, memory, other):
 def test_width_does_not_matter(io, memory):
     io.store(memory, [frame(x=np.array([1], "int8")), frame(x=np.array([2], "int32"))])
     assert [df["x"].dtype for df in io.read(memory)] == ["int32", "int32"]
-    assert read_table("u", memory)["x"].tolist() == [1, 2]
+    assert api.read_table("u", memory)["x"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -345,7 +340,7 @@ def test_columns_of_nulls_fit_everything(io, memory, order):
     ]
     dataset = io.store(memory, inputs[::order])
     assert dict(zip(dataset.schema.names, map(str, dataset.schema.types))) == {"x": "int64", "y": "string"}
-    assert rows(read_table("u", memory)) == {"x": [None, 1][::order], "y": ["a", None][::order]}
+    assert rows(api.read_table("u", memory)) == {"x": [None, 1][::order], "y": ["a", None][::order]}
 
 
 # indices ----------------------------------------------------------------------------------------------------
@@ -432,11 +427,11 @@ def test_files_of_another_serializer(io, memory):
     df = frame(p=[1, 2], x=["1", None], d=[day, None], t=pd.to_datetime(["2020-01-31", "2020-02-01"]))
     io.store(memory, [df], partition_on="p", secondary_indices=["d"], df_serializer=CsvSerializer())
     assert {key.partition(".")[2] for key in keys(memory) if "/table/p=" in key} == {"csv.gz"}
-    pdt.assert_frame_equal(read_table("u", memory)[df.columns], df, check_dtype=False)
-    assert rows(read_table("u", memory, predicates=[[("d", "==", day)]], columns=["x"])) == {"x": ["1"]}
+    pdt.assert_frame_equal(api.read_table("u", memory)[df.columns], df, check_dtype=False)
+    assert rows(api.read_table("u", memory, predicates=[[("d", "==", day)]], columns=["x"])) == {"x": ["1"]}
     io.update(memory, [df], df_serializer=CsvSerializer(compress=False))
     io.update(memory, [df])
-    assert len(read_table("u", memory)) == 6
+    assert len(api.read_table("u", memory)) == 6
 
 
 def test_table_name(io, memory):
@@ -517,10 +512,10 @@ def test_an_index_on_nulls_is_refused_and_leaves_nothing(io, memory, method):
 
 
 def test_no_index_is_built_on_nulls(memory):
-    store_dataframes_as_dataset(memory, "u", [XY.assign(n=[None] * len(XY))])
+    api.store_dataframes_as_dataset(memory, "u", [XY.assign(n=[None] * len(XY))])
     before = keys(memory)
     with pytest.raises(NotImplementedError, match="by column n of type null: all values are null"):
-        build_dataset_indices(memory, "u", ["n"])
+        api.build_dataset_indices(memory, "u", ["n"])
     assert keys(memory) == before
 
 
@@ -529,6 +524,6 @@ def test_a_column_of_nulls_that_other_frames_lack_is_stored_but_not_in_the_schem
     """As kartothek 5.3 does."""
     frames = [frame(x=[1], z=[None]), frame(x=[2])][::order]
     assert io.store(memory, frames).schema.names == ["x"]
-    assert sorted(read_table("u", memory)["x"]) == [1, 2]
-    assert list(read_table("u", memory)) == ["x"]
-    assert verify_dataset("u", memory).ok
+    assert sorted(api.read_table("u", memory)["x"]) == [1, 2]
+    assert list(api.read_table("u", memory)) == ["x"]
+    assert api.verify_dataset("u", memory).ok

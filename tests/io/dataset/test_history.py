@@ -9,12 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetNotFoundError,
-    StateNotFoundError,
-)
+from kartothek_cube.core import errors
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.core.history import KEEP_HISTORY, load_state, snapshot_retention
@@ -66,7 +61,7 @@ def test_all_states_are_kept_until_a_cleanup(memory):
     eager.garbage_collect_dataset("u", memory)
     assert versions(memory) == [3]
     assert [key for key in keys(memory) if "/table/p=" in key or "_history" in key] == []
-    with pytest.raises(StateNotFoundError, match=r"only state is 3 \(since .*kept until a cleanup"):
+    with pytest.raises(errors.StateNotFoundError, match=r"only state is 3 \(since .*kept until a cleanup"):
         values(memory, as_of=2)
 
 
@@ -85,7 +80,7 @@ def test_nothing_is_kept_with_a_history_of_no_states(memory):
     assert (version, current, key) == (2, True, "u.by-dataset-metadata.json")
     assert abs(time - datetime.now(UTC)) < timedelta(minutes=1)
     for as_of in (1, time - timedelta(seconds=1)):
-        with pytest.raises(StateNotFoundError, match="only state is 2"):
+        with pytest.raises(errors.StateNotFoundError, match="only state is 2"):
             eager.rollback_dataset("u", memory, as_of)
 
 
@@ -243,7 +238,7 @@ def test_factories_stay_where_they_are(store):
 
 @pytest.mark.parametrize("as_of", [0, 3, -1, "2000-01-01", datetime(1999, 1, 1)])
 def test_states_that_there_are_not(store, as_of):
-    with pytest.raises(StateNotFoundError, match=r"1 .*"):
+    with pytest.raises(errors.StateNotFoundError, match=r"1 .*"):
         values(store, as_of=as_of)
 
 
@@ -251,7 +246,7 @@ def test_states_that_are_gone(store):
     time = eager.list_dataset_history("u", store)[0].time
     eager.keep_dataset_history("u", store, 1)
     for as_of in (1, time):
-        with pytest.raises(StateNotFoundError, match=r"go from 2 .* to 3"):
+        with pytest.raises(errors.StateNotFoundError, match=r"go from 2 .* to 3"):
             values(store, as_of=as_of)
 
 
@@ -271,7 +266,7 @@ def test_damaged_copies(store, damage):
     (key,) = copies(store)
     store().put(key, damage)
     for function in (lambda: values(store, as_of=1), lambda: eager.garbage_collect_dataset("u", store)):
-        with pytest.raises(CorruptDatasetError) as caught:
+        with pytest.raises(errors.CorruptDatasetError) as caught:
             function()
         assert caught.value.key == key
     assert values(store) == [1, 2]
@@ -302,7 +297,7 @@ def test_a_copy_of_another_dataset(store):
     (key,) = copies(store)
     eager.copy_dataset("u", store, "v")
     store().put(key.replace("u/", "v/"), store().get(key))
-    with pytest.raises(CorruptDatasetError, match="'u'"):
+    with pytest.raises(errors.CorruptDatasetError, match="'u'"):
         eager.read_table("v", store, as_of=1)
 
 
@@ -345,7 +340,7 @@ def test_rollback_needs_the_files(store):
     eager.update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
     store().delete(key)
     before = snapshot(store)
-    with pytest.raises(CorruptDatasetError) as caught:
+    with pytest.raises(errors.CorruptDatasetError) as caught:
         eager.rollback_dataset("u", store, 2)
     assert caught.value.key == key
     assert snapshot(store) == before
@@ -356,7 +351,7 @@ def test_rollback_against_commits(store):
     plan = plan_rollback("u", blobs, 1)
     eager.update_dataset_from_dataframes([FIRST], store, "u")
     before = snapshot(store)
-    with pytest.raises(ConcurrentWriteError, match="go back again"):
+    with pytest.raises(errors.ConcurrentWriteError, match="go back again"):
         finish_rollback(blobs, plan)
     after = snapshot(store)
     assert {key: after[key] for key in after if "_history" not in key} == {
@@ -368,7 +363,7 @@ def test_rollback_against_commits(store):
     "function", [eager.list_dataset_history, lambda u, s: eager.rollback_dataset(u, s, 1)]
 )
 def test_missing_dataset(memory, function):
-    with pytest.raises(DatasetNotFoundError):
+    with pytest.raises(errors.DatasetNotFoundError):
         function("u", memory)
 
 
@@ -410,7 +405,7 @@ def test_copies_of_datasets_have_a_history_of_their_own(store):
     assert versions(store, "v") == [2]
     eager.update_dataset_from_dataframes([FIRST], store, "v")
     assert versions(store, "v") == [2, 3]
-    with pytest.raises(StateNotFoundError):
+    with pytest.raises(errors.StateNotFoundError):
         eager.read_table("v", store, as_of=1)
 
 
@@ -443,5 +438,5 @@ def test_a_state_that_becomes_an_older_one_while_it_is_read(store):
     eager.update_dataset_from_dataframes([], store, "u", metadata={"k": 1})
     assert "k" not in load_state("u", open_blobs(store), current).metadata
     eager.keep_dataset_history("u", store, 0)
-    with pytest.raises(StateNotFoundError):
+    with pytest.raises(errors.StateNotFoundError):
         load_state("u", open_blobs(store), current)

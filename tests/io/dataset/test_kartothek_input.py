@@ -5,13 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io.eager import (
-    commit_dataset,
-    read_dataset_as_dataframes,
-    store_dataframes_as_dataset,
-    write_single_partition,
-)
 from tests.support.dataset_facades import as_arrow
 from tests.support.stored_files import all_rows, check_integrity, frame, header, index, keys, rows
 
@@ -55,11 +50,11 @@ def test_an_update_creates_the_table_that_its_input_names(io, memory):
 @deprecated
 @pytest.mark.parametrize("data", [{"core": XY}, ("core", XY), {"label": "a", "data": {"core": XY}}])
 def test_a_single_one_need_not_be_in_a_list(memory, data):
-    store_dataframes_as_dataset(memory, "u", data)
-    assert all_rows(read_dataset_as_dataframes("u", memory)) == [rows(XY)]
+    api.store_dataframes_as_dataset(memory, "u", data)
+    assert all_rows(api.read_dataset_as_dataframes("u", memory)) == [rows(XY)]
     assert tables(memory) == {"core"}
     with pytest.warns(DeprecationWarning, match="table_name"):
-        commit_dataset(memory, "u", write_single_partition(memory, "u", data))
+        api.commit_dataset(memory, "u", api.write_single_partition(memory, "u", data))
     assert len(header(memory)["partitions"]) == 2
 
 

@@ -10,18 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.arrow import read_dataset_as_record_batches, read_table_arrow
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    commit_dataset,
-    copy_dataset,
-    delete_dataset,
-    garbage_collect_dataset,
-    read_table,
-    update_dataset_from_dataframes,
-    write_single_partition,
-)
 from tests.support.paths import DATA
 from tests.support.stored_files import all_rows, frame, header, keys, rows, snapshot
 
@@ -43,7 +34,7 @@ def tables(memory):
 
 def test_tables(io, tables):
     assert DatasetMetadata.load_from_store(UUID, tables).tables == ["core", "helper"]
-    core, helper = (read_table(UUID, tables, table_name=name) for name in ("core", "helper"))
+    core, helper = (api.read_table(UUID, tables, table_name=name) for name in ("core", "helper"))
     assert set(core.columns) != set(helper.columns)
     for name, df in (("core", core), ("helper", helper)):
         frames = io.read(tables, UUID, table_name=name)
@@ -57,7 +48,7 @@ def test_the_schemas_of_all_tables_are_loaded(tables):
     with pytest.warns(DeprecationWarning, match="table_meta"):
         schemas = dataset.copy().table_meta
     assert {table: set(schema.names) for table, schema in schemas.items()} == {
-        table: set(read_table(UUID, tables, table_name=table).columns) for table in ("core", "helper")
+        table: set(api.read_table(UUID, tables, table_name=table).columns) for table in ("core", "helper")
     }
 
 
@@ -75,7 +66,7 @@ def test_columns_are_those_of_the_table(io, tables):
 
 @pytest.mark.parametrize("table", ["core", "helper"])
 def test_groups(io, tables, table):
-    expected = read_table(UUID, tables, table_name=table)
+    expected = api.read_table(UUID, tables, table_name=table)
     frames = io.read(tables, UUID, table_name=table, dispatch_by="part")
     assert [df["part"].unique().tolist() for df in frames] == [
         [part] for part in sorted(set(expected["part"]))
@@ -84,24 +75,24 @@ def test_groups(io, tables, table):
 
 
 def test_changes_are_refused(io, tables):
-    df = read_table(UUID, tables, table_name="core")
+    df = api.read_table(UUID, tables, table_name="core")
     before = snapshot(tables)
     with pytest.raises(RuntimeError, match="several tables"):
         io.update(tables, [df], UUID, table_name="core")
     with pytest.raises(RuntimeError, match="several tables"):
-        write_single_partition(tables, UUID, df, table_name="core")
+        api.write_single_partition(tables, UUID, df, table_name="core")
     with pytest.raises(RuntimeError, match="several tables"):
-        commit_dataset(tables, UUID, metadata={"m": 1})
+        api.commit_dataset(tables, UUID, metadata={"m": 1})
     with pytest.raises(RuntimeError, match="several tables"):
-        update_dataset_from_dataframes([], tables, UUID, delete_scope=[{}])
+        api.update_dataset_from_dataframes([], tables, UUID, delete_scope=[{}])
     assert snapshot(tables) == before
 
 
 def test_copy(tables):
-    copy_dataset(UUID, tables, "v")
+    api.copy_dataset(UUID, tables, "v")
     for name in ("core", "helper"):
         pdt.assert_frame_equal(
-            read_table("v", tables, table_name=name), read_table(UUID, tables, table_name=name)
+            api.read_table("v", tables, table_name=name), api.read_table(UUID, tables, table_name=name)
         )
     assert {key.partition("/")[2] for key in keys(tables) if key.startswith("v/")} == {
         key.partition("/")[2] for key in keys(tables) if key.startswith(f"{UUID}/")
@@ -113,27 +104,29 @@ def test_garbage(tables):
     stray = [f"{UUID}/{place}/stray" for place in ("core", "helper", "indices/key", "other")]
     for key in stray:
         tables().put(key, b"")
-    garbage_collect_dataset(UUID, tables)
+    api.garbage_collect_dataset(UUID, tables)
     assert keys(tables) == before | {f"{UUID}/other/stray"}
 
 
 def test_delete(tables):
     tables().put(f"{UUID}/helper/stray", b"")
-    delete_dataset(UUID, tables)
+    api.delete_dataset(UUID, tables)
     assert keys(tables) == set()
 
 
 def test_indices(tables):
     tables_by_column = {
-        column: [n for n in ("core", "helper") if column in read_table(UUID, tables, table_name=n).columns]
+        column: [
+            n for n in ("core", "helper") if column in api.read_table(UUID, tables, table_name=n).columns
+        ]
         for column in ("num", "info")
     }
     assert tables_by_column == {"num": ["core"], "info": ["helper"]}
-    dataset = build_dataset_indices(tables, UUID, ["num", "info"])
+    dataset = api.build_dataset_indices(tables, UUID, ["num", "info"])
     loaded = dataset.load_all_indices(tables)
     assert set(loaded.indices) >= {"num", "info", "key", "part"}
     for column, (name,) in tables_by_column.items():
-        values = read_table(UUID, tables, table_name=name)[column].dropna().unique()
+        values = api.read_table(UUID, tables, table_name=name)[column].dropna().unique()
         assert sorted(loaded.indices[column].index_dct) == sorted(values)
     assert sorted(keys(tables)) == sorted(DatasetMetadata.storage_keys(UUID, tables))
 
@@ -156,7 +149,7 @@ def test_index_on_a_column_of_both_tables(memory):
         "partition_keys": [],
     }
     store.put("u.by-dataset-metadata.json", json.dumps(content).encode())
-    index = build_dataset_indices(memory, "u", "x").load_all_indices(memory).indices["x"]
+    index = api.build_dataset_indices(memory, "u", "x").load_all_indices(memory).indices["x"]
     assert {value: sorted(found) for value, found in index.index_dct.items()} == {
         1: ["l0", "l1"],
         2: ["l0"],
@@ -164,9 +157,9 @@ def test_index_on_a_column_of_both_tables(memory):
         4: ["l1"],
     }
     assert header(memory)["partitions"] == partitions
-    found = read_table("u", memory, table_name="b", predicates=[[("x", "==", 1)]])
+    found = api.read_table("u", memory, table_name="b", predicates=[[("x", "==", 1)]])
     assert rows(found) == {"x": [1]}
-    assert all_rows([read_table("u", memory, table_name="a")]) == [{"x": [1, 2, 4]}]
+    assert all_rows([api.read_table("u", memory, table_name="a")]) == [{"x": [1, 2, 4]}]
 
 
 def _put(store, key, df):

@@ -11,13 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.io.arrow import read_dataset_as_arrow
-from kartothek_cube.io.eager import (
-    read_dataset_as_dataframes,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from tests.support.stored_files import contents, frame, keys
 
@@ -43,7 +38,7 @@ def df(request):
 @pytest.fixture(params=["eager", "iter"])
 def read(request):
     if request.param == "eager":
-        return read_dataset_as_dataframes
+        return api.read_dataset_as_dataframes
     return lambda *args, **kwargs: list(read_dataset_as_dataframes__iterator(*args, **kwargs))
 
 
@@ -53,7 +48,7 @@ def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
 
 
 def test_index_comes_back(memory, df, read):
-    dataset = store_dataframes_as_dataset(memory, "u", [df, df.iloc[1:3]])
+    dataset = api.store_dataframes_as_dataset(memory, "u", [df, df.iloc[1:3]])
     assert dataset.schema.names == ["x", "y"]
     first, second = read("u", memory)
     same(first, df)
@@ -63,7 +58,7 @@ def test_index_comes_back(memory, df, read):
 @pytest.mark.parametrize("columns", [None, ["x"], []])
 @pytest.mark.parametrize("predicates, kept", [([[("y", "==", "b")]], [1, 3]), ([[("x", ">", 7)]], [])])
 def test_index_of_matching_rows(memory, df, read, columns, predicates, kept):
-    store_dataframes_as_dataset(memory, "u", [df])
+    api.store_dataframes_as_dataset(memory, "u", [df])
     (found,) = read("u", memory, predicates=predicates, columns=columns)
     expected = df.iloc[kept]
     if columns is not None:
@@ -72,30 +67,30 @@ def test_index_of_matching_rows(memory, df, read, columns, predicates, kept):
 
 
 def test_index_of_everything_is_fresh(memory, df):
-    store_dataframes_as_dataset(memory, "u", [df])
+    api.store_dataframes_as_dataset(memory, "u", [df])
     plain = df.reset_index(drop=True)
-    pdt.assert_frame_equal(read_table("u", memory), plain)
-    pdt.assert_frame_equal(read_dataset_as_dataframes("u", memory, dispatch_by=[])[0], plain)
+    pdt.assert_frame_equal(api.read_table("u", memory), plain)
+    pdt.assert_frame_equal(api.read_dataset_as_dataframes("u", memory, dispatch_by=[])[0], plain)
     assert read_dataset_as_arrow("u", memory)[0].column_names == ["x", "y"]
 
 
 def test_sorting_resets_the_index(memory, df, read):
-    update_dataset_from_dataframes([df], memory, "u", sort_partitions_by="x")
+    api.update_dataset_from_dataframes([df], memory, "u", sort_partitions_by="x")
     pdt.assert_frame_equal(read("u", memory)[0], df.reset_index(drop=True))
 
 
 def test_partition_keys_leave_no_index(memory, df, read):
-    store_dataframes_as_dataset(memory, "u", [df], partition_on="y")
+    api.store_dataframes_as_dataset(memory, "u", [df], partition_on="y")
     assert all(set(content) == {"x"} for content in contents(memory))
     assert [found.index.tolist() for found in read("u", memory)] == [[0, 1], [0, 1]]
 
 
 def test_files_of_pandas_itself(memory, df, read):
     """Such as kartothek 5.3 wrote them."""
-    store_dataframes_as_dataset(memory, "u", [df.reset_index(drop=True)])
+    api.store_dataframes_as_dataset(memory, "u", [df.reset_index(drop=True)])
     _replace(memory, pa.Table.from_pandas(df))
     same(read("u", memory)[0], df)
-    assert list(read_table("u", memory).columns) == ["x", "y"]
+    assert list(api.read_table("u", memory).columns) == ["x", "y"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +110,7 @@ def test_files_of_pandas_itself(memory, df, read):
 )
 def test_metadata_that_make_no_sense(memory, read, metadata):
     plain = frame(x=[1, 2], y=["a", "b"])
-    store_dataframes_as_dataset(memory, "u", [plain])
+    api.store_dataframes_as_dataset(memory, "u", [plain])
     table = pa.Table.from_pandas(plain, preserve_index=False).replace_schema_metadata(
         None if metadata is None else {"pandas": metadata}
     )

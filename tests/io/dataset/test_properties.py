@@ -13,15 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storefact import get_store_from_url
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.arrow import number_bits, storage_type, widen
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.arrow import read_dataset_as_arrow, read_dataset_as_record_batches, read_table_arrow
-from kartothek_cube.io.eager import (
-    read_dataset_as_dataframes,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.predicates import KINDS, brute_force, plain, predicates_of, rows_of, tables
 from tests.support.stored_files import check_integrity
@@ -67,7 +62,7 @@ def canonical(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_what_is_written_is_read(given_inputs):
     names, parts, options = given_inputs
     store = fresh()
-    dataset = store_dataframes_as_dataset(store, "u", parts, **options)
+    dataset = api.store_dataframes_as_dataset(store, "u", parts, **options)
     assert dataset == DatasetMetadata.load_from_store("u", store)
     found = read_table_arrow("u", store)
     rows = sorted(rows_of(found), key=lambda row: row["n"])
@@ -106,7 +101,7 @@ def test_many_predicates(given_inputs, data):
 def check_predicates(given_inputs, data):
     names, parts, options = given_inputs
     store = fresh()
-    store_dataframes_as_dataset(store, "u", parts, **options)
+    api.store_dataframes_as_dataset(store, "u", parts, **options)
     rows = rows_of(pa.concat_tables(parts))
     for _ in range(3):
         predicates = data.draw(predicates_of(names))
@@ -127,7 +122,7 @@ def test_groups(given_inputs, data):
     if not indexed:
         return
     store = fresh()
-    store_dataframes_as_dataset(store, "u", parts, **options)
+    api.store_dataframes_as_dataset(store, "u", parts, **options)
     by = data.draw(st.lists(st.sampled_from(indexed), min_size=1, max_size=2, unique=True))
     groups: dict[tuple[Any, ...], list[int]] = {}
     for row in rows_of(pa.concat_tables(parts)):
@@ -182,14 +177,14 @@ def check_removal(frames, steps):
         return store
 
     options = {"partition_on": "p", "secondary_indices": "x"}
-    store_dataframes_as_dataset(store, "u", frames, **options)
+    api.store_dataframes_as_dataset(store, "u", frames, **options)
     model = [part for df in frames for part in _parts(df)]
     for scope, new in steps:
-        update_dataset_from_dataframes(new, store, "u", delete_scope=scope)
+        api.update_dataset_from_dataframes(new, store, "u", delete_scope=scope)
         gone = [any(all((part[c] == v).any() for c, v in s.items()) for s in scope) for part in model]
         model = [part for part, removed in zip(model, gone) if not removed]
         model += [part for df in new for part in _parts(df)]
-        found = read_dataset_as_dataframes("u", store)
+        found = api.read_dataset_as_dataframes("u", store)
         assert [df["n"].tolist() for df in found] == [part["n"].tolist() for part in model]
         check_integrity(factory)
 
@@ -203,9 +198,9 @@ def _parts(df: pd.DataFrame) -> list[pd.DataFrame]:
 @given(frames=small_frames())
 def test_pandas_groups_alike(frames):
     store, name = fresh(), uuid.UUID(int=7).hex
-    store_dataframes_as_dataset(store, name, frames, partition_on="p", secondary_indices="x")
-    everything = read_table(name, store)
+    api.store_dataframes_as_dataset(store, name, frames, partition_on="p", secondary_indices="x")
+    everything = api.read_table(name, store)
     for by in (["p"], ["x"], ["x", "p"]):
         expected = [group["n"].tolist() for _, group in everything.groupby(by)]
-        found = read_dataset_as_dataframes(name, store, dispatch_by=by)
+        found = api.read_dataset_as_dataframes(name, store, dispatch_by=by)
         assert [df["n"].tolist() for df in found if len(df)] == expected

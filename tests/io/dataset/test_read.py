@@ -12,16 +12,10 @@ import pandas.testing as pdt
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
-from kartothek_cube.io.eager import (
-    create_empty_dataset_header,
-    read_dataset_as_dataframes,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.stored_files import all_rows, contents, frame, header, keys, rows
@@ -34,13 +28,13 @@ PARTS = [frame(z=[3, 1], p=[2, 2], y=["c", "a"], q=["a", "b"]), frame(z=[2], p=[
 @pytest.fixture
 def parted(memory):
     """Partitions (p, q) = (2, a), (2, b), (1, a) with one row each."""
-    store_dataframes_as_dataset(memory, "u", PARTS, partition_on=["p", "q"], secondary_indices=["y"])
+    api.store_dataframes_as_dataset(memory, "u", PARTS, partition_on=["p", "q"], secondary_indices=["y"])
     return memory
 
 
 @pytest.fixture
 def flat(memory):
-    store_dataframes_as_dataset(memory, "u", [frame(y=["a", "b"], x=[1, 2]), frame(y=["c"], x=[3])])
+    api.store_dataframes_as_dataset(memory, "u", [frame(y=["a", "b"], x=[1, 2]), frame(y=["c"], x=[3])])
     return memory
 
 
@@ -48,14 +42,14 @@ def flat(memory):
 
 
 def test_frames_come_in_the_order_of_commit(io, parted):
-    update_dataset_from_dataframes([frame(p=[0], q=["z"], y=["z"], z=[9])], parted, "u")
+    api.update_dataset_from_dataframes([frame(p=[0], q=["z"], y=["z"], z=[9])], parted, "u")
     assert [df["z"].tolist() for df in io.read(parted)] == [[3], [1], [2], [9]]
-    assert read_table("u", parted)["z"].tolist() == [3, 1, 2, 9]
+    assert api.read_table("u", parted)["z"].tolist() == [3, 1, 2, 9]
 
 
 def test_all_columns_of_partitions(io, parted):
     assert [list(df.columns) for df in io.read(parted)] == [["p", "q", "z", "y"]] * 3
-    assert list(read_table("u", parted).columns) == ["p", "q", "y", "z"]
+    assert list(api.read_table("u", parted).columns) == ["p", "q", "y", "z"]
 
 
 @pytest.mark.parametrize("columns", [["y", "p"], ["p"], ["q", "p"], ["z", "y", "q"]])
@@ -63,21 +57,21 @@ def test_some_columns(io, parted, columns):
     values = rows(pd.concat(PARTS))
     expected = [{name: [values[name][i]] for name in columns} for i in range(3)]
     assert all_rows(io.read(parted, columns=columns)) == expected
-    assert list(read_table("u", parted, columns=columns).columns) == columns
-    assert len(read_table("u", parted, columns=columns)) == 3
+    assert list(api.read_table("u", parted, columns=columns).columns) == columns
+    assert len(api.read_table("u", parted, columns=columns)) == 3
 
 
 @pytest.mark.parametrize("predicates, counts", [(None, [2, 1]), ([[("x", ">", 1)]], [1, 1])])
 def test_no_columns(io, flat, predicates, counts):
     frames = io.read(flat, columns=[], predicates=predicates)
     assert [df.shape for df in frames] == [(count, 0) for count in counts]
-    assert read_table("u", flat, columns=[], predicates=predicates).shape == (sum(counts), 0)
+    assert api.read_table("u", flat, columns=[], predicates=predicates).shape == (sum(counts), 0)
 
 
 def test_only_partition_keys_count_the_rows(io, memory):
     io.store(memory, [frame(p=[1, 2, 1], x=[1, 2, 3])], partition_on="p")
     assert all_rows(io.read(memory, columns=["p"])) == [{"p": [1, 1]}, {"p": [2]}]
-    assert read_table("u", memory, columns=["p"], predicates=[[("x", "<", 3)]])["p"].tolist() == [1, 2]
+    assert api.read_table("u", memory, columns=["p"], predicates=[[("x", "<", 3)]])["p"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +128,7 @@ def test_frames_can_be_changed(io, parted):
 def test_predicates(io, parted, predicates, found, pushdown):
     options = {"predicates": predicates, "predicate_pushdown_to_io": pushdown}
     assert [df["z"].tolist() for df in io.read(parted, **options)] == found
-    assert read_table("u", parted, **options)["z"].tolist() == list(chain.from_iterable(found))
+    assert api.read_table("u", parted, **options)["z"].tolist() == list(chain.from_iterable(found))
 
 
 def test_predicates_on_columns_that_are_not_wanted(io, parted):
@@ -145,7 +139,7 @@ def test_predicates_on_columns_that_are_not_wanted(io, parted):
 
 
 def test_row_groups(io, memory):
-    store_dataframes_as_dataset(
+    api.store_dataframes_as_dataset(
         memory, "u", [frame(x=range(10))], df_serializer=ParquetSerializer(chunk_size=2)
     )
     assert all_rows(io.read(memory, predicates=[[("x", ">=", 7)]])) == [{"x": [7, 8, 9]}]
@@ -153,7 +147,7 @@ def test_row_groups(io, memory):
 
 def test_only_needed_files_are_opened(parted):
     counting = CountingStore(parted())
-    read_table("u", counting, predicates=[[("p", "==", 2), ("y", "==", "a")]])
+    api.read_table("u", counting, predicates=[[("p", "==", 2), ("y", "==", "a")]])
     opened = [key for method, key in counting.log if method in ("get", "open") and "/table/p=" in key]
     assert len(opened) == 1
     assert opened[0].startswith("u/table/p=2/q=b/")
@@ -161,7 +155,7 @@ def test_only_needed_files_are_opened(parted):
 
 def test_planning_reads_header_schema_and_needed_indices(parted):
     counting = CountingStore(parted())
-    assert read_dataset_as_dataframes("u", counting, predicates=[[("y", "==", "zz")]]) == []
+    assert api.read_dataset_as_dataframes("u", counting, predicates=[[("y", "==", "zz")]]) == []
     index_key = header(parted)["indices"]["y"]
     assert counting.log == [
         ("get", "u.by-dataset-metadata.json"),
@@ -189,9 +183,9 @@ def test_dates(io, memory, as_object):
         assert [df["p"][0] for df in frames] == expected
         assert frames[0]["d"][0] == expected[0]
         assert pd.isna(frames[1]["d"][0])
-    table = read_table("u", memory, dates_as_object=as_object)
+    table = api.read_table("u", memory, dates_as_object=as_object)
     assert table.dtypes["p"] == (object if as_object else "datetime64[ns]")
-    found = read_table("u", memory, dates_as_object=as_object, predicates=[[("d", "==", DAY)]])
+    found = api.read_table("u", memory, dates_as_object=as_object, predicates=[[("d", "==", DAY)]])
     assert found["x"].tolist() == [1]
 
 
@@ -204,22 +198,22 @@ def test_dates_that_nanoseconds_do_not_hold(io, memory, as_object, dispatch_by):
     df = frame(p=[DAY, FAR, OLD], i=[OLD, DAY, FAR], d=[FAR, None, DAY])
     io.store(memory, [df], partition_on="p", secondary_indices="i")
     frames = io.read(memory, dates_as_object=as_object, dispatch_by=dispatch_by)
-    frames.append(read_table("u", memory, dates_as_object=as_object, categoricals=["p"]))
+    frames.append(api.read_table("u", memory, dates_as_object=as_object, categoricals=["p"]))
     for column in ("p", "i", "d"):
         values = [v for f in frames for v in f[column] if not pd.isna(v)]
         assert {type(v) for v in values} == {datetime.date if as_object else pd.Timestamp}
         days = values if as_object else [v.date() for v in values]
         assert sorted(days) == sorted([*df[column].dropna()] * 2)
-    eager = read_dataset_as_dataframes("u", memory, dates_as_object=as_object)
+    eager = api.read_dataset_as_dataframes("u", memory, dates_as_object=as_object)
     assert {str(dtype) for f in eager for dtype in f.dtypes} == {"object" if as_object else "datetime64[s]"}
     for predicate, count in ((("p", "==", FAR), 1), (("i", ">", DAY), 1), (("d", "in", [FAR, DAY]), 2)):
-        assert len(read_table("u", memory, dates_as_object=as_object, predicates=[[predicate]])) == count
+        assert len(api.read_table("u", memory, dates_as_object=as_object, predicates=[[predicate]])) == count
 
 
 @pytest.mark.parametrize("as_object", [True, False])
 def test_indices_of_dates_that_nanoseconds_do_not_hold(memory, as_object):
     df = frame(p=[DAY, FAR], i=[OLD, DAY])
-    store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
+    api.store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
     factory = DatasetFactory("u", memory).load_all_indices()
     for column, days in (("p", [DAY, FAR]), ("i", [OLD, DAY])):
         expected = days if as_object else [pd.Timestamp(day) for day in days]
@@ -232,7 +226,7 @@ def test_indices_of_dates_that_nanoseconds_do_not_hold(memory, as_object):
 @pytest.mark.parametrize("index", [None, "i"])
 def test_dask_puts_far_dates_together(memory, index):
     df = frame(p=[DAY, FAR, OLD], i=[OLD, DAY, FAR])
-    store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
+    api.store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
     ddf = read_dataset_as_ddf("u", memory, dates_as_object=False, dask_index_on=index)
     result = ddf.compute(scheduler="sync").reset_index()
     assert sorted(result["i"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
@@ -270,8 +264,8 @@ def test_extension_types_come_back(io, memory):
     df = frame(
         s=pd.array(["a", None], "string"), i=pd.array([1, None], "Int8"), b=pd.array([True, None], "boolean")
     )
-    store_dataframes_as_dataset(memory, "u", [df, df])
-    for found in (io.read(memory)[0], read_table("u", memory)[df.columns][:2]):
+    api.store_dataframes_as_dataset(memory, "u", [df, df])
+    for found in (io.read(memory)[0], api.read_table("u", memory)[df.columns][:2]):
         pdt.assert_frame_equal(found, df)
 
 
@@ -282,8 +276,8 @@ def test_files_of_nulls_have_the_type_of_the_schema(io, memory):
 
 def test_narrow_and_wide_files(memory):
     inputs = [frame(x=np.array([1], "int8")), frame(x=np.array([2**40])), frame(x=np.array([3], "int16"))]
-    store_dataframes_as_dataset(memory, "u", inputs)
-    pdt.assert_frame_equal(read_table("u", memory), frame(x=[1, 2**40, 3]))
+    api.store_dataframes_as_dataset(memory, "u", inputs)
+    pdt.assert_frame_equal(api.read_table("u", memory), frame(x=[1, 2**40, 3]))
 
 
 # categoricals -----------------------------------------------------------------------------------------------
@@ -299,7 +293,7 @@ def test_categories_per_partition(io, memory):
 
 def test_categories_of_everything(io, memory):
     io.store(memory, [frame(x=["z"]), frame(x=["c", "b", "c"]), frame(x=["d", "a"])])
-    table = read_table("u", memory, categoricals=["x"])
+    table = api.read_table("u", memory, categoricals=["x"])
     assert table["x"].cat.categories.tolist() == ["c", "b", "a", "d", "z"]
     assert table["x"].tolist() == ["z", "c", "b", "c", "d", "a"]
     (df,) = io.read(memory, categoricals=["x"], dispatch_by=[])
@@ -323,8 +317,8 @@ def test_categories_of_every_type(io, memory, values, as_object):
     df = frame(p=values, x=values)
     io.store(memory, [df], partition_on="p")
     options = {"categoricals": ["p", "x"], "dates_as_object": as_object}
-    plain = read_table("u", memory, dates_as_object=as_object)
-    table = read_table("u", memory, **options)
+    plain = api.read_table("u", memory, dates_as_object=as_object)
+    table = api.read_table("u", memory, **options)
     assert [str(dtype) for dtype in table.dtypes] == ["category", "category"]
     pdt.assert_frame_equal(table.astype(plain.dtypes), plain)
     assert table["x"].cat.categories.dtype == plain["x"].dtype
@@ -332,11 +326,11 @@ def test_categories_of_every_type(io, memory, values, as_object):
 
 
 def test_categories_of_nothing(memory):
-    store_dataframes_as_dataset(memory, "u", [frame(x=["a"], y=[1])], secondary_indices="x")
-    empty = read_table("u", memory, predicates=[[("x", "==", "b")]], categoricals=["x", "y"])
+    api.store_dataframes_as_dataset(memory, "u", [frame(x=["a"], y=[1])], secondary_indices="x")
+    empty = api.read_table("u", memory, predicates=[[("x", "==", "b")]], categoricals=["x", "y"])
     assert [str(dtype) for dtype in empty.dtypes] == ["category", "category"]
-    store_dataframes_as_dataset(memory, "v", [frame(x=pd.Series([None], dtype=object))])
-    assert read_table("v", memory, categoricals=["x"])["x"].isna().tolist() == [True]
+    api.store_dataframes_as_dataset(memory, "v", [frame(x=pd.Series([None], dtype=object))])
+    assert api.read_table("v", memory, categoricals=["x"])["x"].isna().tolist() == [True]
 
 
 # nothing to read --------------------------------------------------------------------------------------------
@@ -359,7 +353,7 @@ def test_empty_table_has_the_types_of_other_results(io, memory, as_object, colum
         "s": str(df.dtypes["s"]),
         "t": "datetime64[ns]",
     }
-    empty = read_table("u", memory, **options)
+    empty = api.read_table("u", memory, **options)
     wanted = list(expected) if columns is None else columns
     assert empty.dtypes.astype(str).to_dict() == {name: expected[name] for name in wanted}
     assert list(empty.columns) == wanted
@@ -367,10 +361,10 @@ def test_empty_table_has_the_types_of_other_results(io, memory, as_object, colum
 
 
 def test_dataset_without_partitions(io, memory):
-    create_empty_dataset_header(memory, "u", frame(p=[1], x=["a"]), partition_on="p")
+    api.create_empty_dataset_header(memory, "u", frame(p=[1], x=["a"]), partition_on="p")
     assert io.read(memory) == []
     assert io.read(memory, dispatch_by="p") == []
-    pdt.assert_frame_equal(read_table("u", memory), frame(p=[1], x=["a"])[:0])
+    pdt.assert_frame_equal(api.read_table("u", memory), frame(p=[1], x=["a"])[:0])
 
 
 def test_rows_that_all_fail_leave_an_empty_frame(io, flat):
@@ -454,20 +448,20 @@ def test_keys_of_other_names(io, memory):
 
 
 def test_columns_in_another_order(memory):
-    store_dataframes_as_dataset(memory, "u", [frame(x=[1], y=["a"]), frame(y=["b"], x=[2])])
-    assert rows(read_table("u", memory)) == {"x": [1, 2], "y": ["a", "b"]}
-    (df,) = read_dataset_as_dataframes("u", memory, dispatch_by=[])
+    api.store_dataframes_as_dataset(memory, "u", [frame(x=[1], y=["a"]), frame(y=["b"], x=[2])])
+    assert rows(api.read_table("u", memory)) == {"x": [1, 2], "y": ["a", "b"]}
+    (df,) = api.read_dataset_as_dataframes("u", memory, dispatch_by=[])
     assert rows(df) == {"x": [1, 2], "y": ["a", "b"]}
 
 
 def test_files_keep_what_is_no_column_of_the_dataset(memory):
     """kartothek 5.3 stored the index of frames; it is no column."""
-    store_dataframes_as_dataset(memory, "u", [frame(x=[1, 2])])
+    api.store_dataframes_as_dataset(memory, "u", [frame(x=[1, 2])])
     ((key, _),) = [
         (k, c) for k, c in zip(sorted(k for k in keys(memory) if "parquet" in k), contents(memory))
     ]
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(pa.Table.from_pandas(frame(x=[1, 2]).set_axis([7, 8])), sink)
     memory().put(key, sink.getvalue().to_pybytes())
-    assert rows(read_table("u", memory)) == {"x": [1, 2]}
-    assert rows(read_dataset_as_dataframes("u", memory)[0]) == {"x": [1, 2]}
+    assert rows(api.read_table("u", memory)) == {"x": [1, 2]}
+    assert rows(api.read_dataset_as_dataframes("u", memory)[0]) == {"x": [1, 2]}

@@ -12,12 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from kartothek_cube.api.dataset import read_table_arrow
-from kartothek_cube.io.eager import (
-    publish_dataset,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
+from kartothek_cube.api import dataset as api
 from tests.support.factories import local
 
 
@@ -42,7 +37,7 @@ def test_types_of_columns_and_partition_columns(spark, tmp_path):
             "v1": ["one", None],
         }
     )
-    store_dataframes_as_dataset(local(tmp_path / "store"), "u", [df], partition_on=["p", "q", "d"])
+    api.store_dataframes_as_dataset(local(tmp_path / "store"), "u", [df], partition_on=["p", "q", "d"])
     read = spark.read.parquet(str(tmp_path / "store" / "u" / "table")).sort("x")
     types = {field.name: field.dataType.simpleString() for field in read.schema}
     assert types == {
@@ -91,10 +86,10 @@ def test_files_of_a_published_table(spark, tmp_path):
     }
     data = pa.table({"x": [1, 2], "p": ["c", "d"], **columns})
     store = local(tmp_path / "store")
-    store_dataframes_as_dataset(store, "u", [data], partition_on=["p"])
+    api.store_dataframes_as_dataset(store, "u", [data], partition_on=["p"])
     wider = data.set_column(data.column_names.index("mixed"), "mixed", pa.array([2**40, 4]))
-    update_dataset_from_dataframes([wider.set_column(0, "x", pa.array([3, 4]))], store, "u")
-    publish_dataset("u", store)
+    api.update_dataset_from_dataframes([wider.set_column(0, "x", pa.array([3, 4]))], store, "u")
+    api.publish_dataset("u", store)
     log = (tmp_path / "store/u/_delta_log" / f"{0:020d}.json").read_text().splitlines()
     actions = [json.loads(line) for line in log]
     [metadata] = [action["metaData"] for action in actions if "metaData" in action]
@@ -104,5 +99,5 @@ def test_files_of_a_published_table(spark, tmp_path):
     read = [
         row.asDict(recursive=True) for row in spark.read.schema(schema).parquet(*paths).sort("x").collect()
     ]
-    stored = read_table_arrow("u", store).drop_columns(["p"]).to_pylist(maps_as_pydicts="strict")
+    stored = api.read_table_arrow("u", store).drop_columns(["p"]).to_pylist(maps_as_pydicts="strict")
     assert [{**row, "u64": int(row["u64"])} for row in read] == sorted(stored, key=lambda row: row["x"])

@@ -10,21 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kartothek_cube.api import dataset as api
+from kartothek_cube.core import errors
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    ConcurrentWriteError,
-    CorruptDatasetError,
-    DatasetExistsError,
-    SchemaConflictError,
-)
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io import eager
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
 from kartothek_cube.io.iter import update_dataset_from_dataframes__iter
 from kartothek_cube.io_components.utils import combine_metadata
 from tests.support.stored_files import (
@@ -77,7 +67,9 @@ def test_missing_dataset_is_not_created_of_nothing(io, memory, nothing):
 
 
 @pytest.mark.parametrize("inputs", [PX, [PX], iter([PX]), [[PX]]])
-@pytest.mark.parametrize("function", [update_dataset_from_dataframes, update_dataset_from_dataframes__iter])
+@pytest.mark.parametrize(
+    "function", [api.update_dataset_from_dataframes, update_dataset_from_dataframes__iter]
+)
 def test_inputs(memory, inputs, function):
     dataset = function([PX] if hasattr(inputs, "__next__") else inputs, store=memory, dataset_uuid="u")
     assert len(dataset.partitions) == 1
@@ -90,7 +82,7 @@ def test_inputs(memory, inputs, function):
 def grid(memory):
     """Partitions (p, q) = (1, a), (1, b), (2, a), (2, b), in that order; x = 0, 1, 2, 3 and y = x % 2."""
     df = frame(p=[1, 1, 2, 2], q=["a", "b", "a", "b"], x=range(4), y=[0, 1, 0, 1])
-    store_dataframes_as_dataset(memory, "u", [df], partition_on=["p", "q"], secondary_indices=["y"])
+    api.store_dataframes_as_dataset(memory, "u", [df], partition_on=["p", "q"], secondary_indices=["y"])
     return memory
 
 
@@ -187,7 +179,7 @@ def test_emptied_index_keeps_its_type(io, grid):
     assert index(grid, "y") == {}
     dataset = DatasetMetadata.load_from_store("u", grid, load_all_indices=True)
     assert str(dataset.indices["y"].dtype) == "int64"
-    assert rows(read_table("u", grid)) == {"p": [], "q": [], "x": [], "y": []}
+    assert rows(api.read_table("u", grid)) == {"p": [], "q": [], "x": [], "y": []}
     io.update(grid, [frame(p=[1], q=["a"], x=[9], y=[1])])
     check_integrity(grid)
 
@@ -246,7 +238,7 @@ def test_no_index_is_added(io, memory):
 def test_schema_has_to_agree(io, memory, new):
     io.store(memory, [PX])
     before = snapshot(memory)
-    with pytest.raises(SchemaConflictError, match="'u'"):
+    with pytest.raises(errors.SchemaConflictError, match="'u'"):
         io.update(memory, [new])
     after = snapshot(memory)
     assert {key: data for key, data in after.items() if key in before} == before  # files are garbage at worst
@@ -260,7 +252,7 @@ def test_nulls_learn_a_type_and_never_lose_it(io, memory, nulls_first):
     dataset = io.update(memory, [second])
     assert list(map(str, dataset.schema.types)) == ["string"]
     assert DatasetMetadata.load_from_store("u", memory).schema == dataset.schema
-    assert read_table("u", memory, predicates=[[("x", "==", "a")]])["x"].tolist() == ["a"]
+    assert api.read_table("u", memory, predicates=[[("x", "==", "a")]])["x"].tolist() == ["a"]
 
 
 def test_nulls_in_an_indexed_column(io, memory):
@@ -364,7 +356,7 @@ def test_ambiguous_dataset(io, memory, given):
 def test_msgpack_stays_msgpack(io, store_factory):
     io.store(store_factory, [PX], metadata_storage_format="msgpack", secondary_indices="x")
     io.update(store_factory, [PX], delete_scope=[{"x": 7}])
-    build_dataset_indices(store_factory, "u", ["p"])
+    api.build_dataset_indices(store_factory, "u", ["p"])
     assert [key for key in keys(store_factory) if "/" not in key] == ["u.by-dataset-metadata.msgpack.zstd"]
     assert len(io.read(store_factory)) == 2
 
@@ -376,7 +368,7 @@ def test_two_headers(io, memory):
     for key, data in packed.items():
         memory().put(key, data)
     before = snapshot(memory)
-    with pytest.raises(CorruptDatasetError, match="another header"):
+    with pytest.raises(errors.CorruptDatasetError, match="another header"):
         io.update(memory, [], metadata={"m": 1})
     assert snapshot(memory) == before
     assert len(io.read(memory)) == 2  # JSON counts
@@ -388,14 +380,14 @@ def test_two_headers(io, memory):
 
 
 def test_appends_at_the_same_time_are_all_kept(store_factory):
-    store_dataframes_as_dataset(store_factory, "u", [PX], partition_on="p", secondary_indices="x")
+    api.store_dataframes_as_dataset(store_factory, "u", [PX], partition_on="p", secondary_indices="x")
     start = threading.Barrier(6)
 
     def append(number):
         start.wait()
         for step in range(4):
             new = frame(p=[number], x=[10 * number + step])
-            update_dataset_from_dataframes([new], store_factory, "u", metadata={f"m{number}": step})
+            api.update_dataset_from_dataframes([new], store_factory, "u", metadata={f"m{number}": step})
 
     threads = [threading.Thread(target=append, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -413,8 +405,8 @@ def test_races_to_create(store_factory):
 
     def create(number):
         start.wait()
-        with suppress(DatasetExistsError):
-            store_dataframes_as_dataset(store_factory, "u", [frame(x=[number])])
+        with suppress(errors.DatasetExistsError):
+            api.store_dataframes_as_dataset(store_factory, "u", [frame(x=[number])])
             outcomes.append(number)
 
     threads = [threading.Thread(target=create, args=(number,)) for number in range(5)]
@@ -430,37 +422,37 @@ def _interrupted(memory, scope, **kwargs):
 
     def inputs():
         yield frame(p=[1], x=[7])
-        update_dataset_from_dataframes([frame(p=[1, 3], x=[8, 9])], memory, "u")
+        api.update_dataset_from_dataframes([frame(p=[1, 3], x=[8, 9])], memory, "u")
 
     return update_dataset_from_dataframes__iter(inputs(), memory, "u", delete_scope=scope, **kwargs)
 
 
 def test_removal_of_what_was_never_seen(memory):
-    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
-    with pytest.raises(ConcurrentWriteError, match="p=1/") as caught:
+    api.store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
+    with pytest.raises(errors.ConcurrentWriteError, match="p=1/") as caught:
         _interrupted(memory, [{"p": 1}])
     assert len(caught.value.partitions) == 1
-    assert sorted(read_table("u", memory)["x"]) == [1, 2, 3, 8, 9]
+    assert sorted(api.read_table("u", memory)["x"]) == [1, 2, 3, 8, 9]
 
 
 def test_removal_of_whatever_is_there(memory):
-    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
+    api.store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
     _interrupted(memory, [{"p": 1}], on_conflict="replace")
-    assert sorted(read_table("u", memory)["x"]) == [3, 7, 9]
+    assert sorted(api.read_table("u", memory)["x"]) == [3, 7, 9]
 
 
 def test_removal_elsewhere_is_no_conflict(memory):
-    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
+    api.store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
     _interrupted(memory, [{"p": 2}])
-    assert sorted(read_table("u", memory)["x"]) == [1, 2, 7, 8, 9]
+    assert sorted(api.read_table("u", memory)["x"]) == [1, 2, 7, 8, 9]
 
 
 def test_index_that_was_added_meanwhile(memory):
-    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
+    api.store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
 
     def inputs():
         yield frame(p=[1], x=[7])
-        build_dataset_indices(memory, "u", ["x"])
+        api.build_dataset_indices(memory, "u", ["x"])
 
     update_dataset_from_dataframes__iter(inputs(), memory, "u")
     assert index(memory, "x") == {1: [0], 2: [0], 3: [1], 7: [2]}
@@ -483,7 +475,7 @@ def test_rows_with_other_columns(io, memory):
     other = frame.drop(columns="y").assign(z=[1.5, 2.5])
     io.store(memory, [frame], partition_on=["p"], secondary_indices=["x"])
     before = set(memory().keys())
-    with pytest.raises(SchemaConflictError, match='append with schema_mode="merge"'):
+    with pytest.raises(errors.SchemaConflictError, match='append with schema_mode="merge"'):
         io.update(memory, [other])
     assert set(memory().keys()) == before
     io.update(memory, [other], schema_mode="merge")

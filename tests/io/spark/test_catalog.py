@@ -8,18 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    extend_cube,
-    keep_cube_history,
-    list_cube_history,
-    remove_partitions,
-    update_schema,
-)
 from kartothek_cube.io.spark import create_frame
 
 pytestmark = pytest.mark.slow("tables of Spark's catalog")
@@ -54,7 +45,7 @@ def xs(df) -> list[int]:
 
 
 def test_a_cube_is_a_table_of_the_catalog(spark, url, catalog):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     name = catalog()
     assert spark.catalog.tableExists(name)
     assert [c.name for c in spark.catalog.listColumns(name)] == ["p", "v", "x"]
@@ -62,14 +53,14 @@ def test_a_cube_is_a_table_of_the_catalog(spark, url, catalog):
     assert described[:3] == [("p", "bigint"), ("v", "bigint"), ("x", "bigint")]
     assert xs(spark.sql(f"SELECT x FROM {name} WHERE x > 1")) == [2, 3]
     assert xs(spark.table(name)) == [0, 1, 2, 3]
-    append_to_cube(cells([7]), CUBE, url)
+    api.append_to_cube(cells([7]), CUBE, url)
     assert xs(spark.table(name)) == [0, 1, 2, 3, 7]
     spark.sql(f"DROP TABLE {name}")
-    assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 7]
+    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 7]
 
 
 def test_a_table_joins_itself(spark, url, catalog):
-    build_cube(cells(range(6)), CUBE, url)
+    api.build_cube(cells(range(6)), CUBE, url)
     name = catalog()
     one = f"SELECT x FROM {name} WHERE x < 2 UNION ALL SELECT x FROM {name} WHERE x > 4"
     assert xs(spark.sql(one)) == [0, 1, 5]
@@ -86,14 +77,14 @@ INSERTS = {
 
 @pytest.mark.parametrize("how", INSERTS)
 def test_rows_are_inserted_into_a_view(spark, url, catalog, how):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     create_frame(cells([8, 9]), spark).createOrReplaceTempView("new_rows")
     spark.sql(INSERTS[how].format(catalog("sales_view", VIEW)))
-    assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 8, 9]
+    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 8, 9]
 
 
 def test_a_view_shows_an_insert_when_it_is_created_again(spark, url, catalog):
-    build_cube(cells(range(2)), CUBE, url)
+    api.build_cube(cells(range(2)), CUBE, url)
     name = catalog("sales_view", VIEW)
     assert xs(spark.table(name)) == [0, 1]
     spark.sql(f"INSERT INTO {name} (x, p, v) VALUES (8, 0, 1)")
@@ -102,9 +93,9 @@ def test_a_view_shows_an_insert_when_it_is_created_again(spark, url, catalog):
 
 
 def test_an_overwrite_replaces_the_dataset(spark, url, catalog):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     spark.sql(f"INSERT OVERWRITE {catalog('sales_view', VIEW)} (x, p, v) VALUES (8, 0, 1)")
-    assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [8]
+    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [8]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +107,7 @@ def test_an_overwrite_replaces_the_dataset(spark, url, catalog):
     ],
 )
 def test_inserts_that_lose_the_options_of_a_table_name_the_remedy(spark, url, catalog, insert):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     name = catalog()
     with pytest.raises(AnalysisException, match="insert into a temporary view that has the same options"):
         insert(create_frame(cells([8]), spark).select("p", "v", "x"), name)
@@ -124,7 +115,7 @@ def test_inserts_that_lose_the_options_of_a_table_name_the_remedy(spark, url, ca
 
 
 def test_rows_of_a_table_are_not_written_to_it_by_mistake(spark, url, catalog):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     rows = spark.table(catalog(conditions="x > 1"))
     with pytest.raises(AnalysisException, match="option 'store' is missing"):
         rows.write.format("kartothek_cube").mode("overwrite").save()
@@ -132,13 +123,13 @@ def test_rows_of_a_table_are_not_written_to_it_by_mistake(spark, url, catalog):
         spark.sql("INSERT INTO sales SELECT 1L, 2L, 3L")
     other = CUBE.copy(uuid_prefix="other")
     rows.write.format("kartothek_cube").options(store=url, cube="other", **NEW).save()
-    assert query_cube_arrow(other, url)[0]["x"].to_pylist() == [2, 3]
+    assert api.query_cube_arrow(other, url)[0]["x"].to_pylist() == [2, 3]
     again = spark.read.format("kartothek_cube").schema(rows.schema).load(url, cube="cube")
     assert xs(again) == [0, 1, 2, 3]
 
 
 def test_a_frame_is_appended_to_a_table_with_its_options(spark, url, catalog):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     name = catalog()
     create_frame(cells([8]), spark).writeTo(name).options(store=url, cube="cube").append()
     assert xs(spark.table(name)) == [0, 1, 2, 3, 8]
@@ -151,13 +142,13 @@ def test_a_view_with_columns_builds_a_cube(spark, url):
         f"USING kartothek_cube OPTIONS ({options})"
     )
     spark.sql("INSERT INTO new_cube SELECT id AS x, id % 2 AS p, 5L AS v FROM range(3)")
-    assert query_cube_arrow(CUBE, url)[0]["v"].to_pylist() == [5, 5, 5]
+    assert api.query_cube_arrow(CUBE, url)[0]["v"].to_pylist() == [5, 5, 5]
     assert xs(spark.sql("SELECT x FROM new_cube WHERE x > 0")) == [1, 2]
 
 
 def test_options_of_a_query_are_added_to_those_of_the_table(spark, url, catalog):
-    build_cube(cells(range(4)), CUBE, url)
-    keep_cube_history(CUBE, url, 5)
+    api.build_cube(cells(range(4)), CUBE, url)
+    api.keep_cube_history(CUBE, url, 5)
     name = catalog()
     assert xs(spark.sql(f"SELECT x FROM {name} WITH (conditions 'x >= 2')")) == [2, 3]
     assert xs(spark.read.option("conditions", "x >= 3").table(name)) == [3]
@@ -165,10 +156,10 @@ def test_options_of_a_query_are_added_to_those_of_the_table(spark, url, catalog)
 
 @pytest.mark.parametrize("form", ["versionAsOf", "timestampAsOf"])
 def test_points_in_time_have_the_names_of_spark(spark, url, form):
-    build_cube(cells(range(4)), CUBE, url)
-    keep_cube_history(CUBE, url, 5)
-    before = list_cube_history(CUBE, url)[-1]
-    remove_partitions(CUBE, url, C("p") == 1)
+    api.build_cube(cells(range(4)), CUBE, url)
+    api.keep_cube_history(CUBE, url, 5)
+    before = api.list_cube_history(CUBE, url)[-1]
+    api.remove_partitions(CUBE, url, C("p") == 1)
     value = before.version if form.lower() == "versionasof" else before.time.isoformat()
     read = spark.read.format("kartothek_cube").options(store=url, cube="cube")
     assert xs(read.load()) == [0, 2] and xs(read.option(form, value).load()) == [0, 1, 2, 3]
@@ -188,15 +179,15 @@ def test_points_in_time_have_the_names_of_spark(spark, url, form):
     ],
 )
 def test_wrong_points_in_time_are_named(spark, url, options, fragment):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("kartothek_cube").options(store=url, cube="cube", **options).load().printSchema()
     assert fragment in str(caught.value) and "Traceback" not in str(caught.value)
 
 
 def test_one_table_per_dataset(spark, url, catalog):
-    build_cube(cells(range(3)), CUBE, url)
-    extend_cube({"more": pa.table({"x": [0, 1], "p": [0, 1], "w": [5, 6]})}, CUBE, url)
+    api.build_cube(cells(range(3)), CUBE, url)
+    api.extend_cube({"more": pa.table({"x": [0, 1], "p": [0, 1], "w": [5, 6]})}, CUBE, url)
     name = catalog("more_cells", VIEW, dataset="more", columns="w")
     spark.sql(f"INSERT INTO {name} BY NAME SELECT 2L AS x, 0L AS p, 7L AS w")
     assert xs(spark.sql(f"SELECT x FROM {name} WHERE w >= 6")) == [1, 2]
@@ -254,7 +245,7 @@ def test_tables_of_other_formats_are_created_as_before(spark):
     ],
 )
 def test_columns_of_a_table_are_not_altered(spark, url, catalog, table, change):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     name = catalog()
     with pytest.raises(AnalysisException, match=f"Use update_schema, then drop and create {table}"):
         spark.sql(f"-- a comment\nALTER TABLE {table} {change}")
@@ -262,7 +253,7 @@ def test_columns_of_a_table_are_not_altered(spark, url, catalog, table, change):
 
 
 def test_a_table_may_have_properties_and_comments(spark, url, catalog):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     name = catalog()
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('a' = 'b')")
     spark.sql(f"ALTER TABLE {name} ALTER COLUMN p COMMENT 'parity'")
@@ -270,9 +261,9 @@ def test_a_table_may_have_properties_and_comments(spark, url, catalog):
 
 
 def test_columns_that_the_cube_has_no_more_are_named(spark, url, catalog):
-    build_cube(cells(range(4)), CUBE, url)
+    api.build_cube(cells(range(4)), CUBE, url)
     name = catalog()
-    update_schema(CUBE, url, rename={"v": "w"})
+    api.update_schema(CUBE, url, rename={"v": "w"})
     with pytest.raises(AnalysisException, match=r"no column\(s\) v of this .*: drop and create") as caught:
         spark.table(name).collect()
     assert "Traceback" not in str(caught.value)

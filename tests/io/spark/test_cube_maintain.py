@@ -11,13 +11,7 @@ import pytest
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube, verify_cube
-from kartothek_cube.io.spark.cube import (
-    cleanup_cube_spark,
-    compact_cube_spark,
-    delete_rows_spark,
-    query_cube_spark,
-    verify_cube_spark,
-)
+from kartothek_cube.io.spark import cube
 
 CUBE = Cube(["x"], ["p"], "cube")
 SEED = pd.DataFrame({"x": [0, 1, 2], "p": [0, 1, 1], "v1": [0, 1, 2]})
@@ -36,37 +30,37 @@ def files(url: str) -> list[Path]:
 
 def test_compact(built):
     before = query_cube(CUBE, built)[0]
-    counts = compact_cube_spark(CUBE, built)["seed"]
+    counts = cube.compact_cube_spark(CUBE, built)["seed"]
     assert (counts["files_before"], counts["files_after"], counts["rows_after"]) == (4, 2, 3)
     pd.testing.assert_frame_equal(query_cube(CUBE, built)[0], before)
     assert verify_cube(CUBE, built).ok
 
 
 def test_delete_rows(built):
-    assert delete_rows_spark(CUBE, built, "v1 > 8") == {"seed": {"rows_deleted": 1, "partitions": 1}}
+    assert cube.delete_rows_spark(CUBE, built, "v1 > 8") == {"seed": {"rows_deleted": 1, "partitions": 1}}
     assert query_cube(CUBE, built)[0]["v1"].tolist() == [7, 8]
     assert verify_cube(CUBE, built).ok
 
 
 def test_verify(built):
-    assert verify_cube_spark(CUBE, built).ok
+    assert cube.verify_cube_spark(CUBE, built).ok
     files(built)[0].write_bytes(b"")
     files(built)[-1].unlink()
-    report = verify_cube_spark(CUBE, built)
+    report = cube.verify_cube_spark(CUBE, built)
     assert {problem.kind for problem in report.problems} >= {"missing-file", "unreadable-file"}
     assert report == verify_cube(CUBE, built)
-    assert verify_cube_spark(CUBE, built, deep=False) == verify_cube(CUBE, built, deep=False)
+    assert cube.verify_cube_spark(CUBE, built, deep=False) == verify_cube(CUBE, built, deep=False)
 
 
 def test_as_of(built):
-    rows = query_cube_spark(CUBE, built, as_of={"seed": 1}).orderBy("x").collect()
+    rows = cube.query_cube_spark(CUBE, built, as_of={"seed": 1}).orderBy("x").collect()
     assert [row["v1"] for row in rows] == [0, 1, 2]
 
 
 def test_retention(built):
     build_cube(SEED, CUBE, built, metadata={"seed": {KEEP_HISTORY: 0}}, overwrite=True)
     before = files(built)
-    cleanup_cube_spark(CUBE, built, retention=timedelta(hours=1))
+    cube.cleanup_cube_spark(CUBE, built, retention=timedelta(hours=1))
     assert files(built) == before
-    cleanup_cube_spark(CUBE, built)
+    cube.cleanup_cube_spark(CUBE, built)
     assert len(files(built)) == 2

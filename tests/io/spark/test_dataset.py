@@ -8,14 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.io.eager import (
-    keep_dataset_history,
-    list_dataset_history,
-    read_dataset_as_dataframes,
-    read_table,
-)
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark.dataset import (
     build_dataset_indices_spark,
@@ -57,7 +52,7 @@ def values(df) -> list[tuple]:
 
 
 def test_partitions_are_files(stored):
-    frames = read_dataset_as_dataframes("uuid", stored)
+    frames = api.read_dataset_as_dataframes("uuid", stored)
     assert sorted(df["p"].tolist() for df in frames) == [[p] * 4 for p in range(3)]
     assert all(df["x"].is_monotonic_increasing for df in frames)
     dataset = DatasetFactory("uuid", stored).dataset_metadata
@@ -99,7 +94,7 @@ def test_wrong_reads_are_refused_at_once(stored, arguments, error, fragment):
 def test_an_update_adds_and_removes(frame, stored):
     new = frame.where("p = 1").withColumn("x", frame["x"] + 100)
     update_dataset_from_spark(new, stored, "uuid", delete_scope=[{"p": 1}], metadata={"k": 2})
-    assert sorted(read_table("uuid", stored)["x"]) == [0, 2, 3, 5, 6, 8, 9, 11, 101, 104, 107, 110]
+    assert sorted(api.read_table("uuid", stored)["x"]) == [0, 2, 3, 5, 6, 8, 9, 11, 101, 104, 107, 110]
     update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
     dataset = DatasetFactory("uuid", stored).dataset_metadata
     assert len(dataset.partitions) == 2 and dataset.metadata["k"] == 2
@@ -107,7 +102,7 @@ def test_an_update_adds_and_removes(frame, stored):
 
 def test_an_update_may_create(frame, url):
     update_dataset_from_spark(frame, url, "new", partition_on="p")
-    assert len(read_table("new", url)) == 12
+    assert len(api.read_table("new", url)) == 12
 
 
 def test_a_frame_without_rows_makes_an_empty_dataset(frame, url):
@@ -124,9 +119,9 @@ def test_a_dataset_without_partitions_is_one_file(frame, url):
 @pytest.mark.parametrize("partition_on", [None, "p"])
 def test_files_may_be_limited(frame, url, partition_on):
     dataset = store_dataset_from_spark(frame, url, "uuid", partition_on=partition_on, max_rows_per_file=3)
-    frames = read_dataset_as_dataframes("uuid", url)
+    frames = api.read_dataset_as_dataframes("uuid", url)
     assert max(map(len, frames)) <= 3 and len(dataset.partitions) == len(frames) >= 4
-    assert sorted(read_table("uuid", url)["x"]) == list(range(12))
+    assert sorted(api.read_table("uuid", url)["x"]) == list(range(12))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +147,7 @@ def test_a_dataset_is_not_replaced_by_accident(frame, stored):
     with pytest.raises(DatasetExistsError):
         store_dataset_from_spark(frame, stored, "uuid", partition_on="p")
     store_dataset_from_spark(frame.limit(1), stored, "uuid", overwrite=True)
-    assert len(read_table("uuid", stored)) == 1
+    assert len(api.read_table("uuid", stored)) == 1
 
 
 def test_indices_are_built_by_executors(spark, stored, monkeypatch):
@@ -173,13 +168,13 @@ def test_garbage_is_collected_by_executors(frame, stored, monkeypatch):
     assert before <= files(stored)
     garbage_collect_dataset_spark(factory=DatasetFactory("uuid", stored))
     assert len(list(Path(stored.removeprefix("hfs://")).rglob("*.parquet"))) == 2
-    assert len(read_table("uuid", stored)) == 4
+    assert len(api.read_table("uuid", stored)) == 4
 
 
 def test_older_and_staged_states_can_be_read(frame, stored):
-    keep_dataset_history("uuid", stored, 5)
+    api.keep_dataset_history("uuid", stored, 5)
     update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
-    version = list_dataset_history("uuid", stored)[-1].version
+    version = api.list_dataset_history("uuid", stored)[-1].version
     assert read_dataset_as_spark("uuid", stored).count() == 8
     assert read_dataset_as_spark("uuid", stored, as_of=version - 1).count() == 12
     staged = update_dataset_from_spark(read_dataset_as_spark("uuid", stored), stored, "uuid", publish=False)

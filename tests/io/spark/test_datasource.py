@@ -14,23 +14,11 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql.datasource import GreaterThan, IsNull, StringStartsWith
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.transforms import bucket, month
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import (
-    build_cube,
-    cleanup_cube,
-    collect_stats,
-    extend_cube,
-    keep_cube_history,
-    list_cube_history,
-    merge_into_cube,
-    remove_partitions,
-    update_schema,
-    verify_cube,
-)
 from kartothek_cube.io.spark import create_frame, datasource
 from kartothek_cube.io.spark.cube import build_cube_from_spark, query_cube_spark
 
@@ -73,8 +61,8 @@ ENRICH = pa.table(
 def cube_url(tmp_path_factory) -> str:
     """URL of a store with a cube, which no test changes."""
     url = f"hfs://{tmp_path_factory.mktemp('cube')}"
-    build_cube(SEED, CUBE, url)
-    extend_cube(
+    api.build_cube(SEED, CUBE, url)
+    api.extend_cube(
         {"enrich": ENRICH, "all": pa.table({"x": list(range(N)), "v": list(range(N))})},
         CUBE,
         url,
@@ -134,9 +122,9 @@ def test_options_choose_columns(spark, cube_url, options, columns):
 
 
 def test_the_only_cube_of_a_store_is_found(spark, url):
-    build_cube(SEED, CUBE, url)
+    api.build_cube(SEED, CUBE, url)
     assert spark.read.format(FORMAT).load(url).where("x >= 12").count() == 12
-    build_cube(SEED, CUBE.copy(uuid_prefix="other"), url)
+    api.build_cube(SEED, CUBE.copy(uuid_prefix="other"), url)
     with pytest.raises(AnalysisException, match="option 'cube' is missing: one of cube, other"):
         spark.read.format(FORMAT).load(url).printSchema()
 
@@ -200,10 +188,10 @@ def test_a_schema_that_the_cube_does_not_have_is_refused(spark, cube_url, schema
 
 
 def test_older_states_can_be_read(spark, url):
-    build_cube(SEED, CUBE, url)
-    keep_cube_history(CUBE, url, 5)
-    before = list_cube_history(CUBE, url)["seed"][-1]
-    remove_partitions(CUBE, url, C("p") == "a")
+    api.build_cube(SEED, CUBE, url)
+    api.keep_cube_history(CUBE, url, 5)
+    before = api.list_cube_history(CUBE, url)["seed"][-1]
+    api.remove_partitions(CUBE, url, C("p") == "a")
     assert load(spark, url).count() == N * 2 // 3
     for as_of in (before.time.isoformat(), f'{{"seed": {before.version}}}'):
         assert load(spark, url, as_of=as_of).where("x >= 0").count() == N
@@ -322,7 +310,7 @@ def save(df, url, mode="append", **options):
 
 
 def stored(url, column="x") -> list:
-    return query_cube_arrow(SMALL, url)[0][column].to_pylist()
+    return api.query_cube_arrow(SMALL, url)[0][column].to_pylist()
 
 
 def files(url: str) -> set[Path]:
@@ -364,7 +352,7 @@ def test_a_new_cube_may_have_partition_transforms(spark, url):
         "2024-02-28 00:00:00",
         "2024-02-29 00:00:00",
     ]
-    assert not verify_cube("cube", url).problems
+    assert not api.verify_cube("cube", url).problems
 
 
 def test_other_formats_keep_their_modes(spark, tmp_path):
@@ -393,16 +381,16 @@ def test_an_append_with_other_columns(spark, url):
         save(more, url)
     save(more, url, schema_mode="merge")
     assert stored(url, "v") == [None, None, 70]
-    update_schema(SMALL, url, rename={"v": "w"}, add={"n": "int64"}, defaults={"n": 5})
+    api.update_schema(SMALL, url, rename={"v": "w"}, add={"n": "int64"}, defaults={"n": 5})
     rows = spark.read.format(FORMAT).load(url, cube="cube").where("n = 5 and w > 60").select("x", "w", "n")
     assert [tuple(row) for row in rows.collect()] == [(7, 70, 5)]
 
 
 def test_a_frame_whose_partitions_are_together_makes_one_file_each(spark, url):
     save(frame(spark, range(20)).repartition(4), url, **NEW)
-    many = collect_stats(SMALL, url)["seed"]["files"]
+    many = api.collect_stats(SMALL, url)["seed"]["files"]
     save(frame(spark, range(20)).repartition("p"), url, "overwrite")
-    assert collect_stats(SMALL, url)["seed"]["files"] == 2 < many
+    assert api.collect_stats(SMALL, url)["seed"]["files"] == 2 < many
     assert stored(url) == list(range(20))
 
 
@@ -563,11 +551,11 @@ def test_cells_that_several_tasks_write_are_shown_with_their_rows(spark, url):
 
 @pytest.mark.slow("several jobs of Spark")
 def test_a_frame_whose_files_a_cleanup_has_deleted_says_so(spark, url):
-    build_cube(SEED, CUBE, url)
+    api.build_cube(SEED, CUBE, url)
     old, source = query_cube_spark(CUBE, url), load(spark, url)
     assert source.count() == N
-    merge_into_cube(SEED.slice(0, 1), CUBE, url)
-    cleanup_cube(CUBE, url)
+    api.merge_into_cube(SEED.slice(0, 1), CUBE, url)
+    api.cleanup_cube(CUBE, url)
     copied = CUBE.copy(uuid_prefix="copied")
     for use in (old.collect, source.collect, lambda: build_cube_from_spark(old, copied, url)):
         with pytest.raises(PythonException, match="and a cleanup has deleted files of that state") as caught:

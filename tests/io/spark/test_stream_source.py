@@ -8,19 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    compact_cube,
-    extend_cube,
-    keep_cube_history,
-    list_cube_history,
-    remove_partitions,
-    update_schema,
-)
 from kartothek_cube.io.spark._datasource_options import StreamOptions
 from kartothek_cube.io.spark.datasource import ReadMaxFiles
 from tests.support.stream_kills import run_with_kills
@@ -64,13 +54,13 @@ class Stream:
 
 @pytest.fixture
 def stream(spark, tmp_path, url):
-    build_cube(cells(range(4)), CUBE, url)
-    keep_cube_history(CUBE, url, 20)
+    api.build_cube(cells(range(4)), CUBE, url)
+    api.keep_cube_history(CUBE, url, 20)
     return Stream(spark, tmp_path, url)
 
 
 def append(url, xs, v=0):
-    append_to_cube(cells(xs, v), CUBE, url, schema_mode="merge")
+    api.append_to_cube(cells(xs, v), CUBE, url, schema_mode="merge")
 
 
 def flat(batches) -> list[int]:
@@ -82,10 +72,10 @@ def test_rows_arrive_once_over_restarts(stream, url):
     append(url, [4, 5])
     append(url, [6])
     # compacted files are read as they were appended
-    compact_cube(CUBE, url)
-    update_schema(CUBE, url, add={"n": "int64"})
+    api.compact_cube(CUBE, url)
+    api.update_schema(CUBE, url, add={"n": "int64"})
     assert stream.run() == [[4, 5, 6]]
-    compact_cube(CUBE, url)
+    api.compact_cube(CUBE, url)
     assert flat(stream.run()) == []
 
 
@@ -100,7 +90,7 @@ def test_a_batch_has_some_of_the_files(stream, url):
 def test_a_stream_starts_at_a_version(stream, url, option):
     append(url, [4])
     append(url, [5])
-    state = list_cube_history(CUBE, url)["seed"][-1]
+    state = api.list_cube_history(CUBE, url)["seed"][-1]
     append(url, [6])
     start = state.version if option == "startingVersion" else state.time.isoformat()
     assert stream.run(**{option: start}) == [[5, 6]]
@@ -114,7 +104,7 @@ def test_a_stream_starts_now(stream, url):
 
 def test_removed_rows_are_an_error_unless_they_are_left_out(stream, url):
     append(url, [4])
-    remove_partitions(CUBE, url, C("p") == 1)
+    api.remove_partitions(CUBE, url, C("p") == 1)
     append(url, [5])
     with pytest.raises(PySparkException, match=r"operation remove.*removed or.*skipChangeCommits"):
         stream.run(startingVersion=3)
@@ -122,7 +112,7 @@ def test_removed_rows_are_an_error_unless_they_are_left_out(stream, url):
 
 
 def test_a_version_that_is_no_longer_kept_is_named(stream, url):
-    keep_cube_history(CUBE, url, 1)
+    api.keep_cube_history(CUBE, url, 1)
     for x in range(4, 8):
         append(url, [x])
     with pytest.raises(PySparkException, match=r"which are not kept.*Start again with a new check") as caught:
@@ -131,8 +121,8 @@ def test_a_version_that_is_no_longer_kept_is_named(stream, url):
 
 
 def test_a_stream_reads_one_dataset(stream, url):
-    extend_cube({"more": pa.table({"x": [0, 1], "p": [0, 1], "w": [5, 6]})}, CUBE, url)
-    keep_cube_history(CUBE, url, 20)
+    api.extend_cube({"more": pa.table({"x": [0, 1], "p": [0, 1], "w": [5, 6]})}, CUBE, url)
+    api.keep_cube_history(CUBE, url, 20)
     with pytest.raises(
         PySparkException, match=r"'seed' has no column\(s\) w; name it in the option 'dataset'"
     ):
@@ -158,7 +148,7 @@ def test_wrong_options_are_named(options, fragment):
 
 
 def test_without_history_there_is_no_stream(spark, tmp_path, url):
-    build_cube(cells(range(4)), CUBE, url, metadata={"seed": {"kartothek_cube_keep_history": 0}})
+    api.build_cube(cells(range(4)), CUBE, url, metadata={"seed": {"kartothek_cube_keep_history": 0}})
     with pytest.raises(PySparkException, match=r"keeps no history.*keep_cube_history"):
         Stream(spark, tmp_path, url).run()
 
@@ -175,8 +165,8 @@ def test_a_cube_streams_into_another_one(stream, spark, tmp_path, url):
             .start()
         )
         query.awaitTermination()
-        expected = query_cube_arrow(CUBE, url)[0]
-        assert query_cube_arrow(CUBE.copy(uuid_prefix="copy"), url)[0].equals(expected)
+        expected = api.query_cube_arrow(CUBE, url)[0]
+        assert api.query_cube_arrow(CUBE.copy(uuid_prefix="copy"), url)[0].equals(expected)
         append(url, [5 + number], 2)
 
 

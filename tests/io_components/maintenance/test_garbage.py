@@ -8,20 +8,9 @@ import attrs
 import pandas as pd
 import pytest
 
-from kartothek_cube.api.dataset import (
-    list_dataset_garbage,
-    read_table,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-)
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core import clock
-from kartothek_cube.core.commit import optimistic
-from kartothek_cube.core.commit.header_store import (
-    add_tombstones,
-    list_tombstone_files,
-    list_tombstoned_files,
-    remove_tombstones,
-)
+from kartothek_cube.core.commit import header_store, optimistic
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.store import open_blobs
@@ -58,7 +47,7 @@ def frame(x):
 @pytest.fixture
 def store():
     store = memory()
-    store_dataframes_as_dataset(
+    api.store_dataframes_as_dataset(
         dfs=[frame(1)], store=Same.of(store), dataset_uuid="data", secondary_indices=["i1"]
     )
     return store
@@ -66,7 +55,7 @@ def store():
 
 def _collect_beside(store, moment, writer):
     """Find the file of a writer to be garbage, and delete it before, while or after it is committed."""
-    garbage = [blob.key for blob in list_dataset_garbage("data", Same.of(store))]
+    garbage = [blob.key for blob in api.list_dataset_garbage("data", Same.of(store))]
     assert [key for key in garbage if key.endswith(".parquet")] == garbage != []
     if moment == "before":
         writer()
@@ -90,7 +79,7 @@ def test_a_commit_refers_to_no_file_that_goes(store, moment):
 
     _collect_beside(store, moment, commit)
     assert outcome == ["committed" if moment == "before" else "refused"]
-    assert read_table("data", Same.of(store)).x.tolist() == ([1, 2] if moment == "before" else [1])
+    assert api.read_table("data", Same.of(store)).x.tolist() == ([1, 2] if moment == "before" else [1])
 
 
 def test_the_header_is_as_it_was_but_for_its_id(store):
@@ -99,20 +88,20 @@ def test_the_header_is_as_it_was_but_for_its_id(store):
     store.put("data/table/2f1d.parquet", b"")
     watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
     delete_garbage(Same.of(watched), ["data/table/2f1d.parquet"])
-    assert [list_tombstoned_files(metadata) for metadata in seen] == [{"2f1d.parquet"}]
+    assert [header_store.list_tombstoned_files(metadata) for metadata in seen] == [{"2f1d.parquet"}]
     after = header(Same.of(store), "data")
     assert before.pop("kartothek_cube")["commit"] != after.pop("kartothek_cube")["commit"]
     assert after == before
-    assert list_dataset_garbage("data", Same.of(store)) == []
+    assert api.list_dataset_garbage("data", Same.of(store)) == []
 
 
 def test_others_may_commit_meanwhile(store):
     def append():
-        update_dataset_from_dataframes([frame(2)], store=Same.of(store), dataset_uuid="data")
+        api.update_dataset_from_dataframes([frame(2)], store=Same.of(store), dataset_uuid="data")
 
     store.put("data/table/2f1d.parquet", b"")
     delete_garbage(Same.of(BeforeDelete(store, append)), ["data/table/2f1d.parquet"])
-    assert read_table("data", Same.of(store)).x.tolist() == [1, 2]
+    assert api.read_table("data", Same.of(store)).x.tolist() == [1, 2]
     assert TOMBSTONES_KEY not in header(Same.of(store), "data")["metadata"]
 
 
@@ -121,7 +110,7 @@ def test_an_overwrite_keeps_the_add_tombstones(store):
     results = [write_part(plan, frame(2))]
 
     def overwrite_and_commit():
-        store_dataframes_as_dataset(
+        api.store_dataframes_as_dataset(
             dfs=[frame(3)],
             store=Same.of(store),
             dataset_uuid="data",
@@ -132,7 +121,7 @@ def test_an_overwrite_keeps_the_add_tombstones(store):
             finish_dataset_write(plan, results)
 
     _collect_beside(store, "during", overwrite_and_commit)
-    assert read_table("data", Same.of(store)).x.tolist() == [3]
+    assert api.read_table("data", Same.of(store)).x.tolist() == [3]
 
 
 class BeforeGet(WrapperStore):
@@ -156,15 +145,15 @@ def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(
 
     def replace_and_collect():
         own = Same.of(store)
-        update_dataset_from_dataframes([frame(2)], store=own, dataset_uuid="data")
-        garbage = [b.key for b in list_dataset_garbage("data", own) if "/indices/" in b.key]
+        api.update_dataset_from_dataframes([frame(2)], store=own, dataset_uuid="data")
+        garbage = [b.key for b in api.list_dataset_garbage("data", own) if "/indices/" in b.key]
         delete_garbage(own, garbage)
         happened.extend(garbage)
 
     slow = Same.of(BeforeGet(store, replace_and_collect))
     finish_dataset_write(attrs.evolve(plan, store=slow), results)
     assert len(happened) == 1
-    assert sorted(read_table("data", Same.of(store)).x) == [1, 2, 3]
+    assert sorted(api.read_table("data", Same.of(store)).x) == [1, 2, 3]
 
 
 def test_a_first_commit_whose_files_went(monkeypatch):
@@ -193,33 +182,36 @@ def test_a_collection_that_fails_leaves_its_tombstones(store):
     store.put("data/table/2f1d.parquet", b"")
     with pytest.raises(OSError, match="no answer"):
         delete_garbage(Same.of(BeforeDelete(store, fail, again=True)), ["data/table/2f1d.parquet"])
-    assert list_tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
+    assert header_store.list_tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
 
 
 @pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"\xff"], ids=["cut", "nested", "binary"])
 def test_malformed_tombstone_files_protect_nothing(content):
     store = memory()
     store.put("u/_tombstones/2f1d.json", content)
-    assert list_tombstone_files(open_blobs(store), "u") == {"2f1d": {}}
-    store_dataframes_as_dataset(store, "u", [frame(1)])
-    assert read_table("u", store)["x"].tolist() == [1]
+    assert header_store.list_tombstone_files(open_blobs(store), "u") == {"2f1d": {}}
+    api.store_dataframes_as_dataset(store, "u", [frame(1)])
+    assert api.read_table("u", store)["x"].tolist() == [1]
 
 
 def test_tombstones_of_a_dead_collection_go(monkeypatch):
     """When they are old and another collection has deleted all their files."""
-    dead = add_tombstones({"a": 1}, "dead", ["data/table/1.parquet", "data/table/2.parquet"])
-    both = add_tombstones(dead, "other", ["data/table/2.parquet", "data/table/1.parquet"])
+    dead = header_store.add_tombstones({"a": 1}, "dead", ["data/table/1.parquet", "data/table/2.parquet"])
+    both = header_store.add_tombstones(dead, "other", ["data/table/2.parquet", "data/table/1.parquet"])
     names = {"1.parquet", "2.parquet"}
-    assert list_tombstoned_files(remove_tombstones(both, "other", names)) == names
+    assert header_store.list_tombstoned_files(header_store.remove_tombstones(both, "other", names)) == names
     later = clock.datetime_utcnow() + timedelta(days=2)
     monkeypatch.setattr(clock, "datetime_utcnow", lambda: later)
-    assert list_tombstoned_files(remove_tombstones(both, "other", {"1.parquet"})) == names
-    assert remove_tombstones(both, "other", names) == {"a": 1}
+    assert (
+        header_store.list_tombstoned_files(header_store.remove_tombstones(both, "other", {"1.parquet"}))
+        == names
+    )
+    assert header_store.remove_tombstones(both, "other", names) == {"a": 1}
 
 
 @pytest.mark.parametrize("strange", [None, 1, [], {"a": None}, {"a": {"files": 1}}, {"a": {"files": [1]}}])
 def test_tombstones_of_strangers(strange):
-    assert list_tombstoned_files({TOMBSTONES_KEY: strange}) == set()
-    assert list_tombstoned_files(
-        add_tombstones({TOMBSTONES_KEY: strange}, "b", ["data/table/1.parquet"])
+    assert header_store.list_tombstoned_files({TOMBSTONES_KEY: strange}) == set()
+    assert header_store.list_tombstoned_files(
+        header_store.add_tombstones({TOMBSTONES_KEY: strange}, "b", ["data/table/1.parquet"])
     ) == {"1.parquet"}

@@ -8,14 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kartothek_cube.core.store.object_store import (
-    _DURATION,
-    _FLAG,
-    _OPTIONS,
-    ObjectStoreError,
-    parse_url,
-    settings,
-)
+from kartothek_cube.core.store import object_store
 from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store
 from tests.support.paths import ROOT
 
@@ -34,7 +27,7 @@ from tests.support.paths import ROOT
     ],
 )
 def test_places(url, kind, bucket, prefix):
-    location = parse_url(url)
+    location = object_store.parse_url(url)
     assert (location.kind, location.bucket, location.prefix) == (kind, bucket, prefix)
 
 
@@ -59,7 +52,7 @@ def test_places(url, kind, bucket, prefix):
     ],
 )
 def test_options(query, config, client, retry):
-    assert settings(parse_url(f"s3://b?{query}")) == (config, client, retry)
+    assert object_store.settings(object_store.parse_url(f"s3://b?{query}")) == (config, client, retry)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +68,7 @@ def test_options(query, config, client, retry):
     ],
 )
 def test_names_of_obstore(url, expected):
-    assert settings(parse_url(url)).config == expected
+    assert object_store.settings(object_store.parse_url(url)).config == expected
 
 
 @pytest.mark.parametrize(
@@ -133,7 +126,7 @@ SECRET = "hush/hush+hush"
 def test_secrets_are_not_shown(url):
     factory = lazy_store(url)
     assert isinstance(factory, UrlStoreFactory)
-    location = parse_url(url)
+    location = object_store.parse_url(url)
     assert "hush" not in f"{factory!r} {location!r} {location.url}"
     assert pickle.loads(pickle.dumps(location)) == location
 
@@ -163,7 +156,7 @@ def test_failures_do_not_show_secrets(monkeypatch):
         "az://c?account=acc&endpoint=http://127.0.0.1:1/acc&allow_http=true&max_retries=0"
         "&sas_key=sv%3D1%26sig%3Dhush%2Bhush"
     )
-    with pytest.raises(ObjectStoreError, match=r"az://c: .* HTTP error") as caught:
+    with pytest.raises(object_store.ObjectStoreError, match=r"az://c: .* HTTP error") as caught:
         ensure_store(url).get("f")
     assert "hush" not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
@@ -188,8 +181,8 @@ VALUES = {
     "sas_token": "sig=secret",
     "sas_key": "sig=secret",
 }
-NO_TEXT = {_FLAG: "false", _DURATION: "2s"}
-ALL = [(kind, name) for kind, options in sorted(_OPTIONS.items()) for name in sorted(options)]
+NO_TEXT = {object_store._FLAG: "false", object_store._DURATION: "2s"}
+ALL = [(kind, name) for kind, options in sorted(object_store._OPTIONS.items()) for name in sorted(options)]
 
 
 @pytest.mark.parametrize("kind, name", ALL)
@@ -201,7 +194,7 @@ def test_obstore_knows_every_option(kind, name, tmp_path, monkeypatch):
     account_file.write_text(ACCOUNT)
     files = {"service_account": str(account_file), "application_credentials": str(account_file)}
     values = {**VALUES, **files, "service_account_key": ACCOUNT}
-    value = values.get(name) or NO_TEXT.get(_OPTIONS[kind][name].kind, "text")
+    value = values.get(name) or NO_TEXT.get(object_store._OPTIONS[kind][name].kind, "text")
     account = "account=acc&" if kind == "az" and name != "account" else ""
     ensure_store(f"{kind}://bucket?{account}{name}={quote(value, safe='')}")
 

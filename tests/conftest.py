@@ -4,8 +4,6 @@ Every test of behaviour can run with every façade and store: ``--facade all --s
 case runs with a few pairs of them: tests/support/combinations.py.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

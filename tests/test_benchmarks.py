@@ -1,7 +1,5 @@
 """The benchmarks run, on a small cube, and give the answers that pandas gives."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

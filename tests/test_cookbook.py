@@ -1,7 +1,5 @@
 """The recipes of the cookbook that are no doctests run: that for Spark, and the script for dask."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

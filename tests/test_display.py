@@ -1,7 +1,5 @@
 """How objects look in notebooks."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from html.parser import HTMLParser

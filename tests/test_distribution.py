@@ -1,7 +1,5 @@
 """The wheel runs in an empty environment, and the files of the forge agree with the repository."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The reference has a page per module, references lead to pages, and the pages name every command."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """examples/nycflights.py does what it says; run on three months, compared with pandas on the same files."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Functions that users call are documented completely: parameters, results, errors, an example that runs."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Importing the package or an eager façade loads neither dask nor pyspark."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

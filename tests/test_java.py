@@ -1,7 +1,5 @@
 """``make demo`` and ``make test`` need no Java on the machine: tools/with_java.sh."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Modules of kartothek that have no file are imported like others, also to unpickle in a new interpreter."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

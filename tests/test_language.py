@@ -1,7 +1,5 @@
 """Text of the library and its documentation uses standard terms, no private words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

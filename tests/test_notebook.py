@@ -1,7 +1,5 @@
 """The notebook of the examples runs from top to bottom, and its objects are shown as tables."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

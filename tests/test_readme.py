@@ -1,7 +1,5 @@
 """What the README shows happens."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 

@@ -1,7 +1,5 @@
 """Calls of users, right and wrong ones, for mypy (``make lint``): an ``ignore`` without error is an error."""
 
-from __future__ import annotations
-
 from kartothek_cube import Cube, append_to_cube, open_cube
 from kartothek_cube.api.cube import month, publish_staged
 

@@ -1,7 +1,5 @@
 """Names, order and defaults of parameters are those that users of kartothek know."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.contract import MODULES, check_name, parameters_differ, star_exports

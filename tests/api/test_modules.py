@@ -1,7 +1,5 @@
 """All names of cubes, and those of datasets, in one module, whose heavy parts are loaded when asked for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """A store with a small cube, a YAML file with its configuration, and fixtures that run the command."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from click.testing import CliRunner

@@ -1,7 +1,5 @@
 """info, stats, ls, verify: text (which users parse) and JSON; exit codes, repair."""
 
-from __future__ import annotations
-
 import json
 import re
 

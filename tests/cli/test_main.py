@@ -1,7 +1,5 @@
 """The command group: options, errors as one line, exit codes, typos, imports."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import struct

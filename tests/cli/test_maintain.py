@@ -1,7 +1,5 @@
 """index, copy, delete, cleanup, compact, history: effects, confirmations, errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Files and tables of query results: suffixes, compression, digits, zones, width of the terminal."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import gzip

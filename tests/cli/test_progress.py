@@ -1,7 +1,5 @@
 """What a user sees of long commands: a bar that moves, and the first rows, in a real pseudo-terminal."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """query: conditions, columns, groups, output formats, interactive queries."""
 
-from __future__ import annotations
-
 import io
 import json
 from decimal import Decimal

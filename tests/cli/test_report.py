@@ -1,7 +1,5 @@
 """report: a valid, self-contained, accessible and small page."""
 
-from __future__ import annotations
-
 import os
 import re
 from html.parser import HTMLParser

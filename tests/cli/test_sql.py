@@ -1,7 +1,5 @@
 """sql: statements, output formats, time travel, the prompt."""
 
-from __future__ import annotations
-
 import json
 import sys
 

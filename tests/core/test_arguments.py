@@ -1,7 +1,5 @@
 """Parameters with two names: the new one and that of kartothek."""
 
-from __future__ import annotations
-
 import inspect
 import typing
 from collections.abc import Iterable

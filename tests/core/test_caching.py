@@ -1,7 +1,5 @@
 """What was parsed before: remembered by its bytes, within bounds."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from kartothek_cube.core.caching import CACHE, ParseCache, clear

@@ -1,7 +1,5 @@
 """Column statistics: what they keep is what the rows can match; damaged files prune nothing."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

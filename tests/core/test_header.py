@@ -1,7 +1,5 @@
 """Headers read as columns: the same as json reads, or nothing where the text has another form."""
 
-from __future__ import annotations
-
 import json
 
 import msgpack

@@ -1,7 +1,5 @@
 """Files that Arrow's threads read are in memory of Arrow, or a thread may abort the process at its exit."""
 
-from __future__ import annotations
-
 import io
 
 import pyarrow as pa

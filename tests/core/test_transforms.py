@@ -1,7 +1,5 @@
 """Values of partition transforms, and what conditions imply about them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import pickle
 

@@ -1,7 +1,5 @@
 """Small checks: versions of the format, strings, and where users find `ensure_store`."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core import utils

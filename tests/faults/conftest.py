@@ -1,7 +1,5 @@
 """Directories of these tests are on a disk: other processes and crashes concern what a file system does."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

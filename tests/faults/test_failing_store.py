@@ -1,7 +1,5 @@
 """Stores that fail at each call in turn: each dataset is in its old or its new state, whole."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted

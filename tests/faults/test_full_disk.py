@@ -1,7 +1,5 @@
 """Disks that are full: each dataset is in its old or its new state, whole."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

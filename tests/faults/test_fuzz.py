@@ -1,7 +1,5 @@
 """Files by strangers: broken bytes give documented errors, and nothing outside the dataset is touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ A sample, of which ``make test`` runs a part and ``make test-slow`` the rest; al
 kinds of stores are run by ``make soak``.
 """
 
-from __future__ import annotations
-
 import importlib
 from contextlib import suppress
 from functools import partial

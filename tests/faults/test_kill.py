@@ -1,7 +1,5 @@
 """Processes that are killed at random moments: each dataset is in its old or its new state, whole."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Commits on an object store whose answers get lost, also when others commit in between."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

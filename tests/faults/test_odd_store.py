@@ -1,7 +1,5 @@
 """Stores that list what was there a while ago, or are told everything twice: datasets stay whole."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.errors import KartothekCubeError, MultiTableCommitAborted

@@ -1,7 +1,5 @@
 """Power failures at each moment of each operation, on a model of a disk: nothing acknowledged is lost."""
 
-from __future__ import annotations
-
 import errno
 import os
 

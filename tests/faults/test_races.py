@@ -1,7 +1,5 @@
 """Processes that write at the same time: what they were told is stored is stored, and nothing else."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Every executor runs a job in the same way: prepare, tasks, one last step."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import dask

@@ -1,7 +1,5 @@
 """kartothek 5.3 wrote it: reading its datasets and cubes gives what it gave."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pandas as pd

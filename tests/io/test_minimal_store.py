@@ -1,7 +1,5 @@
 """Datasets and cubes in stores that have just the methods they need, and refuse to delete missing keys."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

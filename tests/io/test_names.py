@@ -1,7 +1,5 @@
 """Names that files, directories or other engines cannot have: one sentence, and nothing is written."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Published datasets, read by delta-rs and Polars; what other engines and collections must not do to them."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

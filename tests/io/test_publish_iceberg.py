@@ -1,7 +1,5 @@
 """Datasets published as Iceberg tables, read by pyiceberg and Polars; by DuckDB in the soak tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """How many requests queries and commits make on S3: never more than docs/stores.rst states."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from unittest import mock

@@ -1,7 +1,5 @@
 """The shape of operations: plans travel and stay small, running and finishing may be repeated."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The shape of operations on datasets: plans travel and stay small, running and finishing may be repeated."""
 
-from __future__ import annotations
-
 import pickle
 import random
 

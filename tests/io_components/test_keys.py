@@ -1,7 +1,5 @@
 """Codes, order and lookup of keys, against brute force."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Bars of progress: what they count, when they show, that they go away."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time

@@ -3,8 +3,6 @@
 Times depend on the machine, the number of Python and C functions that are called does not.
 """
 
-from __future__ import annotations
-
 import cProfile
 import gc
 import pstats

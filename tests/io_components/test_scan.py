@@ -1,7 +1,5 @@
 """Scan of data files: Polars gives what pyarrow reads, bit by bit, or pyarrow reads it."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime

@@ -1,7 +1,5 @@
 """Which columns get a dictionary, and that files without one are read alike."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 

@@ -1,7 +1,5 @@
 """Tests that take minutes: ``make soak``."""
 
-from __future__ import annotations
-
 from tests.support import ext4
 
 # file systems can be made by the superuser only

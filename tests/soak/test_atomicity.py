@@ -1,7 +1,5 @@
 """Queries beside writers of several datasets, which are killed at random: no answer mixes two operations."""
 
-from __future__ import annotations
-
 import multiprocessing
 import random
 import threading

@@ -4,8 +4,6 @@
 ``pip install duckdb==1.4.4 duckdb-ext-{delta,avro,iceberg}==1.4.4.20260205 pytz``.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -3,8 +3,6 @@
 Complete: the runs reach every state of the two operations and the store. ``pytest -n 2`` takes some hours.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

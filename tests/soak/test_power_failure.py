@@ -1,7 +1,5 @@
 """Power failures on a model of a disk, many times more of them than in tests/faults."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

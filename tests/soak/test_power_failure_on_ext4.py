@@ -1,7 +1,5 @@
 """Power failures of a real file system: right after steps were acknowledged, and in between."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -4,8 +4,6 @@ KARTOTHEK_CUBE_CASES says how many cubes; KARTOTHEK_CUBE_SEED which: a failure n
 and ``KARTOTHEK_CUBE_CASES=1 KARTOTHEK_CUBE_SEED=<number>`` runs that one again.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 from collections import Counter

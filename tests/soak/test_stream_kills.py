@@ -1,7 +1,5 @@
 """Streams whose driver or executors are killed 50 times in the middle of batches; other jobs and faults."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

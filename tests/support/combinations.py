@@ -6,8 +6,6 @@ The S3 of `TURNS` is a small server; where it is the turn of the eager façade, 
 slow but not ours.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from types import ModuleType
 

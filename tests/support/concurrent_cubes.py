@@ -1,7 +1,5 @@
 """Operations on a small cube that are interleaved, and what may come out of two of them."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import uuid

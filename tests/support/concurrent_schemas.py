@@ -1,7 +1,5 @@
 """Changes of the schema of a cube that are interleaved with reads and other writes, and what may come out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Parameters must have the names, the order and the defaults of the contract; more
 keyword only.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

@@ -4,8 +4,6 @@ Methods take the arguments of ``kartothek_cube.io.eager_cube`` and give back pla
 statistics and written datasets in a dict, whatever the façade makes of them (generators, graphs, Spark jobs).
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 A value is what `plain` makes of it: dates and timestamps are timestamps, every missing value is None.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import math

@@ -1,7 +1,5 @@
 """Small cubes for the tests, and a look into what is stored without the code under test."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import contextmanager

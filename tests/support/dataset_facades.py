@@ -1,7 +1,5 @@
 """One class per façade of datasets, all with the same methods: a test of behaviour is written once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dask

@@ -3,8 +3,6 @@
 Stores have to be such that executors can open them: use it with ``--store local``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Store factories that survive pickle: one per kind of store, each for a fresh and empty store."""
 
-from __future__ import annotations
-
 import atexit
 import uuid
 from collections import deque

@@ -3,8 +3,6 @@
 tests/data/golden/README.md describes the cases; `check` runs one and says what differs.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 import json

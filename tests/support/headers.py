@@ -1,7 +1,5 @@
 """Cubes of any number of partitions out of headers alone, to look at plans and graphs."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from kartothek_cube.core.cube.cube import Cube

@@ -1,7 +1,5 @@
 """Program: the S3 of moto on a port of this machine, which it tells; ends when its standard input does."""
 
-from __future__ import annotations
-
 import io
 import os
 import socket

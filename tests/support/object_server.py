@@ -4,8 +4,6 @@ It keeps blobs in memory, waits before each answer if told so, notes all request
 As a program (argument: seconds to wait) it tells its port, and ends when its standard input does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Operations in steps that are acknowledged, and what power failures may leave of them."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Operations in processes of their own, on a file system whose power fails."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from pathlib import Path

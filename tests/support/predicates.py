@@ -1,7 +1,5 @@
 """Random typed tables and predicates on them, and what the predicates mean, in plain Python."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import math

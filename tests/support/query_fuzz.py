@@ -4,8 +4,6 @@ A case is a number: it tells all there is in the cube and all queries. Constants
 goes through the library by its size are lowered at random, so that few rows go every way.
 """
 
-from __future__ import annotations
-
 import datetime
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Work that several processes do at once on one store."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Stores that let tasks of Spark fail: on executors only, and only once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Servers of object stores on this machine, started when a test first wants one: moto and Azurite."""
 
-from __future__ import annotations
-
 import atexit
 import base64
 import datetime

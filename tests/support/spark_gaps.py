@@ -3,8 +3,6 @@
 To be used by tests/conftest.py, which must not import pyspark.
 """
 
-from __future__ import annotations
-
 _WIDTH = (
     "columns of Spark have the types of the schema, which knows no narrow numbers, and no nulls as a type"
 )

@@ -1,7 +1,5 @@
 """The session of Spark that all tests of a process share, set up for many small jobs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

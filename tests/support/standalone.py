@@ -1,7 +1,5 @@
 """A cluster of Spark on this machine: a master and up to four workers, each at its own address."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

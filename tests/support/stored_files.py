@@ -1,7 +1,5 @@
 """A look into what is stored without the code under test, and frames in a form that is easy to compare."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

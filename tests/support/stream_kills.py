@@ -1,7 +1,5 @@
 """Kill the driver of a stream again and again; each row of the source has to be in its sink once."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

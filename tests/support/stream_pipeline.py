@@ -1,7 +1,5 @@
 """A stream from a cube to another one, with processes that can be killed within a batch."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What the wrapper stores of the tests promise."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

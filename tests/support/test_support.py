@@ -1,7 +1,5 @@
 """What fixtures and comparisons promise: fresh and picklable stores, differences that are found."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

@@ -7,8 +7,6 @@ holds a value, and, where asked for, the order of rows and of columns. Integers 
 each other next to missing values.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import math

@@ -1,7 +1,5 @@
 """The contract of stores: the documented example passes; a store that breaks the contract fails."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

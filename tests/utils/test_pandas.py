@@ -1,7 +1,5 @@
 """Helpers for frames of sorted rows, against what pandas itself says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pandas.testing as pdt

@@ -1,7 +1,5 @@
 """Copying of keys: what is copied, in which order, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from storefact import get_store_from_url
 

@@ -1,7 +1,5 @@
 """Publishing commits: answers that are lost, inputs that have to be there, places in the order of commit."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

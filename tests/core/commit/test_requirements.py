@@ -1,7 +1,5 @@
 """Requirements of changes: each is checked against a state, without a store."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

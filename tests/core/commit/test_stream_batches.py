@@ -1,7 +1,5 @@
 """Commits that carry the number of a batch of a stream: once, whoever repeats them."""
 
-from __future__ import annotations
-
 import attrs
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Which sets of datasets form a cube: one test per rule, each rule on its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.api.consistency import check_datasets, get_cube_payload, get_payload_subset

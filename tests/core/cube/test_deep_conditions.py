@@ -1,7 +1,5 @@
 """Conditions that are long or nested: they work, or are refused in a sentence."""
 
-from __future__ import annotations
-
 import copy
 import operator
 import pickle

@@ -1,7 +1,5 @@
 """Finding the datasets of a cube, and the cube itself, in a store."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.api import discover as api

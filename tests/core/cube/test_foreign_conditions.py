@@ -1,7 +1,5 @@
 """Conditions of other libraries: expressions of Polars and Arrow, predicates."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 

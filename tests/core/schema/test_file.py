@@ -1,7 +1,5 @@
 """A header and a schema are two files: whoever dies in between, each header finds its own schema."""
 
-from __future__ import annotations
-
 import itertools
 
 import pyarrow as pa

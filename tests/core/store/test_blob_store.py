@@ -1,7 +1,5 @@
 """Which keys are legal and which ones a dataset owns; one by one and in vectors."""
 
-from __future__ import annotations
-
 import re
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The driver for directories: atomic, safe between processes, and never outside of its directory."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

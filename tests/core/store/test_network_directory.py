@@ -1,7 +1,5 @@
 """Directories on file systems of other machines."""
 
-from __future__ import annotations
-
 import io
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What users may pass as a store, and which driver it gets."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from pathlib import Path

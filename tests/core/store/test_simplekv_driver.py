@@ -1,7 +1,5 @@
 """The driver for any simplekv store: in memory, below decorators, and around others."""
 
-from __future__ import annotations
-
 import io
 import threading
 import warnings

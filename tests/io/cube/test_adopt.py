@@ -1,7 +1,5 @@
 """adopt_dataset: directories, Delta and Iceberg tables as datasets of a cube, and what is refused."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

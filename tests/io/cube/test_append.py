@@ -1,7 +1,5 @@
 """Appending partitions to the datasets of a cube."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 

@@ -1,7 +1,5 @@
 """Operations on several datasets: readers see all of an operation or nothing, whenever its writer dies."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Building a cube: input, what is stored, refusals, overwriting and rollback."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd

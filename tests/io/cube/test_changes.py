@@ -1,7 +1,5 @@
 """What has changed since a state of a cube, and datasets that are computed again where their inputs have."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Cleaning up a cube: files below its prefix that no header names go."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.cube.conditions import C

@@ -1,7 +1,5 @@
 """Column statistics of cubes: conditions on payload without an index open the files that can match."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,7 +1,5 @@
 """Compacting cubes: queries give the same, whatever is written meanwhile."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings

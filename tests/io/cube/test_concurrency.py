@@ -1,7 +1,5 @@
 """Writers of one cube that meet: a second one commits while the first is under way."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.cube.conditions import C

@@ -1,7 +1,5 @@
 """Contracts: rules of rows and of writes, in all writes and in verifications; malformed contracts."""
 
-from __future__ import annotations
-
 import decimal
 import pickle
 import sys

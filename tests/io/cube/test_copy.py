@@ -1,7 +1,5 @@
 """Copying a cube to another store, also under other names."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.api.discover import discover_cube, discover_datasets

@@ -1,7 +1,5 @@
 """Cubes as datasets of pyarrow: rows and types of DuckDB, Polars and Acero, what is read, memory."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import math

@@ -1,7 +1,5 @@
 """Deleting the datasets of a cube: what headers name goes, nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets

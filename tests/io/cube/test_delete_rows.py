@@ -1,7 +1,5 @@
 """Deleting rows by conditions: a query gives what it gave without them, and other files stay."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Extending a cube by datasets, and replacing them."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata

@@ -1,7 +1,5 @@
 """All façades write and read the same types: what one of them writes, each of them reads."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 from functools import cache

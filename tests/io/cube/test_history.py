@@ -1,7 +1,5 @@
 """Cubes as of a time: consistent cuts through their datasets, and returning to them."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from time import monotonic, sleep
 

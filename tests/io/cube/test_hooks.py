@@ -1,7 +1,5 @@
 """Functions that are called after commits and queries: once each, whatever fails."""
 
-from __future__ import annotations
-
 import sys
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Input that no cube can hold: each kind of mistake has its own answer, and leaves the store empty."""
 
-from __future__ import annotations
-
 import datetime
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The iterator façade: one element of input, one group of output at a time."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

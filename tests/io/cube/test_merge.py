@@ -1,7 +1,5 @@
 """Merges: cells are updated, inserted and deleted by one commit, and only touched partitions change."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Typical mistakes: one sentence each, in every façade, before anything is changed."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import re

@@ -1,7 +1,5 @@
 """A cube against a model in pandas: random changes and queries, invariants after each step."""
 
-from __future__ import annotations
-
 import operator
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """A cube bound to its store: methods are the functions, names of columns are completed."""
 
-from __future__ import annotations
-
 import inspect
 
 import pandas as pd

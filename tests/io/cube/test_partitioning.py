@@ -1,7 +1,5 @@
 """Partition columns of cubes: none at all, and such that follow from dimensions."""
 
-from __future__ import annotations
-
 import dask
 import dask.dataframe as dd
 import numpy as np

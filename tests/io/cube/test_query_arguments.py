@@ -1,7 +1,5 @@
 """Arguments of a cube query: their forms, and what is refused when the query is planned."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conditions joined by ``& | ~``, on nulls and on several datasets: against a model in plain Python."""
 
-from __future__ import annotations
-
 import datetime
 import functools
 import pickle

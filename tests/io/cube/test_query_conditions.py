@@ -1,7 +1,5 @@
 """Conditions of cube queries: on every kind of column, with every operator, and on nulls."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import operator

@@ -1,7 +1,5 @@
 """A fixed sample of the random queries of random cubes in tests/soak, on all façades, against a model."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows and values of a cube query: the seed gives the cells, the other datasets are joined to them."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

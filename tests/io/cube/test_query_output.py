@@ -1,7 +1,5 @@
 """The frames a cube query gives: columns, order of rows, types."""
 
-from __future__ import annotations
-
 import datetime
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cells that were written several times: the row that was committed last is the one that a query sees."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.cube.conditions import C

@@ -1,7 +1,5 @@
 """Cube queries that give a frame per value of index columns."""
 
-from __future__ import annotations
-
 import datetime
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What operations on cubes ask of the store: few calls, no writes by readers, the seed's header last."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.api.discover import discover_cube, discover_datasets, discover_ktk_cube_dataset_ids

@@ -1,7 +1,5 @@
 """Cube queries with fewer dimensions than the cube."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.cube.conditions import C

@@ -1,7 +1,5 @@
 """Types of query results do not depend on the data, and what comes out goes back in."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 

@@ -1,7 +1,5 @@
 """Removing partitions from the datasets of a cube."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.cube.conditions import C

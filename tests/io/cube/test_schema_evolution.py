@@ -1,7 +1,5 @@
 """Columns are added, dropped, renamed and widened; files stay as they are, and every reader adapts them."""
 
-from __future__ import annotations
-
 import datetime
 import sys
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Writes share the parsed states of datasets with later operations, and users get copies."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Small queries: what they cost, and that what queries share never shows."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The examples of the specification of the query system, whatever the placement of the data."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """connect: a cube and its datasets as views of DuckDB."""
 
-from __future__ import annotations
-
 import sys
 
 import duckdb

@@ -1,7 +1,5 @@
 """Staged writes: files without a commit, which queries read with ``as_of``; published once, or discarded."""
 
-from __future__ import annotations
-
 import pickle
 from datetime import datetime, timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """Statistics of the datasets of a cube."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets

@@ -1,7 +1,5 @@
 """Timestamps of any year: nanoseconds as far as they hold the values, else microseconds."""
 
-from __future__ import annotations
-
 import datetime
 
 import numpy as np

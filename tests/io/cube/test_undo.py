@@ -1,7 +1,5 @@
 """Operations on several datasets that are refused or fail: all of it is undone, what others wrote stays."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.api import cube as api

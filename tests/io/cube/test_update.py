@@ -1,7 +1,5 @@
 """Replacing partitions of a cube: remove and append in one commit."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Cubes with thousands of columns: the work grows with the number of columns, not with its square."""
 
-from __future__ import annotations
-
 import ast
 import datetime
 import sys

@@ -1,7 +1,5 @@
 """A store for graphs."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.io import eager, eager_cube

@@ -1,7 +1,5 @@
 """Graphs of all dask façades: what building them does and does not do, and what they leave."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask

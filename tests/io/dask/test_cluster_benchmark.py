@@ -1,7 +1,5 @@
 """The benchmark on a cluster runs, on a small cube, and all forms give the answer that pandas gives."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

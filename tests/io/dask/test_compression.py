@@ -1,7 +1,5 @@
 """Packed payload comes back as it was."""
 
-from __future__ import annotations
-
 import datetime
 
 import dask

@@ -1,7 +1,5 @@
 """Graphs of the dask façades of cubes: what building them does and does not do, and how large they are."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Datasets as dask DataFrames: what is read, indexed, hashed, shuffled and stored."""
 
-from __future__ import annotations
-
 import datetime
 
 import dask

@@ -1,7 +1,5 @@
 """What is special about dask DataFrames as input and output of cubes: metadata, projection, shuffling."""
 
-from __future__ import annotations
-
 import datetime
 
 import dask

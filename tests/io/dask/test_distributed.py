@@ -1,7 +1,5 @@
 """Cubes on a cluster of two processes, also when one of them dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

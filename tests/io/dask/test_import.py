@@ -1,7 +1,5 @@
 """Importing the façades of dask: what happens where dask is not installed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The façades of datasets as a fixture, and a store for tests that do not depend on its kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading datasets as Arrow tables and record batches."""
 
-from __future__ import annotations
-
 import datetime
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Datasets that grow in two steps: files by `write_single_partition`, the header by `commit_dataset`."""
 
-from __future__ import annotations
-
 import pickle
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Copies of datasets: under another name, in another store."""
 
-from __future__ import annotations
-
 import pandas.testing as pdt
 import pytest
 

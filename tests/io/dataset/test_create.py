@@ -1,7 +1,5 @@
 """Creating datasets: what is stored, what is refused, and what comes back."""
 
-from __future__ import annotations
-
 import datetime
 import functools
 

@@ -1,7 +1,5 @@
 """Typical mistakes with datasets: one sentence each, in every façade."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Reads that are dispatched by indexed columns: one frame per combination of values."""
 
-from __future__ import annotations
-
 import datetime
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Older states of datasets: kept, listed, read, returned to; and the files that they need."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from datetime import UTC, datetime, timedelta

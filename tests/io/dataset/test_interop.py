@@ -1,7 +1,5 @@
 """Other engines read the Parquet files of a dataset; the values of partition keys are in their paths."""
 
-from __future__ import annotations
-
 import datetime
 import glob
 

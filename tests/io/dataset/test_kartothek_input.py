@@ -1,7 +1,5 @@
 """Input as kartothek 5.3 takes it: frames with the name of their table, labels and indices."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

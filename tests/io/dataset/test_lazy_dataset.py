@@ -1,7 +1,5 @@
 """Datasets as datasets of pyarrow: rows, pruning, counts, time travel."""
 
-from __future__ import annotations
-
 import duckdb
 import pandas as pd
 import polars as pl

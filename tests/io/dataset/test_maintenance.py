@@ -1,7 +1,5 @@
 """Maintenance of datasets: indices, garbage collection, deletion."""
 
-from __future__ import annotations
-
 import datetime
 
 import pandas as pd

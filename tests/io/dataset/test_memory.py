@@ -1,7 +1,5 @@
 """Iterators hold one frame at a time, however large the dataset is."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 import weakref

@@ -1,7 +1,5 @@
 """Datasets with several tables, as early versions of kartothek wrote them: one unit in all respects."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

@@ -3,8 +3,6 @@
 What kartothek 5.3 wrote is recorded by tools/record_kartothek.py; plateau runs here.
 """
 
-from __future__ import annotations
-
 import datetime
 import shutil
 from pathlib import Path

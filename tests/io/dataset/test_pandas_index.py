@@ -1,7 +1,5 @@
 """The index of frames: kept by files of datasets without partition keys, no column of any dataset."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Datasets of random typed tables against what Python and pandas make of the same rows."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

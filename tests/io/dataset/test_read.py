@@ -1,7 +1,5 @@
 """Reading datasets: rows, columns, types, order; one frame per partition or one for all."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from itertools import chain

@@ -1,7 +1,5 @@
 """Plain Spark reads the files of a dataset; it decodes paths byte by byte, so they are ASCII here."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Updates: removing and adding partitions, keeping indices, metadata, and other writers' work."""
 
-from __future__ import annotations
-
 import datetime
 import threading
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Widths of numbers: headers record the widest type of each column, and all results have it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -3,8 +3,6 @@
 Most of the tests also run with Spark Connect: ``SPARK_REMOTE="local[2]" pytest tests/io/spark``.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

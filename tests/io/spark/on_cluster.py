@@ -3,8 +3,6 @@
 Whatever happens to tasks: a cube is in its old or its new state, whole, and clean-up finds what is left over.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

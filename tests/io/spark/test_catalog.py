@@ -1,7 +1,5 @@
 """Cubes as tables of Spark's catalog: SQL alone, and what Spark does not let a Python data source do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

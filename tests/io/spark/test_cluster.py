@@ -1,7 +1,5 @@
 """Spark on several processes, some of which die: runs on_cluster.py, since a process has one Spark only."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

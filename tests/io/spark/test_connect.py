@@ -1,7 +1,5 @@
 """Spark Connect: a client without Java, a server whose Python lacks the library until the client ships it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """What is special about cubes on Spark; tests/io/cube covers common behaviour with ``--facade spark``."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """Looking after cubes on Spark: compaction, checks and retention give what eager functions give."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Datasets on Spark."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The data source: reads, SQL, filters, writes of all modes."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from datetime import date, datetime

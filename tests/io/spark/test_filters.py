@@ -1,7 +1,5 @@
 """What filters of Spark become."""
 
-from __future__ import annotations
-
 import base64
 import io
 import pickle

@@ -1,7 +1,5 @@
 """The eager and the iter façade, and Arrow's, as functions that Spark's tasks call."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Merges of Spark frames: what the eager function does, in tasks of whole partitions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The pipeline of the demo in SQL and calls of DataFrames only: the same cube as by functions."""
 
-from __future__ import annotations
-
 import pytest
 
 from kartothek_cube.core.cube.cube import Cube

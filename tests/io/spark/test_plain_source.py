@@ -3,8 +3,6 @@
 The data source here is none of ours. A test that fails with a new version of Spark says that a limit is gone.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException

@@ -1,7 +1,5 @@
 """Columns of every type, written and read by Spark and by the eager façade, in a session far from UTC."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path

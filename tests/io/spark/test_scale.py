@@ -1,7 +1,5 @@
 """What travels between driver and tasks, and what the driver holds, per partition."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sessions: quiet, with the right Python, and clear about what is missing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The data source as the sink of streams: every batch exactly once."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The data source as the source of streams: what commits append, each row once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Lazy tables: what a chain of calls needs is what is read, and the answer is that of the DataFrame."""
 
-from __future__ import annotations
-
 from contextlib import redirect_stdout
 from datetime import date, datetime
 from decimal import Decimal

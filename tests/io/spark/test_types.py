@@ -1,7 +1,5 @@
 """Types of Arrow and Spark, both ways."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, time
 from decimal import Decimal
 

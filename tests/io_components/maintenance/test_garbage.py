@@ -1,7 +1,5 @@
 """Collections beside writers: no commit refers to a file that a collection deletes."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import attrs

@@ -1,7 +1,5 @@
 """How long files stay: by the clock of the store, whatever that of the cleaner says."""
 
-from __future__ import annotations
-
 import os
 from datetime import datetime, timedelta
 

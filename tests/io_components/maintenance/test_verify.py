@@ -1,7 +1,5 @@
 """Checking cubes and datasets: each fault is found and nothing else; what can be built anew is."""
 
-from __future__ import annotations
-
 import json
 import re
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """Queries over files of all kinds against brute force."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

@@ -1,7 +1,5 @@
 """What explain_query tells is what the query does."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """DataFrames of many tables are those of each table, however they are made."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 from unittest import mock

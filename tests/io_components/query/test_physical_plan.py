@@ -1,7 +1,5 @@
 """Cutting queries into tasks of about equal size."""
 
-from __future__ import annotations
-
 import pickle
 from uuid import uuid4
 

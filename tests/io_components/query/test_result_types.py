@@ -4,8 +4,6 @@ Numbers are as wide as in the widest file of their dataset, as its header says. 
 are as wide as in the widest file that the query may read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from unittest import mock

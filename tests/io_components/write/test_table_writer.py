@@ -1,7 +1,5 @@
 """Writing one input: what is refused before anything of it is written, and what is written."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Tasks of writes: streams of tables, checks before there are rows, and files of writes that failed."""
 
-from __future__ import annotations
-
 import attrs
 import pyarrow as pa
 import pytest

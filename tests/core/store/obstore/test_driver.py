@@ -1,7 +1,5 @@
 """The driver for object stores, on servers over HTTP: moto, Azurite, and a small one that misbehaves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

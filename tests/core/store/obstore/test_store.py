@@ -1,7 +1,5 @@
 """The simplekv store in front of object stores: its methods, its travels, its needs."""
 
-from __future__ import annotations
-
 import copy
 import io
 import multiprocessing

@@ -1,7 +1,5 @@
 """URLs of object stores, their options, and what must never be shown."""
 
-from __future__ import annotations
-
 import pickle
 from datetime import timedelta
 from urllib.parse import quote

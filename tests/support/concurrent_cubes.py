@@ -91,6 +91,14 @@ def _overwritten(state: State, rows: dict[int, int]) -> State:
     return frozenset(rows.items()), None if state is None else state[1]
 
 
+def _new(rows: dict[int, int], second: dict[int, int] | None = None) -> Callable[[State], State]:
+    return lambda state: (_absent(state), _built(state, rows, second))[1]
+
+
+def _on_seed(change: Callable[[Any], Any]) -> Callable[[State], State]:
+    return lambda state: (change(_needs(state)[0]), state[1])
+
+
 def _remove_and_clean(store: Any) -> None:
     api.remove_partitions(CUBE, store, api.C("p") == 0, ["seed"])
     # the partition is removed, whatever becomes of the cleanup
@@ -114,69 +122,51 @@ def _copy_extended(store: Any) -> None:
 
 #: name to operation, and to its effect on the content
 OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
-    "build": (
-        lambda s: api.build_cube(seed(NEW), CUBE, s),
-        lambda state: (_absent(state), _built(state, NEW))[1],
-    ),
-    "build two": (
-        lambda s: api.build_cube({"seed": seed(NEW), "extra": extra(NEW)}, CUBE, s),
-        lambda state: (_absent(state), _built(state, NEW, NEW))[1],
-    ),
+    "build": (lambda s: api.build_cube(seed(NEW), CUBE, s), _new(NEW)),
+    "build two": (lambda s: api.build_cube(both(NEW), CUBE, s), _new(NEW, NEW)),
     "overwrite": (
         lambda s: api.build_cube(seed(NEW), CUBE, s, overwrite=True),
         lambda state: _overwritten(state, NEW),
     ),
-    "append": (
-        lambda s: api.append_to_cube(seed(MORE), CUBE, s),
-        lambda state: (_written(_needs(state)[0], MORE), state[1]),
-    ),
+    "append": (lambda s: api.append_to_cube(seed(MORE), CUBE, s), _on_seed(lambda r: _written(r, MORE))),
     "append other": (
         lambda s: api.append_to_cube(seed(LATER), CUBE, s),
-        lambda state: (_written(_needs(state)[0], LATER), state[1]),
+        _on_seed(lambda r: _written(r, LATER)),
     ),
     "update": (
         lambda s: api.update_cube(seed({0: 5}), CUBE, s, api.C("p") == 0, ["seed"]),
-        lambda state: (_written(_without(_needs(state)[0], 0), {0: 5}), state[1]),
+        _on_seed(lambda r: _written(_without(r, 0), {0: 5})),
     ),
     "remove": (
         lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0, ["seed"]),
-        lambda state: (_without(_needs(state)[0], 0), state[1]),
+        _on_seed(lambda r: _without(r, 0)),
     ),
     "delete rows": (
         lambda s: api.delete_rows(CUBE, s, api.C("x") == 0),
         lambda state: _without_cell(_needs(state), 0),
     ),
     "extend": (lambda s: api.extend_cube({"extra": extra(NEW)}, CUBE, s), lambda state: _extended(state)),
-    "compact": (lambda s: api.compact_cube(CUBE, s), lambda state: _needs(state)),
+    "compact": (lambda s: api.compact_cube(CUBE, s), _needs),
     "compute": (
         lambda s: api.compute_dataset(lambda df: df[["x", "p"]].assign(w=df["v"]), CUBE, s, "extra"),
         lambda state: (_needs(state)[0], _needs(state)[0]),
     ),
     "cleanup": (lambda s: api.cleanup_cube(CUBE, s), lambda state: state),
     "delete": (lambda s: api.delete_cube(CUBE, s), lambda state: None),
-    "copy": (partial(_copy, overwrite=False), lambda state: (_absent(state), _built(state, NEW))[1]),
-    "copy two": (
-        lambda s: _copy(s, overwrite=False, data=both(NEW)),
-        lambda state: (_absent(state), _built(state, NEW, NEW))[1],
-    ),
-    "copy extended": (_copy_extended, lambda state: (_absent(state), _built(state, NEW, NEW))[1]),
+    "copy": (partial(_copy, overwrite=False), _new(NEW)),
+    "copy two": (partial(_copy, overwrite=False, data=both(NEW)), _new(NEW, NEW)),
+    "copy extended": (_copy_extended, _new(NEW, NEW)),
     "copy over": (partial(_copy, overwrite=True), lambda state: _overwritten(state, NEW)),
-    "copy two over": (
-        lambda s: _copy(s, overwrite=True, data=both(NEW)),
-        lambda state: _built(state, NEW, NEW),
-    ),
+    "copy two over": (partial(_copy, overwrite=True, data=both(NEW)), lambda state: _built(state, NEW, NEW)),
     "rollback": (
         lambda s: api.rollback_cube(CUBE, s, {"seed": 1}),
-        lambda state: (frozenset(OLD.items()), _needs(state)[1]),
+        _on_seed(lambda r: frozenset(OLD.items())),
     ),
-    "keep history": (lambda s: api.keep_cube_history(CUBE, s, 5), lambda state: _needs(state)),
-    "repair": (lambda s: api.repair_cube(CUBE, s), lambda state: _needs(state)),
-    "publish": (lambda s: api.publish_cube(CUBE, s), lambda state: _needs(state)),
-    "unpublish": (lambda s: api.unpublish_cube(CUBE, s), lambda state: _needs(state)),
-    "remove and clean": (
-        lambda s: _remove_and_clean(s),
-        lambda state: (_without(_needs(state)[0], 0), state[1]),
-    ),
+    "keep history": (lambda s: api.keep_cube_history(CUBE, s, 5), _needs),
+    "repair": (lambda s: api.repair_cube(CUBE, s), _needs),
+    "publish": (lambda s: api.publish_cube(CUBE, s), _needs),
+    "unpublish": (lambda s: api.unpublish_cube(CUBE, s), _needs),
+    "remove and clean": (_remove_and_clean, _on_seed(lambda r: _without(r, 0))),
 }
 
 
@@ -223,19 +213,16 @@ OPERATIONS |= {
     # rows that break a contract are a problem of the verification at the end
     "set contract": (
         lambda s: api.set_contract(CUBE, s, "seed", [api.InRange("v", 0, 50), api.RowCount(1, 2)]),
-        lambda state: _needs(state),
+        _needs,
     ),
     **{
         f"append {x}": (
             lambda s, x=x, v=v: api.append_to_cube(seed({x: v}), CUBE, s),
-            lambda state, x=x, v=v: (_written(_needs(state)[0], {x: v}), state[1]),
+            _on_seed(lambda r, x=x, v=v: _written(r, {x: v})),
         )
         for x, v in ((3, 3), (5, 5), (7, 99))
     },
-    "build statistics": (
-        lambda s: api.build_column_statistics(CUBE, s, ["x", "v"]),
-        lambda state: _needs(state),
-    ),
+    "build statistics": (lambda s: api.build_column_statistics(CUBE, s, ["x", "v"]), _needs),
     "query by statistics": (lambda s: s.world.observed.append(_query_by_statistics(s)), lambda state: state),
 }
 
@@ -469,30 +456,12 @@ STARTS: dict[str, Callable[[Any], State]] = {
 
 #: operations that are interleaved with each other on a cube of two datasets
 ON_TWO = (
-    "append both",
-    "update both",
-    "remove both",
-    "overwrite both",
-    "append",
-    "append extra",
-    "rollback both",
-    "compact",
-    "delete rows",
-    "cleanup",
-    "delete",
-    "delete extra",
-    "repair",
-    "query",
+    *("append both", "update both", "remove both", "overwrite both", "append", "append extra"),
+    *("rollback both", "compact", "delete rows", "cleanup", "delete", "delete extra", "repair", "query"),
 )
 #: the same where the cube had a state without the second dataset, and where that is hidden
 ON_EXTENDED = (
-    "rollback before extra",
-    "append both",
-    "append extra",
-    "cleanup",
-    "delete",
-    "delete extra",
-    "query",
+    *("rollback before extra", "append both", "append extra", "cleanup", "delete", "delete extra", "query"),
 )
 ON_HIDDEN = ("extend", "append", "cleanup", "delete", "query")
 #: a cleanup leaves no state from which a computation could go on
@@ -507,11 +476,7 @@ ON_STAGED = (
 ON_STAGED_BUILD = ("publish build", "discard staged", "build", "copy two", "cleanup", "query")
 ON_STAGED_EXTEND = ("publish extend", "discard staged", "extend", "append", "cleanup", "delete", "query")
 #: what changes column statistics, or the files that they are about
-ON_STATISTICS = (
-    "build statistics",
-    "query by statistics",
-    *(name for name in ON_PAST if name != "read pinned"),
-)
+ON_STATISTICS = ("build statistics", "query by statistics", *ON_PAST[1:])
 
 #: what may break a contract, or set one
 _OF_CONTRACTS = ("append 3", "append 5", "append 7", "set contract")
@@ -539,46 +504,17 @@ def applies(name: str, start: str) -> bool:
         return False
     if "staged" in name or name.startswith("publish "):
         return False
-    if name in (*ON_TWO, "rollback before extra") and name not in (
-        "append",
-        "compact",
-        "delete rows",
-        "cleanup",
-        "delete",
-        "repair",
-    ):
+    on_one = ("append", "compact", "delete rows", "cleanup", "delete", "repair")
+    if name in (*ON_TWO, "rollback before extra") and name not in on_one:
         return name == "query" and start == "nothing"
-    if start == "publishing":
-        return name in (
-            "append",
-            "update",
-            "remove",
-            "unpublish",
-            "cleanup",
-            "overwrite",
-            "delete",
-            "publish",
-        )
-    if start == "published":
-        return name in (
-            *("publish", "unpublish", "append", "overwrite", "compact", "cleanup", "delete"),
-            "remove and clean",
-        )
+    if start in ("publishing", "published"):
+        more = ("update", "remove") if start == "publishing" else ("compact", "remove and clean")
+        return name in ("publish", "unpublish", "append", "overwrite", "cleanup", "delete", *more)
     if name in ("remove and clean", "unpublish"):
         return False
     if start in ("nothing", "leftover"):
-        return name not in (
-            "publish",
-            "rollback",
-            "keep history",
-            "repair",
-            "compact",
-            "compute",
-            "delete rows",
-            "update",
-            "remove",
-            "extend",
-        )
+        needing = ("publish", "rollback", "keep history", "repair", "compact", "compute", "delete rows")
+        return name not in (*needing, "update", "remove", "extend")
     if name == "rollback":
         return start == "past"
     return name not in ("build", "build two", "copy", "copy two", "copy extended")

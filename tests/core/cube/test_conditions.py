@@ -61,9 +61,7 @@ BUILDERS = [
 ]
 
 
-# ---------------------------------------------------------------------------
 # building
-# ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("op", COMPARISONS)
@@ -105,10 +103,6 @@ def test_interval(start, stop, part):
     assert condition.predicate_part == part
     assert condition.active is bool(part)
     assert str(condition) == f"x.in_interval({start}, {stop})"
-
-
-def test_value_may_stand_on_the_left():
-    assert (1 <= C("x")) == GreaterEqualCondition("x", 1)  # noqa: SIM300 (the subject of the test)
 
 
 @pytest.mark.parametrize(
@@ -181,21 +175,22 @@ def test_abstract_conditions_cannot_be_built(build):
         build()
 
 
-def test_conditions_have_no_truth():
-    for use in (lambda: bool(C("x") == 1), lambda: 1 <= C("x") < 3, lambda: (C("x") == 1) and (C("y") == 1)):
-        with pytest.raises(TypeError, match="neither true nor false"):
-            use()
+@pytest.mark.parametrize(
+    "use, problem",
+    [
+        (lambda: bool(C("x") == 1), "neither true nor false"),
+        (lambda: 1 <= C("x") < 3, "neither true nor false"),
+        (lambda: (C("x") == 1) and (C("y") == 1), "neither true nor false"),
+        (lambda: C("x") > 1 & C("y") == 2, "Put comparisons in parentheses"),
+        (lambda: C("x") == 1 | C("y") == 2, "Put comparisons in parentheses"),
+    ],
+)
+def test_conditions_have_no_truth(use, problem):
+    with pytest.raises(TypeError, match=problem):
+        use()
 
 
-def test_comparisons_without_parentheses():
-    for use in (lambda: C("x") > 1 & C("y") == 2, lambda: C("x") == 1 | C("y") == 2):
-        with pytest.raises(TypeError, match="Put comparisons in parentheses"):
-            use()
-
-
-# ---------------------------------------------------------------------------
 # values
-# ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("obj", EXAMPLES, ids=str)
@@ -221,9 +216,7 @@ def test_columns_are_no_values():
     assert repr(C("x")) == "VirtualColumn(name='x')"
 
 
-# ---------------------------------------------------------------------------
 # conjunctions
-# ---------------------------------------------------------------------------
 
 A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
 
@@ -241,6 +234,7 @@ A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
         (Conjunction(c for c in (B, A)), (B, A)),
         (Conjunction(Conjunction([A, B])), (A, B)),
         (Conjunction([D, A & B]), (D, A, B)),
+        (Conjunction([Conjunction(None), A]), (A,)),
         (Conjunction([A | B, Conjunction(D)]), (A | B, D)),
         (Conjunction.from_two(A, Conjunction(B)), (A, B)),
     ],
@@ -291,9 +285,9 @@ def test_conjunction_tells_what_it_restricts():
 
 @pytest.mark.parametrize("conjunction", [Conjunction(None), Conjunction(D)], ids=str)
 def test_conjunction_that_restricts_nothing(conjunction):
-    assert conjunction.columns == set()
-    assert conjunction.predicate is None
+    assert (conjunction.columns, conjunction.predicate) == (set(), None)
     assert conjunction.split_by_column() == {}
+    assert conjunction.filter_df(DF) is D.filter_df(DF) is DF
 
 
 def test_conjunction_as_text():
@@ -301,9 +295,7 @@ def test_conjunction_as_text():
     assert str(Conjunction(None)) == ""
 
 
-# ---------------------------------------------------------------------------
 # text
-# ---------------------------------------------------------------------------
 
 TYPES = {
     "i": pa.int64(),
@@ -348,6 +340,7 @@ TYPES = {
         ("s == a & b", C("s") == "a & b"),
         ("s == None", C("s") == "None"),
         ("l == 'x'", C("l") == "x"),
+        ("t >= '2020-01-01 01:02'", C("t") >= pd.Timestamp("2020-01-01 01:02")),
     ],
 )
 def test_condition_from_string(text, expected):
@@ -370,15 +363,10 @@ def test_condition_from_string_that_is_none(text):
     assert repr(text) in str(error.value)
 
 
-def test_condition_from_string_names_unknown_column():
-    with pytest.raises(ValueError, match="unknown column ii; did you mean i") as error:
-        Condition.from_string("ii == 1", TYPES)
-    assert "'ii == 1'" in str(error.value)
-
-
 @pytest.mark.parametrize(
     "text, parts",
     [
+        ("ii == 1", ["'ii == 1'", "unknown column ii; did you mean i"]),
         ("i == 1.5", ["'i == 1.5'", "'1.5'", "'i'", "int64"]),
         ("b == 2", ["'2'", "'b'", "bool"]),
         ("t == x", ["'x'", "'t'", "timestamp[ns]"]),
@@ -396,32 +384,10 @@ def test_condition_from_string_with_a_value_that_does_not_fit(text, parts):
 
 
 @pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("", ()),
-        (" \n", ()),
-        ("i == 1", (C("i") == 1,)),
-        ("i == 1 & s == x", (C("i") == 1, C("s") == "x")),
-        ("(i==1)&(s='x')", (C("i") == 1, C("s") == "x")),
-    ],
-)
-def test_conjunction_from_string(text, expected):
-    assert Conjunction.from_string(text, TYPES).conditions == expected
-
-
-@pytest.mark.parametrize(
     "text",
-    [
-        "i == 1 &",
-        "& i == 1",
-        "i == 1 && i == 2",
-        "s == a & b",
-        "s == 'a & i == 1",
-        "s == 'a & s == 'b'",
-        "s == ",
-        "i == 1 & s ==",
-    ],
-)
+    ["i == 1 &", "& i == 1", "i == 1 && i == 2", "s == a & b", "s == 'a & i == 1", "s == 'a & s == 'b'",
+     "s == ", "i == 1 & s =="],
+)  # fmt: skip
 def test_conjunction_from_string_that_is_none(text):
     with pytest.raises(ValueError, match="Cannot parse condition"):
         Conjunction.from_string(text, TYPES)
@@ -453,6 +419,11 @@ def test_text_round_trip(conjunction):
 @pytest.mark.parametrize(
     "text, expected",
     [
+        ("", ()),
+        (" \n", ()),
+        ("i == 1", C("i") == 1),
+        ("i == 1 & s == x", [C("i") == 1, C("s") == "x"]),
+        ("(i==1)&(s='x')", [C("i") == 1, C("s") == "x"]),
         ("i == 1 | s == x", (C("i") == 1) | (C("s") == "x")),
         ("i==1|s==x&f>2", (C("i") == 1) | ((C("s") == "x") & (C("f") > 2.0))),
         ("(i == 1 | s == x) & f > 2", ((C("i") == 1) | (C("s") == "x")) & (C("f") > 2.0)),
@@ -503,35 +474,16 @@ def test_joined_conditions_with_values_that_do_not_fit(text, problem):
         Conjunction.from_string(text, TYPES)
 
 
-def test_text_of_queries():
-    """Dates and numbers of any type can be written; a join that was meant is never a value."""
-    day = datetime.date(2024, 1, 5)
-    assert parse_conditions("d in (2024-01-05) | i >= 1.5", TYPES) == Conjunction(
-        C("d").isin([day]) | (C("i") >= 1.5)
-    )
-    assert parse_conditions("~d between 2024-01-05 and '2024-01-05'", TYPES) == Conjunction(
-        (C("d") < day) | (C("d") > day)
-    )
-    for text, problem in {
-        "s == a|b": "needs quotes",
-        "d in (2024-01-05 12:00)": "without a time of day",
-        "i > 1.5x": "'1.5x' does not fit, column 'i' has type int64",
-    }.items():
-        with pytest.raises(ValueError, match=problem):
-            parse_conditions(text, TYPES)
-
-
-QUERY_TYPES = {
-    **TYPES,
-    "n": pa.decimal128(9, 2),
-    "c": pa.time64("us"),
-    "z": pa.timestamp("ns", "Europe/Berlin"),
-}
+DAY = datetime.date(2024, 1, 5)
+MORE_TYPES = {"n": pa.decimal128(9, 2), "c": pa.time64("us"), "z": pa.timestamp("ns", "Europe/Berlin")}
+QUERY_TYPES = {**TYPES, **MORE_TYPES}
 
 
 @pytest.mark.parametrize(
     "text, expected",
     [
+        ("d in (2024-01-05) | i >= 1.5", C("d").isin([DAY]) | (C("i") >= 1.5)),
+        ("~d between 2024-01-05 and '2024-01-05'", (C("d") < DAY) | (C("d") > DAY)),
         ("i == 1152921504606846977.0", C("i") == 2**60 + 1),
         ("i > 1152921504606846976.5", C("i") > decimal.Decimal("1152921504606846976.5")),
         ("i == 3.00000000000000000001", C("i") == decimal.Decimal("3.00000000000000000001")),
@@ -568,9 +520,26 @@ def test_text_of_queries_on_every_type(text, expected):
         *((f"{c} == {t}", "conditions never match nulls") for c in "tdz" for t in ("NaT", "''")),
         ("d == 2024-01-05T00:00Z", "without a time of day and zone"),
         ("n == nan", "conditions never match nulls"),
+        ("s == a|b", "needs quotes"),  # a join that was meant is no value
+        ("d in (2024-01-05 12:00)", "without a time of day"),
+        ("i > 1.5x", "'1.5x' does not fit, column 'i' has type int64"),
+        ("s == a or unknown > 1", "unknown column unknown"),
+        ("s = a AND unknown IS NULL", "unknown column unknown"),
+        ("s = a AND unknown NOT IN (1)", "unknown column unknown"),
+        ("(i = 1 OR i = 2 AND f = 3", r"^Cannot parse condition '\(i = 1 OR i = 2 AND f = 3' at ''; write"),
+        ("i = 1 OR OR i = 2", "'1 OR' does not fit, column 'i'"),
+        ("s = NULL", "conditions never match nulls; write s IS NULL"),
+        ("i NOT IN (1, null)", "conditions never match nulls; write i IS NULL"),
+        ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
+        ("s LIKE 'B_d%'", "startswith 'a_b'"),
+        ("NOT", "Cannot parse condition 'NOT'"),
+        ("i = 1 and", r"Condition 'i = 1 and': .*; a condition is missing behind and$"),
+        ("i = 1 OR", "; a condition is missing behind OR$"),
+        ("AND i = 1", "one is missing before or behind AND"),
+        ("i = 1 & ", "one is missing before or behind AND"),
     ],
 )
-def test_text_of_queries_with_values_that_do_not_fit(text, problem):
+def test_text_of_queries_that_is_refused(text, problem):
     with pytest.raises(ValueError, match=problem):
         parse_conditions(text, QUERY_TYPES)
 
@@ -618,30 +587,6 @@ def test_words_of_sql_join(text, expected):
     assert lower == Conjunction(expected) or "'" in text
 
 
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("s == a or unknown > 1", "unknown column unknown"),
-        ("s = a AND unknown IS NULL", "unknown column unknown"),
-        ("s = a AND unknown NOT IN (1)", "unknown column unknown"),
-        ("(i = 1 OR i = 2 AND f = 3", r"^Cannot parse condition '\(i = 1 OR i = 2 AND f = 3' at ''; write"),
-        ("i = 1 OR OR i = 2", "'1 OR' does not fit, column 'i'"),
-        ("s = NULL", "conditions never match nulls; write s IS NULL"),
-        ("i NOT IN (1, null)", "conditions never match nulls; write i IS NULL"),
-        ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
-        ("s LIKE 'B_d%'", "startswith 'a_b'"),
-        ("NOT", "Cannot parse condition 'NOT'"),
-        ("i = 1 and", r"Condition 'i = 1 and': .*; a condition is missing behind and$"),
-        ("i = 1 OR", "; a condition is missing behind OR$"),
-        ("AND i = 1", "one is missing before or behind AND"),
-        ("i = 1 & ", "one is missing before or behind AND"),
-    ],
-)
-def test_sql_that_is_none(text, problem):
-    with pytest.raises(ValueError, match=problem):
-        parse_conditions(text, QUERY_TYPES)
-
-
 JOINED = [
     (C("i") < 1) | C("s").is_null(),
     ((C("i") == 1) | (C("i") == 2)) & C("f").not_null(),
@@ -671,15 +616,12 @@ def test_joined_conditions_flatten():
     for problem in (lambda: a | 1, lambda: (a | b) & 1, lambda: Disjunction([1]), lambda: bool(a | b)):
         with pytest.raises(TypeError):
             problem()
-    for problem in (
-        lambda: Disjunction([]),
-        lambda: ~Conjunction(None),
-        lambda: Conjunction(a | c).predicate,
-    ):
+    either = Conjunction(a | c)
+    for problem in (lambda: Disjunction([]), lambda: ~Conjunction(None), lambda: either.predicate):
         with pytest.raises(ValueError):
             problem()
     with pytest.raises(ValueError, match="cannot be split"):
-        Conjunction(a | c).split_by_column()
+        either.split_by_column()
 
 
 @pytest.mark.parametrize(
@@ -697,15 +639,7 @@ def test_quoted_text_is_taken_literally(text, quote):
     assert Conjunction.from_string(f"{condition} & i > 1", TYPES).conditions == (C("s") == text, C("i") > 1)
 
 
-def test_quoted_timestamps():
-    assert Condition.from_string("t >= '2020-01-01 01:02'", TYPES) == (
-        C("t") >= pd.Timestamp("2020-01-01 01:02")
-    )
-
-
-# ---------------------------------------------------------------------------
 # JSON
-# ---------------------------------------------------------------------------
 
 JSON_VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 JSON_CONDITIONS = st.one_of(
@@ -766,9 +700,7 @@ def test_json_that_is_no_condition(array, error, problem):
     assert problem in str(caught.value)
 
 
-# ---------------------------------------------------------------------------
 # frames
-# ---------------------------------------------------------------------------
 
 DF = pd.DataFrame(
     {
@@ -821,23 +753,11 @@ def test_filter_df(condition, rows):
     pd.testing.assert_frame_equal(condition.filter_df(DF), DF[DF["i"].isin(rows)])
 
 
-@pytest.mark.parametrize("conjunction", [Conjunction(None), D, Conjunction(D)], ids=repr)
-def test_filter_df_without_restriction_gives_the_frame_itself(conjunction):
-    assert conjunction.filter_df(DF) is DF
-
-
-def test_filter_df_of_an_empty_frame():
+def test_filter_df_keeps_any_index_and_other_columns():
     pd.testing.assert_frame_equal(((C("s") == "a") & (C("i") > 1)).filter_df(DF[:0]), DF[:0])
-
-
-def test_filter_df_keeps_any_index():
-    df = DF.set_index([[1, 1, 2, 2], ["a", "b", "a", "b"]])
-    assert (C("i") > 2).filter_df(df).index.tolist() == [(2, "a"), (2, "b")]
-
-
-def test_filter_df_looks_at_the_columns_of_the_conditions_only():
     df = DF.assign(o=[1, "a", None, object()])  # no Arrow type
-    assert (C("i") > 3).filter_df(df)["i"].tolist() == [4]
+    df = df.set_index([[1, 1, 2, 2], ["a", "b", "a", "b"]])
+    assert (C("i") > 2).filter_df(df).index.tolist() == [(2, "a"), (2, "b")]
 
 
 def test_filter_df_names_missing_columns():
@@ -883,9 +803,3 @@ def test_filter_df_against_python(rows, conditions):
     df = pd.DataFrame(rows, columns=["x", "y"], dtype="Int64")
     expected = [n for n, row in enumerate(rows) if all(_matches(condition, row) for condition in conditions)]
     assert Conjunction(conditions).filter_df(df).index.tolist() == expected
-
-
-def test_a_conjunction_among_conditions_stands_for_its_conditions():
-    a, b, c = C("a") > 1, C("b") == 2, C("c") < 3
-    assert Conjunction([a, b & c]) == Conjunction([a, b, c])
-    assert Conjunction([Conjunction(None), a]) == Conjunction(a)

@@ -120,18 +120,36 @@ def files_below(path: Path) -> dict[str, tuple]:
     }
 
 
+def check_adoption(source, table=SALES, store=None, cube=CUBE, **options):
+    """Adopt a source as the seed of a new cube: it has the rows of the table, and no problem."""
+    store = memory() if store is None else store
+    done = api.adopt_dataset(source, cube, store, "seed", **options)
+    assert stored(store, cube) == expected(table)
+    assert api.verify_cube(cube, store).ok
+    return done
+
+
+NOT_IN_TABLE = "is not in the directory of the table"
+
+
+def refuse_adoption(source, text=NOT_IN_TABLE, error=(ValueError, OSError), store=None, **options):
+    """An adoption that fails leaves nothing behind."""
+    store = memory() if store is None else store
+    with pytest.raises(error, match=text):
+        api.adopt_dataset(source, CUBE, store, "seed", **options)
+    assert open_blobs(store).list("") == []
+
+
 # -- all sources -------------------------------------------------------------------------------------
 
 
 def test_a_table_becomes_the_seed(write, store_factory, tmp_path):
     source = write(SALES)
     before = files_below(tmp_path / "source")
-    done = api.adopt_dataset(source, CUBE, store_factory, "seed", metadata={"note": 1})
+    done = check_adoption(source, store=store_factory, metadata={"note": 1})
     assert files_below(tmp_path / "source") == before
-    assert stored(store_factory) == expected(SALES)
     assert (done.n_rows, done.n_linked + done.n_copied + done.n_rewritten) == (12, 2)
     assert done.dataset.metadata["note"] == 1
-    assert api.verify_cube(CUBE, store_factory).ok
     assert api.list_cube_garbage(CUBE, store_factory) == []
     # what is built has the same schema, keys, indices and metadata
     other = memory()
@@ -167,25 +185,19 @@ def test_a_table_becomes_an_enrichment(write, store_factory):
         api.adopt_dataset("not read", CUBE, store_factory, "names")
 
 
-def test_rows_in_another_order_are_written_again(write, store_factory):
-    shuffled = SALES.take([7, 3, 0, 11, 5, 1, 2, 10, 9, 8, 4, 6])
-    done = api.adopt_dataset(write(shuffled), CUBE, store_factory, "seed")
-    assert done.n_rewritten == 2
-    assert stored(store_factory) == expected(SALES)
-    assert api.verify_cube(CUBE, store_factory).ok
+SHUFFLED = SALES.take([7, 3, 0, 11, 5, 1, 2, 10, 9, 8, 4, 6])
 
 
-def test_other_partitions_are_written_again(write, store_factory):
-    done = api.adopt_dataset(write(SALES, ["KIND"]), CUBE, store_factory, "seed")
-    assert done.n_rewritten == 4
-    assert stored(store_factory) == expected(SALES)
-    assert api.verify_cube(CUBE, store_factory).ok
-
-
-def test_without_partitions(write, store_factory):
-    done = api.adopt_dataset(write(SALES, []), CUBE, store_factory, "seed")
-    assert (done.n_rewritten, len(done.dataset.partition_table)) == (1, 2)
-    assert stored(store_factory) == expected(SALES)
+@pytest.mark.parametrize(
+    "table, partition_by, n_rewritten",
+    [(SHUFFLED, ["COUNTRY"], 2), (SALES, ["KIND"], 4), (SALES, [], 1)],
+    ids=["other order", "other partitions", "no partitions"],
+)
+def test_rows_in_another_order_or_partition_are_written_again(
+    write, store_factory, table, partition_by, n_rewritten
+):
+    done = check_adoption(write(table, partition_by), store=store_factory)
+    assert (done.n_rewritten, len(done.dataset.partition_table)) == (n_rewritten, 2)
 
 
 def test_an_enrichment_without_partitions_is_copied(write, store_factory):
@@ -219,9 +231,7 @@ def test_mistakes_leave_nothing_behind(write, store_factory, mistake, tmp_path):
     if write.kind == "directory" and mistake == "no rows":
         error, text = ValueError, "has no Parquet files"
         (tmp_path / "source").mkdir()
-    with pytest.raises(error, match=text):
-        api.adopt_dataset(write(table), CUBE, store_factory, "seed")
-    assert open_blobs(store_factory).list("") == []
+    refuse_adoption(write(table), text, error, store_factory)
 
 
 def test_types_and_payload_of_the_cube(write, store_factory):
@@ -251,9 +261,7 @@ def test_cells_in_two_files_of_a_partition(write, store_factory, tmp_path):
         adopted = create_iceberg(table.schema, source, ["COUNTRY"])
         adopted.append(table)
         adopted.append(table.slice(5))
-    with pytest.raises(errors.DuplicateCellsError):
-        api.adopt_dataset(adopted, CUBE, store_factory, "seed")
-    assert open_blobs(store_factory).list("") == []
+    refuse_adoption(adopted, ".", errors.DuplicateCellsError, store_factory)
 
 
 def test_several_files_of_a_partition(write, store_factory, tmp_path):
@@ -271,11 +279,9 @@ def test_several_files_of_a_partition(write, store_factory, tmp_path):
                 partitioning_flavor="hive", basename_template="more-{i}.parquet",
                 existing_data_behavior="overwrite_or_ignore",
             )  # fmt: skip
-    done = api.adopt_dataset(adopted, CUBE, store_factory, "seed")
+    done = check_adoption(adopted, store=store_factory)
     # rows that are written again are merged
     assert len(done.dataset.partition_table) == (2 if write.kind == "iceberg" else 3)
-    assert stored(store_factory) == expected(SALES)
-    assert api.verify_cube(CUBE, store_factory).ok
 
 
 def test_a_task_that_fails_leaves_nothing_behind(write, store_factory, monkeypatch):
@@ -288,9 +294,7 @@ def test_a_task_that_fails_leaves_nothing_behind(write, store_factory, monkeypat
 
     source = write(SALES)
     monkeypatch.setattr(write_commit, "finish_write", fail)
-    with pytest.raises(OSError, match="gone"):
-        api.adopt_dataset(source, CUBE, store_factory, "seed")
-    assert open_blobs(store_factory).list("") == []
+    refuse_adoption(source, "gone", OSError, store_factory)
 
 
 def test_a_killed_process_leaves_garbage_only(write, store_factory, monkeypatch):
@@ -310,19 +314,13 @@ def test_a_killed_process_leaves_garbage_only(write, store_factory, monkeypatch)
 
 
 def test_overwrite(write):
+    """The history tells the operation."""
     store = memory()
     api.build_cube(SALES.slice(0, 3), CUBE, store)
+    api.keep_cube_history(CUBE, store, 3)
     with pytest.raises(errors.DatasetExistsError):
         api.adopt_dataset(write(SALES), CUBE, store, "seed")
-    api.adopt_dataset(write(SALES, name="other"), CUBE, store, "seed", overwrite=True)
-    assert stored(store) == expected(SALES)
-
-
-def test_history_tells_the_operation(write):
-    store = memory()
-    api.adopt_dataset(write(SALES.slice(0, 6)), CUBE, store, "seed")
-    api.keep_cube_history(CUBE, store, 3)
-    done = api.adopt_dataset(write(SALES, name="other"), CUBE, store, "seed", overwrite=True)
+    done = check_adoption(write(SALES, name="other"), store=store, overwrite=True)
     assert operation_info(done.dataset).name == "adopt"
 
 
@@ -337,7 +335,7 @@ def _inodes(path: Path) -> set[int]:
 @pytest.mark.parametrize("kind", ["directory", "delta"])
 def test_links(tmp_path, kind, link):
     source = WRITERS[kind](SALES, tmp_path / "source", ["COUNTRY"])
-    done = api.adopt_dataset(source, CUBE, tmp_path / "store", "seed", link=link)
+    done = check_adoption(source, store=tmp_path / "store", link=link)
     is_linked = link if link is not None else kind == "delta"
     assert (done.n_linked, done.n_copied) == ((2, 0) if is_linked else (0, 2))
     shared = _inodes(tmp_path / "source") & _inodes(tmp_path / "store" / "sales++seed" / "table")
@@ -347,19 +345,12 @@ def test_links(tmp_path, kind, link):
     assert stored(tmp_path / "store") == expected(SALES)
 
 
-def test_links_that_are_impossible(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "link", _refuse)
-    source = write_delta(SALES, tmp_path / "source", ["COUNTRY"])
-    done = api.adopt_dataset(source, CUBE, tmp_path / "store", "seed")
+@pytest.mark.parametrize("call, kind", [("link", "delta"), ("copy_file_range", "directory")])
+def test_file_systems_without_links_or_copies(tmp_path, monkeypatch, call, kind):
+    monkeypatch.setattr(os, call, _refuse, raising=False)
+    source = WRITERS[kind](SALES, tmp_path / "source", ["COUNTRY"])
+    done = check_adoption(source, store=tmp_path / "store")
     assert (done.n_linked, done.n_copied) == (0, 2)
-    assert stored(tmp_path / "store") == expected(SALES)
-
-
-def test_copies_without_support_of_the_file_system(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "copy_file_range", _refuse, raising=False)
-    source = write_directory(SALES, tmp_path / "source", ["COUNTRY"])
-    assert api.adopt_dataset(source, CUBE, tmp_path / "store", "seed").n_copied == 2
-    assert stored(tmp_path / "store") == expected(SALES)
 
 
 def _refuse(*args, **kwargs):
@@ -385,22 +376,13 @@ def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch, link):
 # -- directories -------------------------------------------------------------------------------------
 
 
-def test_directories_of_pandas(tmp_path):
-    frame = SALES.to_pandas(types_mapper=None)
-    frame.index = frame.index + 7
+@pytest.mark.parametrize("index", [range(7, 19), "SHOP"], ids=["numbers", "column"])
+def test_directories_of_pandas(tmp_path, index):
+    """A named index is a column."""
+    frame = SALES.to_pandas()
+    frame = frame.set_index(index) if index == "SHOP" else frame.set_axis(index)
     frame.to_parquet(tmp_path / "source", partition_cols=["COUNTRY"])
-    store = memory()
-    api.adopt_dataset(tmp_path / "source", CUBE, store, "seed")
-    assert stored(store) == expected(SALES)
-    assert api.verify_cube(CUBE, store).ok
-
-
-def test_named_index_of_pandas_is_a_column(tmp_path):
-    frame = SALES.to_pandas().set_index("SHOP")
-    frame.to_parquet(tmp_path / "source", partition_cols=["COUNTRY"])
-    store = memory()
-    assert api.adopt_dataset(tmp_path / "source", CUBE, store, "seed").n_rewritten == 2
-    assert stored(store) == expected(SALES)
+    assert check_adoption(tmp_path / "source").n_rewritten == 2
 
 
 def spark_directory(path: Path, table: pa.Table = SALES) -> Path:
@@ -421,9 +403,7 @@ def spark_directory(path: Path, table: pa.Table = SALES) -> Path:
 
 
 def test_directories_of_spark(tmp_path, store_factory):
-    source = spark_directory(tmp_path / "source")
-    assert api.adopt_dataset(source, CUBE, store_factory, "seed").n_rewritten == 2
-    assert stored(store_factory) == expected(SALES)
+    assert check_adoption(spark_directory(tmp_path / "source"), store=store_factory).n_rewritten == 2
 
 
 @pytest.mark.parametrize(
@@ -457,12 +437,12 @@ def test_types_of_directories(tmp_path, texts, values):
 def test_types_of_directories_that_are_given(tmp_path):
     store = memory()
     source = write_directory(_replace("COUNTRY", ["1"] * 6 + ["2"] * 6), tmp_path / "s", ["COUNTRY"])
-    with pytest.raises(ValueError, match="no value of type double"):
-        api.adopt_dataset(spark_directory(tmp_path / "d"), CUBE, store, "seed", types={"COUNTRY": "double"})
-    with pytest.raises(ValueError, match=r"No directory of .* has a value of column QTY"):
-        api.adopt_dataset(source, CUBE, store, "seed", types={"QTY": "int64"})
-    with pytest.raises(ValueError, match="'whole' of column 'COUNTRY' is no type"):
-        api.adopt_dataset(source, CUBE, store, "seed", types={"COUNTRY": "whole"})
+    for refused, column, dtype, text in [
+        (spark_directory(tmp_path / "d"), "COUNTRY", "double", "no value of type double"),
+        (source, "QTY", "int64", r"No directory of .* has a value of column QTY"),
+        (source, "COUNTRY", "whole", "'whole' of column 'COUNTRY' is no type"),
+    ]:
+        refuse_adoption(refused, text, ValueError, types={column: dtype})
     api.adopt_dataset(source, CUBE, store, "seed", types={"COUNTRY": pa.string()})
     assert api.query_cube(CUBE, store)[0]["COUNTRY"].unique().tolist() == ["1", "2"]
     # an enrichment takes the types of the cube
@@ -472,15 +452,13 @@ def test_types_of_directories_that_are_given(tmp_path):
 
 
 def test_null_directories(tmp_path):
-    table, store = _replace("COUNTRY", pa.array([None] * 6 + ["DE"] * 6)), memory()
-    with pytest.raises(ValueError, match='NULL-values in partition column "COUNTRY"'):
-        api.adopt_dataset(write_directory(table, tmp_path / "a", ["COUNTRY"]), CUBE, store, "seed")
-    assert open_blobs(store).list("") == []
+    table = _replace("COUNTRY", pa.array([None] * 6 + ["DE"] * 6))
+    source = write_directory(table, tmp_path / "a", ["COUNTRY"])
+    refuse_adoption(source, 'NULL-values in partition column "COUNTRY"', ValueError)
     # null is a value of other columns
     table = _replace("QTY", pa.array([None] * 6 + [1, 2, 3, 4, 5, 6]))
-    done = api.adopt_dataset(write_directory(table, tmp_path / "b", ["COUNTRY", "QTY"]), CUBE, store, "seed")
-    assert done.n_rewritten == 7
-    assert stored(store) == expected(table)
+    source = write_directory(table, tmp_path / "b", ["COUNTRY", "QTY"])
+    assert check_adoption(source, table).n_rewritten == 7
 
 
 def test_files_with_different_columns(tmp_path):
@@ -515,15 +493,9 @@ def test_a_partition_column_that_is_in_the_files(tmp_path):
     (tmp_path / "source" / "COUNTRY=DE").mkdir(parents=True)
     pq.write_table(SALES.slice(0, 6), tmp_path / "source" / "COUNTRY=DE" / "0.parquet")
     store = memory()
-    assert api.adopt_dataset(tmp_path / "source", CUBE, store, "seed").n_rewritten == 1
-    assert stored(store) == expected(SALES.slice(0, 6))
-    assert "COUNTRY" not in pq.read_schema(_open_first(store)).names
-
-
-def _open_first(store):
-    blobs = open_blobs(store)
-    [key] = [blob.key for blob in blobs.list("sales++seed/table/") if blob.key.endswith(".parquet")]
-    return pa.BufferReader(blobs.get(key))
+    assert check_adoption(tmp_path / "source", SALES.slice(0, 6), store).n_rewritten == 1
+    [key] = [key for key in store.keys() if key.startswith("sales++seed/table/") and key.endswith(".parquet")]
+    assert "COUNTRY" not in pq.read_schema(pa.BufferReader(store.get(key))).names
 
 
 @pytest.mark.parametrize(
@@ -540,9 +512,7 @@ def test_forms_that_old_readers_lack_are_written_again(tmp_path, options, copied
     folder = tmp_path / "COUNTRY=DE"
     folder.mkdir()
     pq.write_table(SALES.slice(0, 6).drop_columns(["COUNTRY"]), folder / "0.parquet", **options)
-    store = memory()
-    assert api.adopt_dataset(tmp_path, CUBE, store, "seed").n_copied == copied
-    assert stored(store) == expected(SALES.slice(0, 6))
+    assert check_adoption(tmp_path, SALES.slice(0, 6)).n_copied == copied
 
 
 @pytest.mark.parametrize(
@@ -578,62 +548,42 @@ def test_payload_types(tmp_path, dtype, value):
 
 def test_a_dimension_that_is_a_directory(tmp_path):
     days = SALES.set_column(1, "DAY", SALES["DAY"].cast(pa.date32()))
-    cube, store = Cube(["SHOP", "DAY"], ["KIND"], "kinds"), memory()
-    done = api.adopt_dataset(write_directory(days, tmp_path, ["DAY"]), cube, store, "seed")
-    assert done.n_rewritten == 3
-    assert stored(store, cube) == expected(days)
-    assert api.verify_cube(cube, store).ok
+    cube = Cube(["SHOP", "DAY"], ["KIND"], "kinds")
+    assert check_adoption(write_directory(days, tmp_path, ["DAY"]), days, cube=cube).n_rewritten == 3
 
 
 def test_directories_of_a_dataset(tmp_path):
     """Those of a dataset of a cube are Hive-partitioned as well."""
     api.build_cube(SALES, CUBE, tmp_path / "store")
-    other = memory()
-    done = api.adopt_dataset(tmp_path / "store" / "sales++seed" / "table", CUBE, other, "seed")
-    assert done.n_copied == 2
-    assert stored(other) == expected(SALES)
+    assert check_adoption(tmp_path / "store" / "sales++seed" / "table").n_copied == 2
 
 
 def test_nanoseconds_are_refused(tmp_path):
     table = _replace("DAY", pa.array([i + 1 for i in range(12)], pa.timestamp("ns")))
     source = tmp_path / "source.parquet"
     pq.write_table(table, source)
-    store = memory()
-    with pytest.raises(ValueError, match="holds timestamps with nanoseconds"):
-        api.adopt_dataset(source, CUBE, store, "seed")
-    assert open_blobs(store).list("") == []
+    refuse_adoption(source, "holds timestamps with nanoseconds", ValueError)
 
 
 def test_directories_that_are_none(tmp_path):
-    store = memory()
-    with pytest.raises(FileNotFoundError, match=r"There is no table in .*nowhere"):
-        api.adopt_dataset(tmp_path / "nowhere", CUBE, store, "seed")
-    with pytest.raises(ValueError, match="cannot be opened"):
-        api.adopt_dataset("gopher://table", CUBE, store, "seed")
-    with pytest.raises(ValueError, match=r"s3:// has no path|cannot be opened"):
-        api.adopt_dataset("s3://", CUBE, store, "seed")
-    with pytest.raises(TypeError, match="got int"):
-        api.adopt_dataset(5, CUBE, store, "seed")
+    refuse_adoption(tmp_path / "nowhere", r"There is no table in .*nowhere", FileNotFoundError)
+    refuse_adoption("gopher://table", "cannot be opened", ValueError)
+    refuse_adoption("s3://", r"s3:// has no path|cannot be opened", ValueError)
+    refuse_adoption(5, "got int", TypeError)
     for snapshot in (-1, "1", True):
-        with pytest.raises(ValueError, match="snapshot is the number"):
-            api.adopt_dataset(tmp_path, CUBE, store, "seed", snapshot=snapshot)
+        refuse_adoption(tmp_path, "snapshot is the number", ValueError, snapshot=snapshot)
     (tmp_path / "empty" / "_temporary").mkdir(parents=True)
-    with pytest.raises(ValueError, match="has no Parquet files"):
-        api.adopt_dataset(tmp_path / "empty", CUBE, store, "seed")
-    write_directory(SALES, tmp_path / "mixed", ["COUNTRY"])
-    with pytest.raises(ValueError, match="has no snapshots"):
-        api.adopt_dataset(tmp_path / "mixed", CUBE, store, "seed", snapshot=1)
-    (tmp_path / "mixed" / "README.txt").write_text("sales of all shops")
-    with pytest.raises(ValueError, match=r"directories of COUNTRY, but .*README.txt in those of no column"):
-        api.adopt_dataset(tmp_path / "mixed", CUBE, store, "seed")
-    (tmp_path / "mixed" / "README.txt").rename(tmp_path / "mixed" / "COUNTRY=DE" / "README.txt")
-    with pytest.raises(ValueError, match=r"README\.txt is no Parquet file"):
-        api.adopt_dataset(tmp_path / "mixed", CUBE, store, "seed")
+    refuse_adoption(tmp_path / "empty", "has no Parquet files", ValueError)
+    mixed = tmp_path / "mixed"
+    write_directory(SALES, mixed, ["COUNTRY"])
+    refuse_adoption(mixed, "has no snapshots", ValueError, snapshot=1)
+    (mixed / "README.txt").write_text("sales of all shops")
+    refuse_adoption(mixed, r"directories of COUNTRY, but .*README.txt in those of no column", ValueError)
+    (mixed / "README.txt").rename(mixed / "COUNTRY=DE" / "README.txt")
+    refuse_adoption(mixed, r"README\.txt is no Parquet file", ValueError)
     (tmp_path / "latin" / "COUNTRY=%FC").mkdir(parents=True)
     pq.write_table(SALES, tmp_path / "latin" / "COUNTRY=%FC" / "0.parquet")
-    with pytest.raises(ValueError, match="percent-encoded UTF-8"):
-        api.adopt_dataset(tmp_path / "latin", CUBE, store, "seed")
-    assert open_blobs(store).list("") == []
+    refuse_adoption(tmp_path / "latin", "percent-encoded UTF-8", ValueError)
 
 
 # -- object stores -----------------------------------------------------------------------------------
@@ -654,10 +604,8 @@ def test_a_directory_in_an_object_store(bucket, tmp_path):
     write_directory(SALES.slice(0, 6), tmp_path, ["COUNTRY"])
     # not by pyarrow: the server takes its uploads for empty files
     open_blobs(url).put("raw/COUNTRY=DE/0.parquet", (tmp_path / "COUNTRY=DE" / "part-0.parquet").read_bytes())
-    store = memory()
     source = f"s3://{name}/raw?endpoint_override={urlsplit(endpoint).netloc}&scheme=http&region=us-east-1"
-    assert api.adopt_dataset(source, CUBE, store, "seed").n_copied == 1
-    assert stored(store) == expected(SALES.slice(0, 6))
+    assert check_adoption(source, SALES.slice(0, 6)).n_copied == 1
 
 
 def test_a_delta_table_in_an_object_store(bucket, tmp_path):
@@ -666,9 +614,8 @@ def test_a_delta_table_in_an_object_store(bucket, tmp_path):
     options["aws_conditional_put"] = "etag"
     deltalake.write_deltalake(f"s3://{name}/raw", SALES, partition_by=["COUNTRY"], storage_options=options)
     table = deltalake.DeltaTable(f"s3://{name}/raw", storage_options=options)
-    done = api.adopt_dataset(table, CUBE, tmp_path / "store", "seed")
+    done = check_adoption(table, store=tmp_path / "store")
     assert (done.n_linked, done.n_copied) == (0, 2)
-    assert stored(tmp_path / "store") == expected(SALES)
 
 
 # -- Delta -------------------------------------------------------------------------------------------
@@ -679,17 +626,12 @@ def test_versions_of_a_delta_table(tmp_path):
     deltalake.write_deltalake(source, SALES.slice(6), mode="append")
     deltalake.DeltaTable(source).delete("COUNTRY = 'DE'")
     for version, table in [(0, SALES.slice(0, 6)), (1, SALES), (None, SALES.slice(6))]:
-        store = memory()
-        api.adopt_dataset(source, CUBE, store, "seed", snapshot=version)
-        assert stored(store) == expected(table)
-    with pytest.raises(ValueError, match="types are those of directories"):
-        api.adopt_dataset(source, CUBE, memory(), "seed", types={"COUNTRY": "string"})
+        check_adoption(source, table, snapshot=version)
+    refuse_adoption(source, "types are those of directories", ValueError, types={"COUNTRY": "string"})
     opened = deltalake.DeltaTable(source, version=0)
-    api.adopt_dataset(opened, CUBE, memory(), "seed")
-    with pytest.raises(ValueError, match="open at version 0, not 1"):
-        api.adopt_dataset(opened, CUBE, memory(), "seed", snapshot=1)
-    with pytest.raises(ValueError, match="cannot be opened"):
-        api.adopt_dataset(source, CUBE, memory(), "seed", snapshot=9)
+    check_adoption(opened, SALES.slice(0, 6))
+    refuse_adoption(opened, "open at version 0, not 1", ValueError, snapshot=1)
+    refuse_adoption(source, "cannot be opened", ValueError, snapshot=9)
 
 
 def _edit_log(source, edit):
@@ -738,28 +680,20 @@ def _map_columns(action):
 def test_delta_features_that_are_refused(tmp_path, edit, text):
     source = write_delta(SALES, tmp_path / "source", [])
     _edit_log(source, edit)
-    store = memory()
-    with pytest.raises(ValueError, match=text):
-        api.adopt_dataset(source, CUBE, store, "seed")
-    assert open_blobs(store).list("") == []
+    refuse_adoption(source, text, ValueError)
 
 
 def test_a_delta_table_that_may_have_deletion_vectors(tmp_path):
     source = write_delta(SALES, tmp_path / "source", ["COUNTRY"])
     _edit_log(source, lambda action: _with_features(action, "deletionVectors"))
-    store = memory()
-    api.adopt_dataset(source, CUBE, store, "seed")
-    assert stored(store) == expected(SALES)
+    check_adoption(source)
 
 
 def test_a_version_without_rows(tmp_path):
     source = write_delta(SALES, tmp_path / "a table", ["COUNTRY"])
     deltalake.DeltaTable(source).delete()
-    with pytest.raises(errors.MultiTableCommitAborted, match=r"at version 1 has no rows"):
-        api.adopt_dataset(source, CUBE, memory(), "seed")
-    store = memory()
-    api.adopt_dataset(f"{source}/", CUBE, store, "seed", snapshot=0)
-    assert stored(store) == expected(SALES)
+    refuse_adoption(source, "at version 1 has no rows", errors.MultiTableCommitAborted)
+    check_adoption(f"{source}/", snapshot=0)
 
 
 # -- Iceberg -----------------------------------------------------------------------------------------
@@ -771,32 +705,24 @@ def test_snapshots_of_an_iceberg_table(tmp_path):
     first = table.current_snapshot().snapshot_id
     table.append(SALES.slice(6))
     for snapshot, rows_ in [(first, SALES.slice(0, 6)), (None, SALES)]:
-        store = memory()
-        api.adopt_dataset(table, CUBE, store, "seed", snapshot=snapshot)
-        assert stored(store) == expected(rows_)
-    with pytest.raises(ValueError, match="5"):
-        api.adopt_dataset(table, CUBE, memory(), "seed", snapshot=5)
-    with pytest.raises(ValueError, match="pass the path of its current metadata file"):
-        api.adopt_dataset(Path(urlsplit(table.metadata_location).path).parent.parent, CUBE, memory(), "seed")
+        check_adoption(table, rows_, snapshot=snapshot)
+    refuse_adoption(table, "5", ValueError, snapshot=5)
+    root = Path(urlsplit(table.metadata_location).path).parent.parent
+    refuse_adoption(root, "pass the path of its current metadata file", ValueError)
 
 
 @pytest.mark.parametrize("kind", ["relative", "URL"])
 def test_locations_of_an_iceberg_table(tmp_path, monkeypatch, kind):
     path = write_iceberg(SALES, tmp_path / "source", ["COUNTRY"])
     monkeypatch.chdir(tmp_path)
-    api.adopt_dataset(
-        os.path.relpath(path) if kind == "relative" else f"file://{path}", CUBE, store := memory(), "seed"
-    )
-    assert stored(store) == expected(SALES)
+    check_adoption(os.path.relpath(path) if kind == "relative" else f"file://{path}")
 
 
 def test_deleted_rows(tmp_path):
     table = create_iceberg(SALES.schema, tmp_path / "source", ["COUNTRY"])
     table.append(SALES)
     table.delete("SHOP == 1")
-    store = memory()
-    api.adopt_dataset(table, CUBE, store, "seed")
-    assert stored(store) == expected(SALES.slice(3))
+    check_adoption(table, SALES.slice(3))
 
 
 def test_columns_that_changed_their_names(tmp_path):
@@ -846,16 +772,6 @@ def _spellings(root: Path, outside: Path) -> list[str]:
     return list(dict.fromkeys([*spellings, *(_encode_some(random, text) for text in spellings * 3)]))
 
 
-NOT_IN_TABLE = "is not in the directory of the table"
-
-
-def _refuse_adoption(source, text=NOT_IN_TABLE):
-    store = memory()
-    with pytest.raises((ValueError, OSError), match=text):
-        api.adopt_dataset(source, CUBE, store, "seed")
-    assert open_blobs(store).list("") == []
-
-
 @pytest.mark.slow("many paths")
 def test_paths_in_a_delta_log_do_not_lead_out_of_the_table(tmp_path):
     root = Path(write_delta(SALES, tmp_path / "source", []))
@@ -864,9 +780,9 @@ def test_paths_in_a_delta_log_do_not_lead_out_of_the_table(tmp_path):
     for spelling in _spellings(root, outside):
         _edit_log(root, lambda a, path=spelling: "add" in a and a["add"].update(path=path))
         # the others are names of files in the table, which do not exist
-        _refuse_adoption(root, f"{NOT_IN_TABLE}|No such file or directory: '{root}/")
+        refuse_adoption(root, f"{NOT_IN_TABLE}|No such file or directory: '{root}/")
     _edit_log(root, lambda a: "add" in a and a["add"].update(path="../secret.parquet"))
-    _refuse_adoption(deltalake.DeltaTable(root))
+    refuse_adoption(deltalake.DeltaTable(root))
 
 
 def test_sidecars_of_a_delta_table_are_in_its_log(tmp_path):
@@ -889,10 +805,9 @@ def test_sidecars_of_a_delta_table_are_in_its_log(tmp_path):
         v2 = log / f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
         v2.write_text("\n".join(map(json.dumps, lines)))
         if path == "0.parquet":
-            api.adopt_dataset(root, CUBE, store := memory(), "seed")
-            assert stored(store) == expected(SALES)
+            check_adoption(root)
         else:
-            _refuse_adoption(root)
+            refuse_adoption(root)
 
 
 @pytest.mark.parametrize("features", [(), ("deletionVectors",)])
@@ -915,7 +830,7 @@ def test_deletion_vectors_are_refused_without_reading_them(tmp_path, features, s
         deltalake.DeltaTable(source).create_checkpoint()
         for version in (0, 1):
             Path(source, "_delta_log", f"{version:020}.json").unlink()
-    _refuse_adoption(source, "at version 1 has deletion vectors: its files have rows that were deleted")
+    refuse_adoption(source, "at version 1 has deletion vectors: its files have rows that were deleted")
 
 
 def test_files_that_were_written_again_without_deletion_vectors(tmp_path):
@@ -930,9 +845,8 @@ def test_files_that_were_written_again_without_deletion_vectors(tmp_path):
     remove = {"path": add["path"], "deletionTimestamp": 0, "dataChange": False}
     remove["deletionVector"] = add.pop("deletionVector")
     (log / f"{1:020}.json").write_text(f"{json.dumps({'add': add})}\n{json.dumps({'remove': remove})}")
-    api.adopt_dataset(source, CUBE, store := memory(), "seed")
-    assert stored(store) == expected(SALES)
-    _refuse_adoption(deltalake.DeltaTable(source, version=0), "has deletion vectors")
+    check_adoption(source)
+    refuse_adoption(deltalake.DeltaTable(source, version=0), "has deletion vectors")
 
 
 def _iceberg_with(spelling: str, target: str, table) -> str:
@@ -979,12 +893,11 @@ def test_locations_in_iceberg_metadata_do_not_lead_out_of_the_table(tmp_path, ta
         f"file:{original}",
         f"file://{root}/../{root.name}/{original.relative_to(root)}",
     ):
-        api.adopt_dataset(_iceberg_with(inside, target, table), CUBE, store := memory(), "seed")
-        assert stored(store) == expected(SALES)
+        check_adoption(_iceberg_with(inside, target, table))
     outside = shutil.copyfile(original, tmp_path / f"secret{original.suffix}")
     for spelling in _spellings(root, outside):
         # the others are names of files in the table, which do not exist
-        _refuse_adoption(
+        refuse_adoption(
             _iceberg_with(spelling, target, table), f"{NOT_IN_TABLE}|No such file or directory|Cannot open"
         )
 
@@ -996,8 +909,7 @@ def test_an_iceberg_table_does_not_name_the_code_that_reads_it(tmp_path, monkeyp
     metadata = json.loads(source.read_text())
     metadata["properties"]["py-io-impl"] = "evil.IO"
     source.write_text(json.dumps(metadata))
-    api.adopt_dataset(source, CUBE, store := memory(), "seed")
-    assert stored(store) == expected(SALES)
+    check_adoption(source)
 
 
 @pytest.mark.parametrize("name", ["file", "directory"])
@@ -1009,13 +921,12 @@ def test_links_do_not_lead_out_of_the_table(write, tmp_path, name):
     inside = moved.rename(moved.with_name("_moved"))
     moved.symlink_to(inside)
     if write.kind == "directory" and name == "directory":
-        _refuse_adoption(source, "is a link, but not to a file")
+        refuse_adoption(source, "is a link, but not to a file")
     else:
-        api.adopt_dataset(source, CUBE, store := memory(), "seed")
-        assert stored(store) == expected(SALES)
+        check_adoption(source)
     moved.unlink()
     moved.symlink_to(inside.rename(tmp_path / "outside"))
-    _refuse_adoption(source)
+    refuse_adoption(source)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -1026,24 +937,24 @@ def test_metadata_of_a_table_are_no_links_out_of_it(tmp_path, kind):
     for path in [*files, folder]:
         moved = path.rename(tmp_path / "outside")
         path.symlink_to(moved)
-        _refuse_adoption(source)
+        refuse_adoption(source)
         path.unlink()
         moved.rename(path)
-    api.adopt_dataset(source, CUBE, memory(), "seed")
+    check_adoption(source)
 
 
 def test_links_in_a_cycle_are_not_followed(tmp_path):
     source = Path(write_directory(SALES, tmp_path / "source", ["COUNTRY"]))
     for name in ("a", "b"):
         (source / name).symlink_to(source)
-    _refuse_adoption(source, "is not in the directory of the table|is a link, but not to a file")
+    refuse_adoption(source, "is not in the directory of the table|is a link, but not to a file")
 
 
 @pytest.mark.parametrize("name", ["KIND=x/KIND=y", "KIND=x/%4bIND=x"])
 def test_a_column_twice_in_directories_is_refused(tmp_path, name):
     (tmp_path / "source" / name).mkdir(parents=True)
     pq.write_table(SALES.drop_columns("KIND"), tmp_path / "source" / name / "0.parquet")
-    _refuse_adoption(tmp_path / "source", "Column 'KIND' is twice in the directories of")
+    refuse_adoption(tmp_path / "source", "Column 'KIND' is twice in the directories of")
 
 
 # -- other libraries ---------------------------------------------------------------------------------

@@ -273,34 +273,8 @@ COMPARISONS = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-Node = tuple[Any, ...]
 
-literals = st.one_of(
-    *(
-        st.one_of(
-            st.tuples(
-                st.just("compare"), st.just(c), st.sampled_from(sorted(COMPARISONS)), st.sampled_from(v)
-            ),
-            st.tuples(st.just("in"), st.just(c), st.lists(st.sampled_from(v), min_size=1, max_size=3)),
-            st.tuples(st.just("null"), st.just(c)),
-            st.tuples(st.just("valid"), st.just(c)),
-        )
-        for c, v in VALUES.items()
-    ),
-    st.tuples(st.just("flag")),
-    st.tuples(st.just("prefix"), st.sampled_from(["", "B", "Bad", "K"])),
-    st.tuples(st.just("remainder"), st.sampled_from([2, 3])),
-    st.tuples(st.just("coalesce"), st.sampled_from([0, 3])),
-)
-filters = st.recursive(
-    literals,
-    lambda inner: st.one_of(
-        st.tuples(st.just("not"), inner),
-        st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3)),
-    ),
-    max_leaves=6,
-)
-projections = st.one_of(st.none(), st.lists(st.sampled_from(sorted(VALUES)), min_size=1, unique=True))
+Filter = tuple[str, pc.Expression, pl.Expr]
 
 
 def sql_value(value: Any) -> str:
@@ -313,69 +287,61 @@ def sql_value(value: Any) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
-def to_sql(node: Node) -> str:
-    kind, *rest = node
-    if kind == "not":
-        return f"NOT ({to_sql(rest[0])})"
-    if kind in ("and", "or"):
-        return f" {kind} ".join(f"({to_sql(part)})" for part in rest[0])
-    if kind == "compare":
-        return f"{rest[0]} {rest[1]} {sql_value(rest[2])}"
-    if kind == "in":
-        return f"{rest[0]} IN ({', '.join(map(sql_value, rest[1]))})"
-    simple = {
-        "null": "{0} IS NULL",
-        "valid": "{0} IS NOT NULL",
-        "flag": "flag",
-        "prefix": "city LIKE '{0}%'",
-        "remainder": "qty % {0} = 0",
-        "coalesce": "coalesce(qty, 0) = {0}",
-    }
-    return simple[kind].format(*rest)
+def compare(column: str, op: str, value: Any) -> Filter:
+    """The same filter in SQL, Arrow and Polars."""
+    apply = COMPARISONS[op]
+    arrow, polars = apply(pc.field(column), pa.scalar(value)), apply(pl.col(column), value)
+    return f"{column} {op} {sql_value(value)}", arrow, polars
 
 
-def to_arrow(node: Node) -> pc.Expression:
-    kind, *rest = node
-    if kind == "not":
-        return ~to_arrow(rest[0])
-    if kind in ("and", "or"):
-        return reduce(operator.and_ if kind == "and" else operator.or_, map(to_arrow, rest[0]))
-    column = pc.field(rest[0]) if rest and kind in ("compare", "in", "null", "valid") else None
-    if kind == "compare":
-        return COMPARISONS[rest[1]](column, pa.scalar(rest[2]))
-    if kind == "in":
-        return column.isin(rest[1])
-    functions: dict[str, Callable[[], pc.Expression]] = {
-        "null": lambda: column.is_null(),
-        "valid": lambda: column.is_valid(),
-        "flag": lambda: pc.field("flag"),
-        "prefix": lambda: pc.starts_with(pc.field("city"), rest[0]),
-        "remainder": lambda: pc.field("qty") / rest[0] * rest[0] == pc.field("qty"),
-        "coalesce": lambda: pc.coalesce(pc.field("qty"), 0) == rest[0],
-    }
-    return functions[kind]()
+def is_in(column: str, values: list[Any]) -> Filter:
+    text = ", ".join(map(sql_value, values))
+    return f"{column} IN ({text})", pc.field(column).isin(values), pl.col(column).is_in(values)
 
 
-def to_polars(node: Node) -> pl.Expr:
-    kind, *rest = node
-    if kind == "not":
-        return ~to_polars(rest[0])
-    if kind in ("and", "or"):
-        return reduce(operator.and_ if kind == "and" else operator.or_, map(to_polars, rest[0]))
-    column = pl.col(rest[0]) if rest and kind in ("compare", "in", "null", "valid") else None
-    if kind == "compare":
-        return COMPARISONS[rest[1]](column, rest[2])
-    if kind == "in":
-        return column.is_in(rest[1])
-    functions: dict[str, Callable[[], pl.Expr]] = {
-        "null": lambda: column.is_null(),
-        "valid": lambda: column.is_not_null(),
-        "flag": lambda: pl.col("flag"),
-        "prefix": lambda: pl.col("city").str.starts_with(rest[0]),
-        "remainder": lambda: pl.col("qty") % rest[0] == 0,
-        "coalesce": lambda: pl.coalesce(pl.col("qty"), 0) == rest[0],
-    }
-    return functions[kind]()
+def negate(one: Filter) -> Filter:
+    return f"NOT ({one[0]})", ~one[1], ~one[2]
+
+
+def join(word: str, parts: list[Filter]) -> Filter:
+    combine = operator.and_ if word == "and" else operator.or_
+    texts, arrow, polars = zip(*parts)
+    return f" {word} ".join(f"({text})" for text in texts), reduce(combine, arrow), reduce(combine, polars)
+
+
+QTY, CITY = pc.field("qty"), pc.field("city")
+literals = st.one_of(
+    *(
+        st.builds(compare, st.just(c), st.sampled_from(sorted(COMPARISONS)), st.sampled_from(v))
+        | st.builds(is_in, st.just(c), st.lists(st.sampled_from(v), min_size=1, max_size=3))
+        for c, v in VALUES.items()
+    ),
+    st.sampled_from(
+        [
+            *((f"{c} IS NULL", pc.field(c).is_null(), pl.col(c).is_null()) for c in VALUES),
+            *((f"{c} IS NOT NULL", pc.field(c).is_valid(), pl.col(c).is_not_null()) for c in VALUES),
+            ("flag", pc.field("flag"), pl.col("flag")),
+            *(
+                (f"city LIKE '{p}%'", pc.starts_with(CITY, p), pl.col("city").str.starts_with(p))
+                for p in ("", "B", "Bad", "K")
+            ),
+            *((f"qty % {n} = 0", QTY / n * n == QTY, pl.col("qty") % n == 0) for n in (2, 3)),
+            *(
+                (f"coalesce(qty, 0) = {n}", pc.coalesce(QTY, 0) == n, pl.coalesce("qty", 0) == n)
+                for n in (0, 3)
+            ),
+        ]
+    ),
+)
+filters = st.recursive(
+    literals,
+    lambda inner: (
+        st.builds(negate, inner)
+        | st.builds(join, st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3))
+    ),
+    max_leaves=6,
+)
+projections = st.one_of(st.none(), st.lists(st.sampled_from(sorted(VALUES)), min_size=1, unique=True))
 
 
 def run_sql(statement: str, source: LazyDataset | pa.Table) -> pa.Table:
@@ -387,7 +353,7 @@ def run_sql(statement: str, source: LazyDataset | pa.Table) -> pa.Table:
 @settings(max_examples=60, deadline=None)
 @given(node=filters, columns=projections)
 def test_acero_agrees(store, whole, node, columns):
-    expression = to_arrow(node)
+    _, expression, _ = node
     found = api.cube_dataset(CUBE, store).to_table(columns=columns, filter=expression)
     expected = whole.filter(expression)
     assert rows(found) == rows(expected if columns is None else expected.select(columns))
@@ -400,7 +366,7 @@ def test_duckdb_agrees(store, whole, node, columns):
     cube = api.cube_dataset(CUBE, store)
     selected = "*" if columns is None else ", ".join(columns)
     found, expected = (
-        run_sql(f"SELECT {selected} FROM source WHERE {to_sql(node)}", source) for source in (cube, whole)
+        run_sql(f"SELECT {selected} FROM source WHERE {node[0]}", source) for source in (cube, whole)
     )
     assert rows(found) == rows(expected)
 
@@ -409,7 +375,7 @@ def test_duckdb_agrees(store, whole, node, columns):
 @settings(max_examples=60, deadline=None)
 @given(node=filters, columns=projections, engine=st.sampled_from(["in-memory", "streaming"]))
 def test_polars_agrees(store, whole, node, columns, engine):
-    predicate = to_polars(node)
+    _, _, predicate = node
     frame = api.scan_cube(CUBE, store).filter(predicate)
     found = (frame if columns is None else frame.select(columns)).collect(engine=engine)
     expected = pl.DataFrame(whole).filter(predicate)

@@ -26,21 +26,15 @@ class Parser:
 def test_the_same_bytes_are_parsed_once():
     parse = Parser()
     assert [parse("a", b"1"), parse("a", b"1"), parse("b", b"1"), parse.calls] == [1, 1, 1, 2]
-
-
-def test_other_bytes_are_parsed():
     parse = Parser()
     assert [parse("a", b"1"), parse("a", b"2"), parse("a", b"1"), parse.calls] == [1, 2, 1, 3]
 
 
-def test_what_was_used_last_stays():
+def test_what_was_used_last_stays_if_it_fits():
     parse = Parser()
     for key in "abacab":  # each takes 40 of 100 bytes
         parse(key, b"1", size=39)
     assert parse.calls == 4  # a, b, c instead of b, b
-
-
-def test_entries_above_the_capacity_are_not_cached():
     parse = Parser()
     for _ in range(2):
         parse("long", b"11", size=99)
@@ -48,14 +42,11 @@ def test_entries_above_the_capacity_are_not_cached():
     assert parse.calls == 3
 
 
-def test_forgetting():
+def test_clearing():
     parse = Parser()
     parse("a", b"1")
     parse.cache.clear()
     assert [parse("a", b"1"), parse.calls] == [1, 2]
-
-
-def test_clearing_the_cache_of_the_process():
     CACHE.put("key", b"1", 1, 28)
     clear()
     assert CACHE.parse("key", b"1", lambda content: 2, lambda parsed: 28) == 2

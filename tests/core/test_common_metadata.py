@@ -67,9 +67,6 @@ def test_make_meta_is_the_same_for_all_inputs():
     plain = make_meta(pa.schema([("b", pa.int8()), ("a", pa.large_string())]), "o")
     assert (plain.names, plain.types) == (["a", "b"], [pa.string(), pa.int64()])
     assert plain.pandas_metadata["columns"][1]["pandas_type"] == "int64"
-
-
-def test_make_meta_without_rows():
     df = pd.DataFrame({"x": np.arange(3), "y": pd.Series(["a"] * 3, dtype="string")})
     assert make_meta(df.iloc[:0], "o") == make_meta(df, "o")
     assert make_meta(pd.DataFrame({"x": pd.Series([], dtype=object)}), "o").types == [pa.null()]
@@ -127,9 +124,6 @@ def test_wrapper_behaves_like_a_schema():
     assert wrapper.internal().field("y").type == pa.string()
     assert repr(wrapper) == repr(wrapper.internal())
     assert not hasattr(wrapper, "foo")
-
-
-def test_wrapper_origins():
     wrapper = schema(x=pa.int64())
     wrapper.origin.add("p")
     assert wrapper.origin == {"o"}
@@ -138,6 +132,16 @@ def test_wrapper_origins():
     for wrong in (1, {1}, ["a", None]):
         with pytest.raises(TypeError):
             wrapper.with_origin(wrong)
+    wrapper = schema(x=pa.int64(), y=pa.string())
+    assert wrapper.remove(0).names == ["y"]
+    changed = wrapper.set(1, pa.field("z", pa.date32()))
+    assert (changed.names, changed.origin) == (["x", "z"], {"o"})
+    assert [column["name"] for column in changed.pandas_metadata["columns"]] == ["x", "z"]
+    assert wrapper.remove_metadata().metadata is None
+    wrapper = make_meta(FRAME, {"o", "p"})
+    restored = pickle.loads(pickle.dumps(wrapper))
+    assert restored.equals(wrapper, check_metadata=True)
+    assert restored.origin == {"o", "p"}
 
 
 def test_wrapper_equality():
@@ -154,15 +158,6 @@ def test_wrapper_equality():
         wrapper.equals(1)
 
 
-def test_wrapper_changes():
-    wrapper = schema(x=pa.int64(), y=pa.string())
-    assert wrapper.remove(0).names == ["y"]
-    changed = wrapper.set(1, pa.field("z", pa.date32()))
-    assert (changed.names, changed.origin) == (["x", "z"], {"o"})
-    assert [column["name"] for column in changed.pandas_metadata["columns"]] == ["x", "z"]
-    assert wrapper.remove_metadata().metadata is None
-
-
 def test_wrapper_drops_index_and_foreign_metadata():
     table = pa.Table.from_pandas(pd.DataFrame({"x": [1]}, index=pd.Index(["q"], name="idx")))
     wrapper = SchemaWrapper(table.schema.with_metadata({**table.schema.metadata, b"foo": b"bar"}), "o")
@@ -173,13 +168,6 @@ def test_wrapper_drops_index_and_foreign_metadata():
         SchemaWrapper(two.schema, "o")
 
 
-def test_wrapper_pickles():
-    wrapper = make_meta(FRAME, {"o", "p"})
-    restored = pickle.loads(pickle.dumps(wrapper))
-    assert restored.equals(wrapper, check_metadata=True)
-    assert restored.origin == {"o", "p"}
-
-
 def test_compatible_types_are_collected():
     a = schema("a", x=pa.null(), y=pa.int64(), z=pa.null())
     b = schema("b", x=pa.string(), y=pa.null(), z=pa.null())
@@ -188,9 +176,6 @@ def test_compatible_types_are_collected():
         assert result.types == [pa.string(), pa.int64(), pa.null()]
         assert result.origin == {"a", "b"}
         assert [c["pandas_type"] for c in result.pandas_metadata["columns"]] == ["unicode", "int64", "empty"]
-
-
-def test_compatible_extension_types_are_kept():
     known = make_meta(pd.DataFrame({"x": pd.Series(["a"], dtype="string")}), "b")
     result = common_metadata.validate_compatible([schema("a", x=pa.null()), known])
     assert common_metadata.empty_dataframe_from_schema(result).dtypes["x"] == "string"

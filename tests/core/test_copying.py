@@ -28,14 +28,9 @@ def test_copy_goes_through_the_constructor():
     with pytest.raises(ValueError, match="y"):
         original.copy(y=0)
 
-
-def test_copy_of_a_subclass_stays_one():
     class Sub(Plain):
         pass
 
     assert type(Sub(1).copy()) is Sub
-
-
-def test_unknown_parameter():
     with pytest.raises(TypeError, match="z"):
         Plain(1).copy(z=1)

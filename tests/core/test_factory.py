@@ -136,7 +136,13 @@ def test_invalid_factories_read_again(factory, source):
     assert source.calls == 2
 
 
-def test_pickles_are_not_loaded():
+def test_factories_are_copied_with_what_they_loaded_and_pickled_without(factory, source):
+    factory.load_all_indices()
+    copied = copy.deepcopy(factory)
+    assert copied.is_loaded and copied.dataset_metadata == factory.dataset_metadata
+    assert copied.dataset_metadata is not factory.dataset_metadata
+    assert source.calls == 1
+    assert not copy.deepcopy(DatasetFactory("u", source)).is_loaded
     factory = DatasetFactory("u", "hmemory://")
     factory._cache_metadata, factory._cache_store, factory.is_loaded = DatasetMetadata("u"), object(), True
     copied = pickle.loads(pickle.dumps(factory))
@@ -144,15 +150,6 @@ def test_pickles_are_not_loaded():
     assert copied.store_factory == factory.store_factory
     with pytest.raises(DatasetNotFoundError):
         _ = copied.partitions
-
-
-def test_deep_copies_stay_loaded(factory, source):
-    factory.load_all_indices()
-    copied = copy.deepcopy(factory)
-    assert copied.is_loaded and copied.dataset_metadata == factory.dataset_metadata
-    assert copied.dataset_metadata is not factory.dataset_metadata
-    assert source.calls == 1
-    assert not copy.deepcopy(DatasetFactory("u", source)).is_loaded
 
 
 def test_missing_datasets_are_key_errors():

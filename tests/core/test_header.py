@@ -40,16 +40,13 @@ def as_dict(found):
     return {**header, "partitions": PartitionTable(labels, files).to_header()}
 
 
-def test_headers_of_operations_on_several_datasets():
+def test_headers_of_which_the_end_is_hard_to_find():
     """Their records hold objects, which may look like the end of the partitions."""
     participation = Participation("o", "u++seed", "l", before="", creates=True)
     for fields in ({"participants": {"u": "o"}}, {"participation": participation}, {"aborted": ("o",)}):
         record = CommitRecord("c", lineage="l", **fields).to_field()
         content = text(PARTITIONS, after={COMMIT_RECORD: record})
         assert as_dict(split_header(content)) == json.loads(content)
-
-
-def test_long_labels_that_end_alike():
     content = text({f"p={i}/{'a' * 32}": KEY for i in range(3)})
     assert as_dict(split_header(content)) == json.loads(content)
 
@@ -204,9 +201,6 @@ def test_bomb_that_lies_about_its_size_is_refused():
     lying[position : position + 4] = (1000).to_bytes(4, "little")
     with pytest.raises(ValueError, match="zstd"):
         unpackb(bytes(lying))
-
-
-def test_nothing_is_packed_that_cannot_be_unpacked():
     with pytest.raises(ValueError, match="are allowed"):
         packb(b"\0" * (core_header._ALWAYS_ALLOWED + 100))
 

@@ -758,9 +758,6 @@ def test_filter_df_keeps_any_index_and_other_columns():
     df = DF.assign(o=[1, "a", None, object()])  # no Arrow type
     df = df.set_index([[1, 1, 2, 2], ["a", "b", "a", "b"]])
     assert (C("i") > 2).filter_df(df).index.tolist() == [(2, "a"), (2, "b")]
-
-
-def test_filter_df_names_missing_columns():
     with pytest.raises(ValueError, match=r"unknown column ff, z; .*available: f, i, k, s, t"):
         ((C("z") == 1) & (C("ff") == 1) & (C("i") == 1)).filter_df(DF)
 

@@ -79,11 +79,8 @@ def test_deep_texts_are_refused(text):
         parse_conditions(text, TYPES)
 
 
-def test_redundant_parentheses_are_no_depth():
+def test_deep_json_is_refused_but_not_redundant_parentheses():
     assert parse_conditions("(" * 50 + "V == 1" + ")" * 50, TYPES) == Conjunction(C("V") == 1)
-
-
-def test_deep_json_is_refused():
     (element,) = Conjunction(C("V") == 1).to_jsonarray()
     for kind in ("Conjunction", "Disjunction") * 500:
         element = {"type": kind, "conditions": [element]}

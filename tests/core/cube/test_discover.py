@@ -238,12 +238,9 @@ def test_cubes_that_cannot_be_told(built, change, fragments):
     assert [part for part in fragments if part not in str(caught.value)] == []
 
 
-def test_the_seed_must_not_be_left_out(built):
+def test_the_seed_must_be_there_and_all_must_fit(built):
     with pytest.raises(ValueError, match="cube"):
         api.discover_cube("cube", built, ["enrich"])
-
-
-def test_an_unfit_dataset_is_found_out(built):
     store_dataframes_as_dataset(store=built, dataset_uuid="cube++other", dfs=[frame(x=[0], v1=[1])])
     with pytest.raises(ValueError, match="v1"):
         api.discover_cube("cube", built)

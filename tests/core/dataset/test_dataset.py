@@ -109,11 +109,8 @@ def test_parts_have_their_order_and_may_be_absent(parts, left_out):
     assert json.loads(ds.to_json()) == ds.to_dict() == unpackb(ds.to_msgpack())
 
 
-def test_header_is_ascii_with_the_separators_of_json():
+def test_header_is_ascii_and_keeps_parts_of_newer_writers():
     assert DatasetMetadata.from_dict(HEADER).to_json() == json.dumps(HEADER).encode("ascii")
-
-
-def test_parts_of_newer_writers_survive():
     given_header = header(newer={"deep": [1]}, another=None)
     assert (
         DatasetMetadata.from_buffer(json.dumps(given_header)).to_json() == json.dumps(given_header).encode()
@@ -333,14 +330,11 @@ def test_missing_datasets_are_key_errors(store):
     assert not DatasetMetadata.exists("u", store)
 
 
-def test_missing_schemas_are_key_errors():
+def test_what_is_missing_or_damaged_is_named():
     blobs = stored()
     blobs.delete(["u/table/_common_metadata"])
     with pytest.raises(KeyError, match="u/table/_common_metadata"):
         DatasetMetadata.load_from_store("u", blobs)
-
-
-def test_damaged_msgpack_is_refused():
     blobs = open_blobs("hmemory://")
     blobs.put("u.by-dataset-metadata.msgpack.zstd", DatasetMetadata("u").to_msgpack()[:-1])
     with pytest.raises(CorruptDatasetError, match="no msgpack"):
@@ -446,15 +440,12 @@ def test_files_tell_the_partitions_where_the_header_does_not():
     assert list(ds.to_dict()["partitions"]) == list(ds.partitions)
 
 
-def test_first_file_tells_the_partition_keys_where_the_header_does_not():
+def test_partition_keys_that_the_header_lacks_are_told_by_files_and_labels():
     content = without("partitions", "indices", "partition_keys")
     blobs = stored(content)
     assert DatasetMetadata.load_from_store("u", blobs).partition_keys == []
     blobs.put("u/table/q%20=x/p=1/a.parquet", b"")
     assert DatasetMetadata.load_from_store("u", blobs).partition_keys == ["q ", "p"]
-
-
-def test_first_label_tells_the_partition_keys_where_the_header_does_not():
     ds = DatasetMetadata.load_from_store("u", stored(without("partition_keys")))
     assert ds.partition_keys == ["p", "q"]
     assert ds.load_partition_indices().query(p=2, q="y") == [LABELS[2]]
@@ -462,9 +453,6 @@ def test_first_label_tells_the_partition_keys_where_the_header_does_not():
         "u", stored({**without("partition_keys", "indices"), "partitions": {}})
     )
     assert ds.partition_keys == []
-
-
-def test_files_of_different_depth_are_refused():
     with pytest.raises(RuntimeError, match=r"'u'.*: p=1/b, p=1/q=x/a"):
         DatasetMetadata.load_from_store("u", implicit("u/table/p=1/q=x/a.parquet", "u/table/p=1/b.parquet"))
 
@@ -497,14 +485,8 @@ def test_partition_indices_come_from_the_labels():
     assert set(dataset().indices) == {"v"}
     unpartitioned = DatasetMetadata("u")
     assert unpartitioned.load_partition_indices() is unpartitioned
-
-
-def test_partition_indices_of_no_partition_are_typed():
     indices = dataset().copy(partitions={}).load_partition_indices().indices
     assert (indices["p"].dtype, indices["p"].index_dct) == (pa.int64(), {})
-
-
-def test_partition_indices_need_a_schema():
     with pytest.raises(ValueError, match="unknown column p"):
         dataset(schema=None).load_partition_indices()
 
@@ -644,15 +626,12 @@ def test_indices_as_frame(columns, predicates, expected):
     )
 
 
-def test_frame_without_columns_has_a_row_per_partition():
+def test_frames_without_columns_or_partitions():
     found = dataset().get_indices_as_dataframe([])
     assert (found.index.tolist(), found.index.name, list(found.columns)) == (LABELS, "partition", [])
     assert (
         dataset().get_indices_as_dataframe([], predicates=[[("q", "==", "y")]]).index.tolist() == LABELS[2:]
     )
-
-
-def test_frames_of_no_partition_are_typed():
     found = dataset().copy(partitions={}).get_indices_as_dataframe(["p", "v"], predicates=[[("p", "==", 1)]])
     assert found.dtypes.map(str).to_dict() == {"p": "int64", "v": "float64"} and len(found) == 0
     assert len(DatasetMetadata("u").get_indices_as_dataframe([])) == 0

@@ -38,9 +38,6 @@ def test_a_changed_header_is_read_anew(blobs):
     assert DatasetMetadata.load_from_store("u", blobs).metadata["v"] == 2
     store(blobs, LABELS[1:], {"v": 2})
     assert len(DatasetMetadata.load_from_store("u", blobs).partitions) == 1_999
-
-
-def test_what_callers_do_to_metadata_stays_with_them(blobs):
     store(blobs, LABELS, {"v": {"w": [1]}})
     DatasetMetadata.load_from_store("u", blobs).metadata["v"]["w"].append(2)
     assert DatasetMetadata.load_from_store("u", blobs).metadata["v"] == {"w": [1]}

@@ -97,12 +97,9 @@ def test_types_are_strict_even_without_partitions(literal, rows):
         select_partitions(full.copy(partitions=full.partition_table.take(range(rows))), literal)
 
 
-def test_indices_that_are_not_loaded_choose_nothing():
+def test_keys_need_the_schema_and_indices_are_loaded():
     ds = dataset().copy(indices={"v": ExplicitSecondaryIndex("v", index_storage_key="u/indices/v/1")})
     assert select_partitions(ds, ("v", "==", 1)).tolist() == [0, 1, 2, 3]
-
-
-def test_keys_need_the_schema():
     with pytest.raises(ValueError, match="unknown column p"):
         select_partitions(dataset().copy(schema=None), ("p", "==", 1))
 

@@ -55,9 +55,6 @@ def test_round_trip():
     assert (found.schema, found.version, dict(found.others)) == (A, "today", {"yesterday": B})
     for version, schema in {"today": A, "yesterday": B, "other": A, None: A}.items():
         assert schema_from_bytes(schema_to_bytes(file), "k", version) == schema
-
-
-def test_files_without_marks():
     found = schema_file_from_bytes(schema_to_bytes(A), "k")
     assert (found.schema, found.version, dict(found.others)) == (A, None, {})
 

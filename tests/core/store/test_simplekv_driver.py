@@ -143,12 +143,9 @@ def test_store_without_prefixes(prefix, expected):
     assert open_blobs(ReadOnlyDecorator(store)).list_dir(prefix) == expected
 
 
-def test_method_that_a_store_does_not_have():
+def test_keys_and_methods_that_a_store_does_not_have():
     with pytest.raises(io.UnsupportedOperation, match="ReadOnlyDecorator has no method 'put'"):
         open_blobs(ReadOnlyDecorator(memory())).put("f", b"1")
-
-
-def test_key_that_the_store_refuses():
     with pytest.raises(ValueError, match="d/f"):
         open_blobs(DictStore()).put("d/f", b"1")
     blobs = open_blobs(URLEncodeKeysDecorator(DictStore()))

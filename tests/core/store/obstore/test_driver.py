@@ -93,15 +93,12 @@ def test_conditional_write_whose_answers_are_all_lost(server, blobs, fault):
     assert blobs.get_with_token("f") == (b"1", token)
 
 
-def test_conditional_write_that_never_happens(server, blobs):
+def test_conditional_writes_that_do_not_happen(server, blobs):
     server.fail("PUT", "f", "refuse", 4)
     with pytest.raises(ObjectStoreError, match="503"):
         blobs.put_if("f", b"1", None)
     assert not blobs.exists("f")
     assert not server.faults
-
-
-def test_the_same_content_of_another_writer_is_not_ours(server, blobs):
     token = blobs.put_if("f", b"1", None)
     with pytest.raises(PreconditionFailed):
         blobs.put_if("f", b"1", None)

@@ -27,7 +27,7 @@ def published(context, delta):
     return commit(open_blobs(context.store), delta)[0]
 
 
-def test_a_batch_of_a_stream_counts_once(context):
+def test_a_batch_counts_once(context):
     first = published(context, change(context, 0))
     assert last_batch(first, "a") == 0
     assert published(context, change(context, 0)) == first
@@ -35,6 +35,9 @@ def test_a_batch_of_a_stream_counts_once(context):
     assert len(second.partition_table) == 2
     assert last_batch(second, "a") == 1
     assert published(context, change(context, 0)) == second
+
+
+def test_streams_do_not_know_each_other(context):
     published(context, change(context, 5))
     both = published(context, change(context, 3, stream="b"))
     assert (last_batch(both, "a"), last_batch(both, "b"), last_batch(both, "c")) == (5, 3, None)

@@ -66,7 +66,7 @@ def test_the_wheel_runs_the_example_of_the_readme_in_an_empty_environment(tmp_pa
     assert run(python, "-c", code, directory=tmp_path).strip() == block_after("matching rows::")
 
 
-def test_the_workflow_calls_commands_that_exist():
+def test_the_workflow_calls_commands_and_versions_that_exist():
     jobs = yaml.safe_load(WORKFLOW)["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     makefile, tox = ((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", "tox.ini"))
@@ -76,9 +76,6 @@ def test_the_workflow_calls_commands_that_exist():
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert set(re.search(r"for target in (.*);", ci)[1].split()) == targets
     assert "[testenv:oldest]" in tox and any(command.startswith("tox -e oldest ") for command in commands)
-
-
-def test_the_workflow_runs_on_the_versions_that_are_declared():
     classifiers = re.findall(r"Python :: (3\.\d+)\n", (ROOT / "setup.cfg").read_text(encoding="utf-8"))
     assert yaml.safe_load(WORKFLOW)["jobs"]["test"]["strategy"]["matrix"]["python"] == classifiers
 

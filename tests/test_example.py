@@ -119,15 +119,16 @@ def test_the_figures_are_right(
         assert re.search(rf"from {wind:2.0f} mph +█+ +{mean:.1f} minutes late +{flights} flights", told.out)
 
 
-def test_the_duplicate_hour_is_reported(told: Told) -> None:
+def test_the_example_tells_what_it_does(told: Told):
     report = told.out.partition("DuplicateCellsError")[2].partition("Nothing was stored")[0]
     assert "2013-11-03 01:00:00" in report
     assert "51.98" in report
     assert "50.00" in report
-
-
-def test_queries_touch_few_files(told: Told) -> None:
     assert "24 rows; 3 of 11 data files read" in told.out
+    assert told.err == ""
+    for noise in ("WARN", "Warning", "Traceback", "Py4J", "\033"):
+        assert noise not in told.out
+    assert max(map(len, told.out.replace(str(told.directory), "DIR").splitlines())) <= 100
 
 
 def test_an_update_fills_the_gaps(told: Told, weather: pd.DataFrame, departures: pd.DataFrame) -> None:
@@ -148,13 +149,6 @@ def test_every_cell_is_there_once_and_no_file_is_left_over(told: Told) -> None:
     }
     stored = list(told.directory.glob("*/table/**/*.parquet"))
     assert len(stored) == sum(of["files"] for of in stats.values())
-
-
-def test_nothing_else_is_printed(told: Told) -> None:
-    assert told.err == ""
-    for noise in ("WARN", "Warning", "Traceback", "Py4J", "\033"):
-        assert noise not in told.out
-    assert max(map(len, told.out.replace(str(told.directory), "DIR").splitlines())) <= 100
 
 
 def test_what_to_try_next_works(told: Told, departures: pd.DataFrame) -> None:

@@ -59,11 +59,8 @@ def occurrences(words: Iterable[str], paths: Iterable[Path]) -> list[str]:
     ]
 
 
-def test_no_private_words():
+def test_no_private_words(tmp_path, monkeypatch):
     assert occurrences(BANNED, files(*TEXT, *CODE)) == []
-
-
-def test_words_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     (tmp_path / "a.rst").write_text("Nobody.\nA mushroom is worth a look.\n", encoding="utf-8")
     assert occurrences(BANNED, files("a.rst")) == ["a.rst:1: Nobody", "a.rst:2: worth a look"]

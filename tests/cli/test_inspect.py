@@ -49,6 +49,12 @@ def test_info(ok):
     assert "ktk_" not in text
     assert "klee_" not in text
     assert re.search(r'"creation_time": "[-0-9T:.]+\+00:00"', text)
+    content = json.loads(ok("cube", "info", "--json"))
+    assert content["dimension_columns"] == ["x", "d"]
+    assert content["datasets"]["enrich"]["payload_columns"] == {"i1": "bool", "v2": "string"}
+    assert content["datasets"]["seed"]["partitions"] == 2
+    assert "seed" not in ok("cube", "stats", "--include", "en*, seed", "--exclude", "s?ed")
+    assert list(json.loads(ok("cube", "stats", "--json", "--include", "seed"))["datasets"]) == ["seed"]
 
 
 def test_info_shows_no_internal_columns(tmp_path, ok):
@@ -90,24 +96,6 @@ def test_info_without_index_columns(tmp_path, ok):
     assert "Index Columns:\n\nSeed Dataset:      seed\n" in ok("plain", "info")
 
 
-def test_info_as_json(ok):
-    content = json.loads(ok("cube", "info", "--json"))
-    assert content["dimension_columns"] == ["x", "d"]
-    assert content["datasets"]["enrich"]["payload_columns"] == {"i1": "bool", "v2": "string"}
-    assert content["datasets"]["seed"]["partitions"] == 2
-
-
-def test_partitions_are_counted_as_by_stats(ok, url):
-    """Not the files, of which a partition may have several."""
-    append_to_cube(
-        pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]}), CUBE, url
-    )
-    seed = json.loads(ok("cube", "info", "--json"))["datasets"]["seed"]
-    counted = json.loads(ok("cube", "stats", "--json"))["datasets"]["seed"]
-    assert (seed["partitions"], seed["files"]) == (counted["partitions"], counted["files"]) == (2, 3)
-    assert ok("cube", "info").partition("Dataset: seed")[2].count("Partitions: 2\n") == 1
-
-
 def test_stats(ok, url):
     size = collect_stats(CUBE, url)
     text = ok("cube", "stats")
@@ -116,11 +104,16 @@ def test_stats(ok, url):
     )
     total = size["enrich"]["blobsize"] + size["seed"]["blobsize"]
     assert text.endswith(f"\n\n__total__\nblobsize:  {total:,}\nfiles:  4\n")
-
-
-def test_stats_of_some(ok):
-    assert "seed" not in ok("cube", "stats", "--include", "en*, seed", "--exclude", "s?ed")
-    assert list(json.loads(ok("cube", "stats", "--json", "--include", "seed"))["datasets"]) == ["seed"]
+    # not the files, of which a partition may have several
+    append_to_cube(
+        pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]}), CUBE, url
+    )
+    seed = json.loads(ok("cube", "info", "--json"))["datasets"]["seed"]
+    counted = json.loads(ok("cube", "stats", "--json"))["datasets"]["seed"]
+    assert (seed["partitions"], seed["files"]) == (counted["partitions"], counted["files"]) == (2, 3)
+    assert ok("cube", "info").partition("Dataset: seed")[2].count("Partitions: 2\n") == 1
+    assert ok("cube", "verify").startswith("no problems in 2 datasets, 4 files, ")
+    assert json.loads(ok("cube", "verify", "--json", "--quick"))["ok"] is True
 
 
 def test_ls(ok, call, tmp_path):
@@ -134,11 +127,6 @@ def test_ls(ok, call, tmp_path):
 def test_a_cube_may_be_called_ls(tmp_path, ok):
     build_cube(pd.DataFrame({"x": [1], "p": [1]}), Cube(["x"], ["p"], "ls"), f"hfs://{tmp_path}/store")
     assert "UUID Prefix:        ls\n" in ok("ls", "info")
-
-
-def test_verify(ok):
-    assert ok("cube", "verify").startswith("no problems in 2 datasets, 4 files, ")
-    assert json.loads(ok("cube", "verify", "--json", "--quick"))["ok"] is True
 
 
 def test_verify_finds_damage(call, ok, tmp_path):

@@ -140,11 +140,8 @@ def test_a_missing_directory_is_not_created(error, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_unknown_scheme(error):
+def test_stores_that_are_unknown_or_have_secrets(error):
     assert "unknown scheme" in error("cube", "info", store="hsf:///data")
-
-
-def test_secrets_are_not_shown(error):
     assert "s3cret" not in error("cube", "info", store="hfss://name:s3cret@host/path?key=s3cret")
 
 
@@ -254,7 +251,7 @@ def test_values_that_look_like_global_options(error):
     assert "--store" in error("cube", "query", "--where", "--store")
 
 
-def test_help_of_commands_lists_global_options():
+def test_options_behind_the_command():
     text = CliRunner().invoke(cli, ["cube", "query", "--help"]).output
     own, _, others = text.partition("Global options:")
     assert "--where" in own

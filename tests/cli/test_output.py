@@ -118,15 +118,12 @@ def write(form: str, table: pa.Table) -> str:
     return sink.getvalue().decode()
 
 
-def test_json_keeps_all_digits():
+def test_json_keeps_all_digits_and_separators_of_lines():
     values = [0.1 + 0.2, 1e300, 5e-324, 2.0**60, None, float("nan")]
     floats, ints = pa.array(values, pa.float64()), pa.array([2**60 + 1] * 6)
     rows = [json.loads(line) for line in write("jsonl", pa.table({"f": floats, "i": ints})).splitlines()]
     assert [row["f"] for row in rows] == [0.1 + 0.2, 1e300, 5e-324, float(2**60), None, None]
     assert {row["i"] for row in rows} == {2**60 + 1}
-
-
-def test_line_separators_in_texts():
     table = pa.table({"s": ["a\u2028b\x85c", 'd\ne"']})
     assert [json.loads(line)["s"] for line in write("jsonl", table).split("\n")[:-1]] == table[
         "s"
@@ -260,7 +257,7 @@ def test_texts_are_cut_to_the_width_of_the_terminal(wide):
     assert len(lines[1].encode("utf-16-le")) // 2 < 40
 
 
-def test_columns_are_omitted_in_narrow_terminals(wide):
+def test_columns_and_texts_fit_the_terminal(wide):
     lines, stderr = run_in_terminal(50, "--store", wide, "wide", "query", "-o", "table")
     assert max(map(len, lines)) <= 50
     assert "more columns (" in stderr

@@ -30,11 +30,16 @@ def rows(text: str) -> list[dict]:
     return json.loads(text)
 
 
-def test_table(ok):
+def test_table_and_csv(ok):
     assert ok("cube", "query", "-o", "table") == TABLE
     assert ok("cube", "query", "--columns", "__all__", "-n", "1") == (
         "d           i1    p   v1  v2  x\n2020-01-01  true  a  0.5  m   1\n"
     )
+    assert ok("cube", "query", "-o", "csv", "--where", "x > 2") == (
+        '"d","i1","p","v1","v2","x"\n2020-01-01,true,"b",2.5,,3\n2020-01-02,,"b",,,4\n'
+    )
+    assert ok("cube", "query", "-o", "csv", "--where", "x > 9") == '"d","i1","p","v1","v2","x"\n'
+    assert ok("cube", "query") == ok("cube", "query", "--columns", "__all__")
 
 
 @pytest.mark.parametrize(
@@ -112,12 +117,6 @@ def test_columns(ok, options, expected):
     assert sorted(rows(ok("cube", "query", "-o", "json", *options))[0]) == expected
 
 
-def test_groups_come_in_order(ok):
-    result = rows(ok("cube", "query", "--partition-by", "i1", "-o", "json"))
-    assert [(row["i1"], row["x"]) for row in result] == [(False, 2), (True, 1), (True, 3)]
-    assert len(rows(ok("cube", "query", "--partition-by", "i1", "-o", "json", "--limit", "2"))) == 2
-
-
 def test_limit_stops_reading(ok, monkeypatch):
     n_files, run_task = [], executor.run_task
 
@@ -171,13 +170,6 @@ def test_the_first_rows_are_written_before_other_partitions_are_read(ok, url, mo
 )
 def test_refused(error, options, expected):
     assert expected in error("cube", "query", *options)
-
-
-def test_csv(ok):
-    assert ok("cube", "query", "-o", "csv", "--where", "x > 2") == (
-        '"d","i1","p","v1","v2","x"\n2020-01-01,true,"b",2.5,,3\n2020-01-02,,"b",,,4\n'
-    )
-    assert ok("cube", "query", "-o", "csv", "--where", "x > 9") == '"d","i1","p","v1","v2","x"\n'
 
 
 @pytest.mark.parametrize("where", ["x > 0", "x > 9"])
@@ -260,10 +252,6 @@ def terminal(monkeypatch):
     monkeypatch.setattr("kartothek_cube.cli.context.is_interactive", lambda: True)
 
 
-def test_without_terminal_all_rows_are_printed(ok):
-    assert ok("cube", "query") == ok("cube", "query", "--columns", "__all__")
-
-
 def test_interactive(call, terminal, monkeypatch):
     dialogue = Dialogue(monkeypatch, ["x > 2", "v1", "x > 9", "__all__", "", ""])
     result = call("cube", "query")
@@ -333,8 +321,11 @@ def test_unbalanced_quotes_are_errors(error, where):
     assert "unbalanced quote" in error("cube", "query", *options)
 
 
-def test_quoted_dates(ok):
+def test_dates_and_groups(ok):
     assert [row["x"] for row in rows(ok("cube", "query", "-w", "d == '2020-01-02'", "-o", "json"))] == [2, 4]
+    result = rows(ok("cube", "query", "--partition-by", "i1", "-o", "json"))
+    assert [(row["i1"], row["x"]) for row in result] == [(False, 2), (True, 1), (True, 3)]
+    assert len(rows(ok("cube", "query", "--partition-by", "i1", "-o", "json", "--limit", "2"))) == 2
 
 
 def test_an_empty_text_is_an_option(ok, error):

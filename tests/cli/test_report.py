@@ -55,7 +55,7 @@ def page(ok, url):
     return ok("cube", "report", "--output", "-")
 
 
-def test_structure(page):
+def test_structure_and_words(page):
     parsed = Page(page)
     assert page.lstrip().startswith("<!DOCTYPE html>")
     assert parsed.attributes("html") == [{"lang": "en"}]
@@ -63,29 +63,18 @@ def test_structure(page):
     targets = [a["href"][1:] for a in parsed.attributes("a")]
     assert targets
     assert set(targets) <= parsed.ids
-
-
-def test_nothing_is_loaded(page):
-    parsed = Page(page)
     for tag, attrs in parsed.tags:
         for name in ("src", "href", "action", "data", "xlink:href", "poster", "srcset"):
             assert attrs.get(name, "#").startswith(("#", "data:,")), (tag, attrs)
     assert not re.search(r"@import|url\(|https?:|//[a-z]", page.replace("hfs://", ""))
     (policy,) = [a["content"] for a in parsed.attributes("meta") if "http-equiv" in a]
     assert policy.startswith("default-src 'none'")
-
-
-def test_pictures_have_words(page):
-    parsed = Page(page)
     pictures = parsed.attributes("svg")
     assert len(pictures) == 3  # growth, two heat maps
     for picture in pictures:
         assert picture["role"] == "img"
         assert set(picture["aria-labelledby"].split()) <= parsed.ids
     assert "prefers-color-scheme: dark" in page
-
-
-def test_content(page):
     text = " ".join(" ".join(Page(page).text).split())
     assert "2 partitions by p · 3 files" in text
     assert "seed · Small files: 1 of 2 partitions has several files" in text
@@ -209,7 +198,7 @@ def test_many_partitions_stay_small(shape):
     assert heat["binned"] >= 100_000 // 1800
 
 
-def test_heat_map_of_two_keys():
+def test_heat_maps():
     heat = build_heat_map(files([10, 1000, 40], p=["b", "a", "a"], q=[2, 1, 3]))
     assert (heat["width"], heat["height"]) == (3, 2)
     assert heat["y_labels"] == ["a", "b"]
@@ -222,16 +211,10 @@ def test_heat_map_of_two_keys():
     }
     assert max(heat["cells"], key=lambda cell: cell["levels"][1])["text"].startswith("a / 1")
     assert "most bytes in a / 1 (1.0 kB), fewest in b / 2 (10 B)" in heat["summary"]
-
-
-def test_heat_map_of_one_key_wraps():
     heat = build_heat_map(files(np.arange(1, 131), p=pd.date_range("2020-01-01", periods=130)))
     assert (heat["width"], heat["height"]) == (60, 3)
     assert heat["y_labels"][0] == "2020-01-01 … 2020-02-29"
     assert len(heat["cells"]) == 130
-
-
-def test_null_keys():
     heat = build_heat_map(files([1, 2], p=pa.array(["a", None])))
     assert [cell["text"].partition(":")[0] for cell in heat["cells"]] == ["a", "null"]
 
@@ -243,9 +226,6 @@ def test_growth():
     assert lines["lines"][0]["path"].endswith("V0.0H960.0")
     assert lines["y_ticks"][-1][1] == "400 B"
     assert build_growth({"a": files([100])}) is None
-
-
-def test_growth_of_many_datasets():
     lines = build_growth({f"d{i}": files([i + 1], times=[i]) for i in range(10)})
     assert [line["name"] for line in lines["lines"]] == ["d9", "d8", "d7", "d6", "d5", "d4", "others"]
     assert lines["lines"][-1]["added"] == "10 B"

@@ -14,10 +14,13 @@ from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_h
 from tests.cli.conftest import CUBE
 
 
-def test_table(ok):
+def test_tables_and_statements_from_stdin(ok):
     assert ok("cube", "sql", "SELECT x, v1, v2 FROM cube WHERE x < 3 ORDER BY x") == (
         "x   v1  v2\n1  0.5  m\n2  1.5  n\n"
     )
+    assert ok("cube", "sql", "-", "-o", "csv", input="SELECT max(x) AS x FROM cube;\n") == '"x"\n4\n'
+    assert ok("cube", "sql", "-o", "csv", input="SELECT max(x) AS x FROM cube") == '"x"\n4\n'
+    assert ok("--n_threads", "1", "cube", "sql", "SELECT count(*) AS n FROM cube", "-o", "csv") == '"n"\n4\n'
 
 
 @pytest.mark.parametrize(
@@ -58,15 +61,6 @@ def test_files(ok, tmp_path):
     path = tmp_path / "rows.csv"
     ok("cube", "sql", "SELECT x, d FROM cube ORDER BY x LIMIT 1", "--to", str(path))
     assert path.read_text() == '"x","d"\n1,2020-01-01\n'
-
-
-def test_statement_from_stdin(ok):
-    assert ok("cube", "sql", "-", "-o", "csv", input="SELECT max(x) AS x FROM cube;\n") == '"x"\n4\n'
-    assert ok("cube", "sql", "-o", "csv", input="SELECT max(x) AS x FROM cube") == '"x"\n4\n'
-
-
-def test_threads(ok):
-    assert ok("--n_threads", "1", "cube", "sql", "SELECT count(*) AS n FROM cube", "-o", "csv") == '"n"\n4\n'
 
 
 def test_as_of(ok, url):
@@ -132,9 +126,12 @@ def test_error_in_a_scan(error, url, tmp_path):
     assert "p=a" in error("cube", "sql", "SELECT sum(v1) FROM cube")
 
 
-def test_without_duckdb(error, monkeypatch):
+def test_what_is_missing_is_explained(error, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert "pip install 'kartothek_cube[sql]'" in error("cube", "sql", "SELECT 1")
+    Terminal(monkeypatch)
+    monkeypatch.setattr(command, "prompt", None)
+    assert "prompt_toolkit" in error("cube", "sql")
 
 
 class Terminal:
@@ -171,9 +168,3 @@ def test_prompt(call, monkeypatch):
     assert {"cube.seed", "v1", "SELECT"} <= set(terminal.words)
     # the arrow keys recall lines of earlier prompts
     assert len(terminal.histories) == 1
-
-
-def test_prompt_without_prompt_toolkit(error, monkeypatch):
-    Terminal(monkeypatch)
-    monkeypatch.setattr(command, "prompt", None)
-    assert "prompt_toolkit" in error("cube", "sql")

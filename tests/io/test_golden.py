@@ -29,7 +29,4 @@ def test_errors_that_became_answers(name):
 
 def test_every_operation_has_cases():
     assert {case["operation"] for case in CASES} == set(OPERATIONS)
-
-
-def test_case_names_are_unique():
     assert [name for name, count in Counter(case["name"] for case in CASES).items() if count > 1] == []

@@ -110,24 +110,15 @@ def test_lookup_finds_partners(data: st.DataObject) -> None:
     assert lookup_codes(ours, theirs, 1 << 40).tolist() == expected
 
 
-def test_join_codes_of_different_widths() -> None:
+def test_codes_of_wide_columns_nulls_and_zeros():
     ours, theirs = join_codes([pa.array([1, 300], pa.int64())], [pa.array([1, 2], pa.int8())], 2, 2)
     assert lookup_codes(ours, theirs, 10).tolist() == [0, -1]
-
-
-def test_codes_do_not_overflow_with_many_wide_columns() -> None:
     values = [-(2**63), 0, 2**63 - 1]
     columns = [pa.array([values[(i // 3**k) % 3] for i in range(3**5)], pa.int64()) for k in range(5)]
     codes, _ = combine_keys([(encode_ordered(c)[0], 1 << 40) for c in columns], 3**5)
     assert len(set(codes.tolist())) == 3**5
-
-
-def test_nulls_are_equal_and_last() -> None:
     codes, _ = encode_ordered(pa.array([None, "a", None, "b"]))
     assert codes[0] == codes[2] > codes[3] > codes[1]
-
-
-def test_negative_zero_is_zero() -> None:
     codes, _ = encode_ordered(pa.array([0.0, -0.0, 1.0]))
     assert codes[0] == codes[1] < codes[2]
 

@@ -111,12 +111,17 @@ def test_threads_know_the_watcher_and_the_limit():
     assert sorted(log.sizes) == list(range(9))
 
 
-def test_at_most():
+def test_at_most_and_more_than_expected():
     import threading
 
     with limit_threads(1):
         threads = list(ordered_map(lambda _: threading.current_thread().name, range(4), 8))
     assert set(threads) == {threading.current_thread().name}
+    screen = io.StringIO()
+    bar = ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
+    bar.count(5)
+    bar.close()
+    assert "1/1 files" in screen.getvalue()
 
 
 def test_bar(store):
@@ -180,14 +185,6 @@ def test_without_tqdm(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(ImportError, match=r"pip install 'kartothek_cube\[cli\]'"):
         eager_cube.query_cube(CUBE, store, progress=True)
-
-
-def test_more_than_expected():
-    screen = io.StringIO()
-    bar = ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
-    bar.count(5)
-    bar.close()
-    assert "1/1 files" in screen.getvalue()
 
 
 def test_the_time_moves_while_no_file_is_done(monkeypatch):

@@ -43,13 +43,6 @@ def test_normalize_arg(name, value, expected):
     assert utils.normalize_arg(name, value) == expected
 
 
-def test_normalize_arg_of_nothing():
-    found = {name: utils.normalize_arg(name, None) for name in LISTS}
-    assert found.pop("dispatch_by") is None
-    assert set(found) == set(LISTS[:-1])
-    assert all(value == [] for value in found.values())
-
-
 @pytest.mark.parametrize("value", [{"x"}, frozenset("x"), {"x": 1}])
 def test_normalize_arg_without_order(value):
     with pytest.raises(ValueError, match=f"partition_on is a {type(value).__name__}"):
@@ -57,6 +50,7 @@ def test_normalize_arg_without_order(value):
 
 
 def test_normalize_args():
+
     @utils.normalize_args
     def function(store, partition_on, other=None, dispatch_by="x", *, delete_scope=None, **more):
         """Docstring."""
@@ -75,6 +69,10 @@ def test_normalize_args():
     assert (function.__name__, function.__doc__) == ("function", "Docstring.")
     with pytest.raises(TypeError, match="partition_on"):
         function(1)
+    found = {name: utils.normalize_arg(name, None) for name in LISTS}
+    assert found.pop("dispatch_by") is None
+    assert set(found) == set(LISTS[:-1])
+    assert all(value == [] for value in found.values())
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_read_only(store, method, args):
     assert store.keys() == ["d/f"]
 
 
-def test_fault_at_a_call(store):
+def test_faults(store):
     wrapper = FaultyStore(store).fail("put", at=2)
     wrapper.put("a", b"")
     wrapper.get("a")
@@ -69,17 +69,11 @@ def test_fault_at_a_call(store):
         wrapper.put("b", b"")
     wrapper.put("b", b"")
     assert [fault.method for fault in wrapper.happened] == ["put"]
-
-
-def test_fault_of_a_key_after_the_call(store):
     wrapper = FaultyStore(store).fail("put", key="metadata", after=True, error=TimeoutError("lost"))
     wrapper.put("a", b"")
     with pytest.raises(TimeoutError, match="lost"):
         wrapper.put("b.metadata", b"")
     assert "b.metadata" in store
-
-
-def test_two_faults_at_one_call_strike_in_turn(store):
     wrapper = FaultyStore(store).fail("get").fail("get", error=KeyError("d/f"))
     with pytest.raises(InjectedError):
         wrapper.get("d/f")
@@ -95,12 +89,9 @@ def test_something_happens_meanwhile(store, after, expected):
     assert store.get("d/f") == b"2"
 
 
-def test_unpicklable(store):
+def test_unpicklable_and_factories(store):
     with pytest.raises(TypeError, match="must not be pickled"):
         pickle.dumps(UnpicklableStore(store))
-
-
-def test_factories(store):
     factory = pickle.loads(pickle.dumps(Wrapped(LatencyStore, Same.of(store), (0.0,))))
     assert factory().get("d/f") == b"1"
     assert factory().seconds == 0.0

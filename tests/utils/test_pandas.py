@@ -112,9 +112,6 @@ def test_aggregation_without_groups():
     df = pd.DataFrame({"x": [2, 1], "y": ["a", "b"]})
     pdt.assert_frame_equal(aggregate_to_lists(df, [], "x"), pd.DataFrame({"x": [[2, 1]]}))
     assert aggregate_to_lists(df.iloc[:0], [], "x").columns.tolist() == ["x", "y"]
-
-
-def test_aggregation_finds_types_anew():
     df = pd.DataFrame({"x": pd.Series([1, 1], dtype="Int64"), "y": [1, 2]})
     assert aggregate_to_lists(df, ["x"], "y").dtypes["x"] == "int64"
 
@@ -129,24 +126,15 @@ def test_concatenation(dfs):
     assert turned == []
 
 
-def test_concatenation_of_one():
+def test_concatenation_of_one_and_of_others():
     df = pd.DataFrame({"x": [1]}, index=[7])
     assert concat_dataframes([df]) is df
     assert concat_dataframes(iter([df])) is df
-
-
-def test_concatenation_without_columns():
     assert concat_dataframes([pd.DataFrame(index=[0, 1]), pd.DataFrame(index=[0])]).shape == (3, 0)
-
-
-def test_concatenation_of_nothing():
     default = pd.DataFrame({"x": [1]})
     assert concat_dataframes([], default) is default
     with pytest.raises(ValueError, match="Cannot concatenate 0 dataframes"):
         concat_dataframes(iter([]))
-
-
-def test_concatenation_of_other_columns():
     dfs = [pd.DataFrame({"x": [1]}), pd.DataFrame({"x": [1], "y": [1]})]
     with pytest.raises(ValueError, match="Not all DataFrames have the same set of columns"):
         concat_dataframes(dfs)

@@ -39,15 +39,14 @@ def test_copy_between_urls(tmp_path):
     assert (tmp_path / "b/d/f").read_bytes() == b"1"
 
 
-def test_copy_nothing(source, target):
+def test_what_is_not_copied(source, target):
     copy_keys([], source, target)
     assert not target.counts
-
-
-def test_missing_key(source, target):
     with pytest.raises(KeyError, match="nothing"):
         copy_keys(["nothing"], source, target)
     assert target.keys() == []
+    with pytest.raises(TypeError, match=r"d\+\+s"):
+        copy_keys(KEYS[0], source, target)
 
 
 @pytest.mark.parametrize("key", [*ILLEGAL_KEYS, None])
@@ -58,11 +57,6 @@ def test_illegal_key(source, target, key):
     with pytest.raises(ValueError, match="illegal key"):
         copy_keys([*KEYS, key], source, target)
     assert not target.counts
-
-
-def test_one_string_is_no_list_of_keys(source, target):
-    with pytest.raises(TypeError, match=r"d\+\+s"):
-        copy_keys(KEYS[0], source, target)
 
 
 def test_headers_come_last_in_the_order_given(target):

@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from types import ModuleType
 from typing import Any
@@ -105,6 +105,7 @@ def rows(table: pa.Table | pl.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def test_is_a_dataset(store, whole):
+    """Of which the rows are those of a query."""
     cube = api.cube_dataset(CUBE, store)
     assert isinstance(cube, pads.Dataset)
     assert cube.schema.names == ["x", "day", "p", "city", "flag", "opened", "price", "qty", "temp"]
@@ -112,20 +113,12 @@ def test_is_a_dataset(store, whole):
     assert cube.to_table().schema.equals(cube.schema)
     assert cube.count_rows() == len(whole) == 36
     assert repr(cube).startswith("<cube sales>\nx: int64")
-
-
-def test_arrow_c_stream(store, whole):
-    cube = api.cube_dataset(CUBE, store)
     assert rows(pa.table(cube)) == rows(whole)
     assert rows(pl.DataFrame(cube)) == rows(whole)
     assert pa.schema(cube).equals(cube.schema)
     with api.query_cube_as_record_batches(CUBE, store, C("qty") > 2, columns=["qty", "p"]) as reader:
         assert reader.schema.names == ["qty", "p"]
         assert rows(reader.read_all()) == rows(whole.filter(pc.field("qty") > 2).select(["qty", "p"]))
-
-
-def test_projection(store, whole):
-    cube = api.cube_dataset(CUBE, store)
     assert cube.to_table(columns=["price", "x"]).schema.names == ["price", "x"]
     assert rows(cube.to_table(columns=["price", "x"])) == rows(whole.select(["price", "x"]))
     assert cube.to_table(columns=[]).num_rows == len(whole)
@@ -136,10 +129,6 @@ def test_projection(store, whole):
         cube.to_table(columns=["nope"])
     with pytest.raises(TypeError, match="a list of names"):
         cube.to_table(columns="x")
-
-
-def test_methods_of_datasets(store, whole):
-    cube = api.cube_dataset(CUBE, store)
     assert rows(cube.filter(pc.field("x") == 1).filter(pc.field("p") > 0).to_table()) == rows(
         whole.filter((pc.field("x") == 1) & (pc.field("p") > 0))
     )

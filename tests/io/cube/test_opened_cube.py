@@ -42,8 +42,38 @@ def opened(store):
     return open_cube("sales", store)
 
 
-def test_the_specification_is_read_from_the_store(opened):
+def test_methods_and_columns(opened):
     assert opened.cube == CUBE
+    assert {*METHODS, "as_of", "c", "datasets", "schema"} <= set(dir(opened))
+    results = {"to_pandas", "to_arrow", "to_polars", "lazy", "sql", "explain"}
+    assert results <= set(dir(opened.query()))
+    assert list(opened) == ["SHOP", "DAY", "COUNTRY", "A B", "QTY", "TEMP"]
+    assert opened._ipython_key_completions_() == list(opened)
+    assert dir(opened.c) == ["COUNTRY", "DAY", "QTY", "SHOP", "TEMP"]
+    assert "TEMP" in opened
+    assert "TEMPO" not in opened
+    assert isinstance(opened["A B"], VirtualColumn)
+    assert str(opened.c.TEMP > 10.0) == "TEMP > 10.0"
+    assert [str(dtype) for dtype in opened.schema.types] == [
+        "int64",
+        "int64",
+        "string",
+        "string",
+        "int64",
+        "double",
+    ]
+    assert sorted(opened.datasets) == ["seed", "weather"]
+    with pytest.raises(KeyError, match="cube sales: unknown column TEMPP; did you mean TEMP"):
+        opened["TEMPP"]
+    with pytest.raises(AttributeError, match="unknown column TEMPP; did you mean TEMP"):
+        _ = opened.c.TEMPP
+    assert not hasattr(opened.c, "__wrapped__")
+    (frame,) = opened.query()
+    assert frame.equals(opened.query().to_pandas())
+    with pytest.raises(TypeError, match=r"to_pandas\(\) returns its rows"):
+        opened.query()[0]
+    with pytest.raises(AttributeError, match=r"no attribute 'head': to_pandas\(\) returns its rows"):
+        opened.query().head()
 
 
 def test_a_life_of_a_cube(store):
@@ -112,12 +142,6 @@ def test_every_function_of_a_cube_is_a_method():
         "query_cube_df",
     }
     assert functions - {function.__name__ for function in METHODS.values()} == set()
-
-
-def test_methods_are_completed_by_tab(opened):
-    assert {*METHODS, "as_of", "c", "datasets", "schema"} <= set(dir(opened))
-    results = {"to_pandas", "to_arrow", "to_polars", "lazy", "sql", "explain"}
-    assert results <= set(dir(opened.query()))
 
 
 #: parameters of a query -> rows of its result, the columns in this order
@@ -219,15 +243,6 @@ def test_a_query_with_groups_is_an_iterable_of_frames(opened):
         list(opened.query(by="COUNTRY", limit=1))
 
 
-def test_a_query_is_no_list(opened):
-    (frame,) = opened.query()
-    assert frame.equals(opened.query().to_pandas())
-    with pytest.raises(TypeError, match=r"to_pandas\(\) returns its rows"):
-        opened.query()[0]
-    with pytest.raises(AttributeError, match=r"no attribute 'head': to_pandas\(\) returns its rows"):
-        opened.query().head()
-
-
 def test_sql_tells_columns_apart_or_refuses(store):
     cube = open_cube(CUBE, store)
     cube.build(SEED.assign(qty=1))
@@ -287,33 +302,6 @@ def test_the_first_hour_with_a_cube(tmp_path, monkeypatch):
     assert report.ok
     assert energy.query("kwh = 0").to_pandas().empty
     assert energy.query("hour < '2024-01-15'").explain().datasets[0].read_partitions == 1
-
-
-def test_columns(opened):
-    assert list(opened) == ["SHOP", "DAY", "COUNTRY", "A B", "QTY", "TEMP"]
-    assert opened._ipython_key_completions_() == list(opened)
-    assert dir(opened.c) == ["COUNTRY", "DAY", "QTY", "SHOP", "TEMP"]
-    assert "TEMP" in opened
-    assert "TEMPO" not in opened
-    assert isinstance(opened["A B"], VirtualColumn)
-    assert str(opened.c.TEMP > 10.0) == "TEMP > 10.0"
-    assert [str(dtype) for dtype in opened.schema.types] == [
-        "int64",
-        "int64",
-        "string",
-        "string",
-        "int64",
-        "double",
-    ]
-    assert sorted(opened.datasets) == ["seed", "weather"]
-
-
-def test_unknown_columns(opened):
-    with pytest.raises(KeyError, match="cube sales: unknown column TEMPP; did you mean TEMP"):
-        opened["TEMPP"]
-    with pytest.raises(AttributeError, match="unknown column TEMPP; did you mean TEMP"):
-        _ = opened.c.TEMPP
-    assert not hasattr(opened.c, "__wrapped__")
 
 
 def test_columns_of_another_writer_are_found(opened, store):

@@ -174,16 +174,13 @@ def test_merge_adds_no_key(store):
         eager_cube.append_to_cube({"more": more.assign(i=1)}, CUBE, store, schema_mode="merge")
 
 
-def test_types_of_common_columns_have_to_agree(store):
-    with pytest.raises(SchemaConflictError, match="q"):
-        eager_cube.append_to_cube(NEW.assign(q="text"), CUBE, store, schema_mode="merge")
-
-
-def test_strict_is_the_default(store):
+def test_strict_is_the_default_and_types_have_to_agree(store):
     with pytest.raises(SchemaConflictError):
         eager_cube.append_to_cube(NEW, CUBE, store)
     with pytest.raises(ValueError, match="schema_mode is 'strict' or 'merge', got 'union'"):
         eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="union")
+    with pytest.raises(SchemaConflictError, match="q"):
+        eager_cube.append_to_cube(NEW.assign(q="text"), CUBE, store, schema_mode="merge")
 
 
 # -- update_schema --------------------------------------------------------------------------------

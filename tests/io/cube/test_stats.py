@@ -36,6 +36,9 @@ def test_stats_count_files_bytes_partitions_and_rows(driver, built):
     result = driver.collect_stats(cube=CUBE, store=built)
     assert result == {id_: {**numbers, "blobsize": blobsize(built, id_)} for id_, numbers in EXPECTED.items()}
     assert {type(number) for numbers in result.values() for number in numbers.values()} == {int}
+    datasets = discover_datasets(CUBE, built)
+    del datasets["whole"]
+    assert sorted(driver.collect_stats(cube=CUBE, store=built, datasets=datasets)) == ["seed", "split"]
 
 
 @pytest.mark.parametrize(
@@ -53,12 +56,6 @@ def test_stats_of_some_datasets(driver, built, datasets, ids):
 def test_wrong_datasets(driver, built, operation, datasets, error, text):
     with refuses(built, error, text):
         getattr(driver, operation)(cube=CUBE, store=built, datasets=datasets)
-
-
-def test_stats_of_datasets_given_as_loaded(driver, built):
-    datasets = discover_datasets(CUBE, built)
-    del datasets["whole"]
-    assert sorted(driver.collect_stats(cube=CUBE, store=built, datasets=datasets)) == ["seed", "split"]
 
 
 def test_datasets_without_partitions_are_left_out(driver, built):

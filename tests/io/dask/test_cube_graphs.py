@@ -50,10 +50,15 @@ def test_a_url_of_which_each_task_would_open_another_store(lazy):
         lazy("hmemory://")
 
 
-def test_both_stores_of_a_copy_must_be_factories(built):
+def test_stores_and_columns_are_checked_at_once(built):
     for copy in (bag_cube.copy_cube_bag, delayed_cube.copy_cube_delayed, dataframe_cube.copy_cube_dataframe):
         with pytest.raises(TypeError, match="DictStore"):
             copy(CUBE, built, memory())
+    ddf = ddf_of(2, fail).drop(columns="p")
+    with pytest.raises(ValueError, match="p"):
+        dataframe_cube.append_to_cube_from_dataframe(ddf, CUBE, built)
+    with pytest.raises(ValueError, match="v1"):
+        dataframe_cube.extend_cube_from_dataframe({"new": ddf_of(2, fail)}, CUBE, built)
 
 
 BLOCKS = {
@@ -93,14 +98,6 @@ def test_input_must_be_of_the_kind_of_the_facade(built, write, data):
 def test_dask_dataframes_must_be_such(built, data):
     with pytest.raises(TypeError, match=r"DataFrame|list"):
         dataframe_cube.append_to_cube_from_dataframe(data, CUBE, built)
-
-
-def test_columns_of_dask_dataframes_are_checked_at_once(built):
-    ddf = ddf_of(2, fail).drop(columns="p")
-    with pytest.raises(ValueError, match="p"):
-        dataframe_cube.append_to_cube_from_dataframe(ddf, CUBE, built)
-    with pytest.raises(ValueError, match="v1"):
-        dataframe_cube.extend_cube_from_dataframe({"new": ddf_of(2, fail)}, CUBE, built)
 
 
 # tasks -------------------------------------------------------------------------------------------

@@ -81,11 +81,30 @@ def test_a_dask_dataframe_is_the_table(stored, dates_as_object, predicates, colu
     pd.testing.assert_series_equal(ddf.dtypes, expected.dtypes)
 
 
-def test_one_partition_per_partition_or_group(stored):
+def test_partitions_columns_and_indices(stored):
     assert [len(df) for df in partitions(read_dataset_as_ddf("u", stored))] == [2, 1]
     by_index = read_dataset_as_ddf("u", stored, dispatch_by=["i1"])
     assert [as_dict(df)["x"] for df in partitions(by_index)] == [[0], [2, 1]]
     assert read_dataset_as_ddf("u", stored, dispatch_by=[]).npartitions == 1
+    assert compute(read_dataset_as_ddf("u", stored)["x"].sum()) == 3
+    assert compute(read_dataset_as_ddf("u", stored, predicates=[[("t", "==", "u")]])["x"]).tolist() == [0]
+    with dask.config.set(scheduler="sync"):
+        assert len(read_dataset_as_ddf("u", stored)) == 3
+    ddf = read_dataset_as_ddf("u", stored, categoricals=["p", "i1", "t"])
+    assert [ddf[name].cat.known for name in ("p", "i1", "t")] == [True, True, False]
+    assert list(ddf._meta["i1"].cat.categories) == [7, 8]
+    frames = partitions(ddf)
+    assert [list(df["i1"].cat.categories) for df in frames] == [[7, 8], [7, 8]]
+    assert [sorted(df["t"].cat.categories) for df in frames] == [["u", "w"], []]
+    result = compute(ddf)
+    assert as_dict(result[["p", "i1", "t"]]) == {"p": ["a", "a", "b"], "i1": [7, 8, 8], "t": ["u", "w", None]}
+    assert compute(ddf[["t", "i1"]]).dtypes.tolist() == [result["t"].dtype, result["i1"].dtype]
+    ddf = read_dataset_as_ddf("u", stored, dask_index_on="i1", columns=["x"], predicates=[[("i1", ">", 7)]])
+    assert ddf.divisions == (8, 8)
+    assert sorted(compute(ddf)["x"]) == [1, 2]
+    assert sorted(compute(read_dataset_as_ddf("u", stored, dask_index_on="i1")["x"])) == [0, 1, 2]
+    empty = read_dataset_as_ddf("u", stored, dask_index_on="i1", predicates=[[("i1", ">", 99)]])
+    assert (empty.npartitions, len(compute(empty))) == (1, 0)
 
 
 @pytest.mark.parametrize("columns", [["x"], ["p"], ["t", "x"], ["d", "i1"]], ids=str)
@@ -102,25 +121,6 @@ def test_only_the_columns_that_are_used_are_read(stored, monkeypatch, columns):
     assert read == [sorted(set(columns) - {"p"})] * 2
     expected = eager.read_table("u", stored)[columns]
     pd.testing.assert_frame_equal(result.reset_index(drop=True), expected)
-
-
-def test_a_single_column(stored):
-    assert compute(read_dataset_as_ddf("u", stored)["x"].sum()) == 3
-    assert compute(read_dataset_as_ddf("u", stored, predicates=[[("t", "==", "u")]])["x"]).tolist() == [0]
-    with dask.config.set(scheduler="sync"):
-        assert len(read_dataset_as_ddf("u", stored)) == 3
-
-
-def test_categories(stored):
-    ddf = read_dataset_as_ddf("u", stored, categoricals=["p", "i1", "t"])
-    assert [ddf[name].cat.known for name in ("p", "i1", "t")] == [True, True, False]
-    assert list(ddf._meta["i1"].cat.categories) == [7, 8]
-    frames = partitions(ddf)
-    assert [list(df["i1"].cat.categories) for df in frames] == [[7, 8], [7, 8]]
-    assert [sorted(df["t"].cat.categories) for df in frames] == [["u", "w"], []]
-    result = compute(ddf)
-    assert as_dict(result[["p", "i1", "t"]]) == {"p": ["a", "a", "b"], "i1": [7, 8, 8], "t": ["u", "w", None]}
-    assert compute(ddf[["t", "i1"]]).dtypes.tolist() == [result["t"].dtype, result["i1"].dtype]
 
 
 INDICES = {
@@ -150,15 +150,6 @@ def test_a_column_becomes_the_index(store, values, how):
         assert set(df_.index) == {value}
         assert sorted(df_["x"]) == df["x"][df["k"] == value].tolist()
     assert ddf.known_divisions
-
-
-def test_index_with_projection_and_predicates(stored):
-    ddf = read_dataset_as_ddf("u", stored, dask_index_on="i1", columns=["x"], predicates=[[("i1", ">", 7)]])
-    assert ddf.divisions == (8, 8)
-    assert sorted(compute(ddf)["x"]) == [1, 2]
-    assert sorted(compute(read_dataset_as_ddf("u", stored, dask_index_on="i1")["x"])) == [0, 1, 2]
-    empty = read_dataset_as_ddf("u", stored, dask_index_on="i1", predicates=[[("i1", ">", 99)]])
-    assert (empty.npartitions, len(compute(empty))) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -281,13 +272,10 @@ def test_hashes_do_not_depend_on_order_and_partitions(store):
     pd.testing.assert_series_equal(a, b)
 
 
-def test_hashes_of_nothing(stored):
+def test_hashes_of_nothing_and_of_unknown_columns(stored):
     nothing = [[("p", "==", "nope")]]
     assert compute(hash_dataset(stored, "u", predicates=nothing)).tolist() == []
     assert compute(hash_dataset(stored, "u", predicates=nothing, group_key="p")).tolist() == []
-
-
-def test_hashes_of_unknown_columns(stored):
     with pytest.raises(ValueError, match="nope"):
         hash_dataset(stored, "u", subset=["nope"])
     with pytest.raises(ValueError, match="nope"):

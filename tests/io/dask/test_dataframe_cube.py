@@ -77,12 +77,22 @@ def test_metadata_have_the_types_of_the_result(built):
     pd.testing.assert_series_equal(ddf.dtypes, expected.dtypes)
     pd.testing.assert_frame_equal(ddf.compute(scheduler="sync"), expected)
     assert not ddf.known_divisions
-
-
-def test_bytes_and_dates_are_not_made_text(built):
     result = query_cube_dataframe(CUBE, built).compute(scheduler="sync")
     assert rows([result])["v4"] == [b"y", None, b"z"]
     assert rows([result])["v3"] == [pd.Timestamp("2020-01-01"), None, pd.Timestamp("2020-01-02")]
+    ddf = query_cube_dataframe(CUBE, built, conditions=(C("v5") == 20) & (C("v2") > "a"))
+    assert list(ddf["v1"].compute(scheduler="sync")) == [3.5]
+    assert ddf["v1"].sum().compute(scheduler="sync") == 3.5
+    assert len(ddf[["v2"]].compute(scheduler="sync")) == 1
+    with dask.config.set(scheduler="sync"):
+        assert len(query_cube_dataframe(CUBE, built)) == 3
+        assert len(query_cube_dataframe(CUBE, built, payload_columns=[])) == 3
+        assert len(query_cube_dataframe(CUBE, built, C("x") == 9)) == 0
+    ddf = query_cube_dataframe(CUBE, built, C("x") == 9)
+    assert ddf.npartitions == 1
+    result = ddf.compute(scheduler="sync")
+    assert list(result.columns) == ["p", "v1", "v2", "v3", "v4", "v5", "x"]
+    assert len(result) == 0
 
 
 @pytest.mark.parametrize(
@@ -106,34 +116,12 @@ def test_only_the_columns_that_are_used_are_read(built, columns, datasets, parti
     pd.testing.assert_frame_equal(result, expected, check_dtype=partition_by is None)
 
 
-def test_a_condition_still_counts_when_its_columns_are_not_used(built):
-    ddf = query_cube_dataframe(CUBE, built, conditions=(C("v5") == 20) & (C("v2") > "a"))
-    assert list(ddf["v1"].compute(scheduler="sync")) == [3.5]
-    assert ddf["v1"].sum().compute(scheduler="sync") == 3.5
-    assert len(ddf[["v2"]].compute(scheduler="sync")) == 1
-
-
-def test_lengths(built):
-    with dask.config.set(scheduler="sync"):
-        assert len(query_cube_dataframe(CUBE, built)) == 3
-        assert len(query_cube_dataframe(CUBE, built, payload_columns=[])) == 3
-        assert len(query_cube_dataframe(CUBE, built, C("x") == 9)) == 0
-
-
 def test_groups_that_turn_out_to_be_empty_are_empty_partitions(store):
     build(store, CUBE.copy(index_columns=["i1"]), seed=frame(x=[0, 1], p=[0, 0], i1=["a", "b"], v1=[1, 2]))
     ddf = query_cube_dataframe(CUBE, store, C("v1") == 1, partition_by="i1")
     parts = dask.compute(*ddf.to_delayed(), scheduler="sync")
     assert [len(part) for part in parts] == [1, 0]
     pd.testing.assert_series_equal(parts[1].dtypes, ddf.dtypes)
-
-
-def test_nothing_found_is_one_empty_partition(built):
-    ddf = query_cube_dataframe(CUBE, built, C("x") == 9)
-    assert ddf.npartitions == 1
-    result = ddf.compute(scheduler="sync")
-    assert list(result.columns) == ["p", "v1", "v2", "v3", "v4", "v5", "x"]
-    assert len(result) == 0
 
 
 # writes ------------------------------------------------------------------------------------------

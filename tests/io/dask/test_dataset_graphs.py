@@ -84,6 +84,12 @@ def test_wrong_kinds_of_input(stored):
         delayed.store_delayed_as_dataset(1, stored, "v")
     with pytest.raises(ValueError, match="int"):
         delayed.store_delayed_as_dataset([dask.delayed(int)()], stored, "v").compute(scheduler="sync")
+    frames = dask.compute(delayed.read_table_as_delayed("u", stored, columns=["x"]), scheduler="sync")[0]
+    assert [df["x"].tolist() for df in frames] == [[0], [1]]
+    with pytest.raises(RuntimeError, match="unknown table core"):
+        delayed.read_table_as_delayed("u", stored, "core")
+    with pytest.raises(TypeError, match="table"):
+        delayed.read_table_as_delayed("u", stored, None)
 
 
 @pytest.mark.parametrize(
@@ -213,15 +219,6 @@ def test_older_states(stored, read):
 
     assert values() == [1, 7]
     assert values(as_of=1) == [0, 1]
-
-
-def test_tables_by_their_name(stored):
-    frames = dask.compute(delayed.read_table_as_delayed("u", stored, columns=["x"]), scheduler="sync")[0]
-    assert [df["x"].tolist() for df in frames] == [[0], [1]]
-    with pytest.raises(RuntimeError, match="unknown table core"):
-        delayed.read_table_as_delayed("u", stored, "core")
-    with pytest.raises(TypeError, match="table"):
-        delayed.read_table_as_delayed("u", stored, None)
 
 
 # maintenance -------------------------------------------------------------------------------------

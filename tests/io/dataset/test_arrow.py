@@ -54,23 +54,17 @@ def values(table):
     return [str(row) for row in table.cast(wanted).to_pylist()]  # NaN does not equal itself
 
 
-def test_types_and_nulls_stay(stored):
+def test_types_options_and_partitions(stored):
     table = arrow.read_table_arrow("u", stored)
     assert table.column_names == ["p", *sorted(set(TYPES) - {"p"})]
     assert {field.name: field.type for field in table.schema} == TYPES
     assert values(table.select(TABLE.column_names)) == values(TABLE.take([0, 2, 1]))
-
-
-def test_tables_of_partitions(stored):
     tables = arrow.read_dataset_as_arrow("u", stored)
     assert [len(table) for table in tables] == [2, 1]
     assert tables[0].column_names == ["p", *TABLE.column_names[1:]]
     assert [values(t) for t in arrow.read_dataset_as_arrow__iterator("u", stored)] == [
         values(t) for t in tables
     ]
-
-
-def test_options(stored):
     options = {"columns": ["s", "p"], "predicates": [[("p", "==", 2), ("s", "==", "ü")]]}
     expected = [{"s": "ü", "p": 2}]
     assert arrow.read_table_arrow("u", stored, **options).to_pylist() == expected
@@ -78,9 +72,6 @@ def test_options(stored):
     assert arrow.read_dataset_as_record_batches("u", stored, **options).read_all().to_pylist() == expected
     groups = list(arrow.read_dataset_as_arrow__iterator("u", stored, dispatch_by="s", columns=["p"]))
     assert [t.to_pydict() for t in groups] == [{"p": [2]}, {"p": [2]}]
-
-
-def test_categoricals_are_dictionaries(stored):
     table = arrow.read_table_arrow("u", stored, categoricals=["c", "p", "d"])
     for name in ("c", "p", "d"):
         column = table.column(name)

@@ -111,15 +111,12 @@ def test_columns_without_index(io, stored, dispatch_by):
         io.read(stored, dispatch_by=dispatch_by)
 
 
-def test_unordered_columns(io, stored):
-    with pytest.raises(ValueError, match="set"):
-        io.read(stored, dispatch_by={"x"})
-
-
 def test_indices_stay_in_the_factory(io, stored):
     factory = DatasetFactory("u", stored)
     io.read(None, None, factory=factory, dispatch_by=["x"])
     assert factory.indices["x"].loaded
+    with pytest.raises(ValueError, match="set"):
+        io.read(stored, dispatch_by={"x"})
 
 
 def test_only_needed_files_are_opened(stored):

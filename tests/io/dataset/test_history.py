@@ -99,7 +99,7 @@ def test_a_rollback_that_would_change_nothing_is_an_error(store):
     assert snapshot(store) == before
 
 
-def test_states(store):
+def test_states_and_their_times(store):
     first, second = eager.list_dataset_history("u", store)
     assert (first.version, first.current, second.version, second.current) == (1, False, 2, True)
     assert first.time < second.time
@@ -107,6 +107,15 @@ def test_states(store):
     assert copies(store) == [first.key]
     assert "by-dataset-metadata" not in first.key
     assert not first.key.endswith(".parquet")
+    assert values(store, as_of=first.time) == [1]
+    assert values(store, as_of=second.time - timedelta(microseconds=1)) == [1]
+    assert values(store, as_of=second.time) == [1, 2]
+    assert values(store, as_of=second.time.replace(tzinfo=None)) == [1, 2]
+    assert values(store, as_of=pd.Timestamp(first.time).tz_convert("Asia/Tokyo")) == [1]
+    assert values(store, as_of=first.time.isoformat()) == [1]
+    assert values(store, as_of="2999-01-01") == [1, 2]
+    with pytest.raises(ValueError, match="as_of is a version"):
+        values(store, as_of="yesterday")
 
 
 def test_only_some_are_kept(store):
@@ -196,17 +205,6 @@ def test_formats(memory, kind):
 # reading ----------------------------------------------------------------------------------------------------
 
 
-def test_as_of_a_time(store):
-    first, second = eager.list_dataset_history("u", store)
-    assert values(store, as_of=first.time) == [1]
-    assert values(store, as_of=second.time - timedelta(microseconds=1)) == [1]
-    assert values(store, as_of=second.time) == [1, 2]
-    assert values(store, as_of=second.time.replace(tzinfo=None)) == [1, 2]
-    assert values(store, as_of=pd.Timestamp(first.time).tz_convert("Asia/Tokyo")) == [1]
-    assert values(store, as_of=first.time.isoformat()) == [1]
-    assert values(store, as_of="2999-01-01") == [1, 2]
-
-
 READ = {
     "dataframes": lambda **kw: pd.concat(eager.read_dataset_as_dataframes(**kw)),
     "iterator": lambda **kw: pd.concat(read_dataset_as_dataframes__iterator(**kw)),
@@ -252,11 +250,6 @@ def test_states_that_are_gone(store):
 def test_no_times(store, as_of):
     with pytest.raises(TypeError, match="as_of"):
         values(store, as_of=as_of)
-
-
-def test_unreadable_times(store):
-    with pytest.raises(ValueError, match="as_of is a version"):
-        values(store, as_of="yesterday")
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", b"(\xb5/\xfd\x20\x01\x09\x00\x00\xc0"], ids=repr)

@@ -39,18 +39,12 @@ def test_tables(io, tables):
         pdt.assert_frame_equal(pd.concat(frames, ignore_index=True)[df.columns], df)
         assert read_table_arrow(UUID, tables, table_name=name).num_rows == len(df)
         assert read_dataset_as_record_batches(UUID, tables, table_name=name).read_all().num_rows == len(df)
-
-
-def test_the_schemas_of_all_tables_are_loaded(tables):
     dataset = DatasetMetadata.load_from_store(UUID, tables)
     with pytest.warns(DeprecationWarning, match="table_meta"):
         schemas = dataset.copy().table_meta
     assert {table: set(schema.names) for table, schema in schemas.items()} == {
         table: set(api.read_table(UUID, tables, table_name=table).columns) for table in ("core", "helper")
     }
-
-
-def test_a_table_has_to_be_named(io, tables):
     with pytest.raises(RuntimeError, match=r"several tables.*core, helper"):
         io.read(tables, UUID)
     with pytest.raises(RuntimeError, match="unknown table cor; did you mean core"):

@@ -39,15 +39,20 @@ def flat(memory):
 # columns and order ------------------------------------------------------------------------------------------
 
 
-def test_frames_come_in_the_order_of_commit(io, parted):
+def test_frames_come_in_the_order_of_commit_with_all_columns(io, parted):
     api.update_dataset_from_dataframes([frame(p=[0], q=["z"], y=["z"], z=[9])], parted, "u")
     assert [df["z"].tolist() for df in io.read(parted)] == [[3], [1], [2], [9]]
     assert api.read_table("u", parted)["z"].tolist() == [3, 1, 2, 9]
-
-
-def test_all_columns_of_partitions(io, parted):
     assert [list(df.columns) for df in io.read(parted)] == [["p", "q", "z", "y"]] * 3
     assert list(api.read_table("u", parted).columns) == ["p", "q", "y", "z"]
+    for df in io.read(parted):
+        df.loc[0, "z"] = 7
+        df["p"] = df["p"] + 1
+    assert all_rows(io.read(parted, columns=["q"], predicates=[[("z", "<", 3), ("p", "==", 2)]])) == [
+        {"q": []},
+        {"q": ["b"]},
+    ]
+    assert len(io.read(Wrapped(ReadOnlyStore, parted), predicates=[[("y", "==", "a")]])) == 1
 
 
 @pytest.mark.parametrize("columns", [["y", "p"], ["p"], ["q", "p"], ["z", "y", "q"]])
@@ -97,12 +102,6 @@ def test_bad_arguments(io, flat, arguments, error, text):
         io.read(flat, **arguments)
 
 
-def test_frames_can_be_changed(io, parted):
-    for df in io.read(parted):
-        df.loc[0, "z"] = 7
-        df["p"] = df["p"] + 1
-
-
 # predicates -------------------------------------------------------------------------------------------------
 
 
@@ -129,13 +128,6 @@ def test_predicates(io, parted, predicates, found, pushdown):
     assert api.read_table("u", parted, **options)["z"].tolist() == list(chain.from_iterable(found))
 
 
-def test_predicates_on_columns_that_are_not_wanted(io, parted):
-    assert all_rows(io.read(parted, columns=["q"], predicates=[[("z", "<", 3), ("p", "==", 2)]])) == [
-        {"q": []},
-        {"q": ["b"]},
-    ]
-
-
 def test_row_groups(io, memory):
     api.store_dataframes_as_dataset(
         memory, "u", [frame(x=range(10))], df_serializer=ParquetSerializer(chunk_size=2)
@@ -160,10 +152,6 @@ def test_planning_reads_header_schema_and_needed_indices(parted):
         ("get", "u/table/_common_metadata"),
         ("get", index_key),
     ]
-
-
-def test_read_only_store(io, parted):
-    assert len(io.read(Wrapped(ReadOnlyStore, parted), predicates=[[("y", "==", "a")]])) == 1
 
 
 # types ------------------------------------------------------------------------------------------------------

@@ -112,7 +112,8 @@ def test_many_tasks_are_sent_to_a_worker_each(jvm, built, monkeypatch):
     assert rows(df) == rows(create_frame(seed().select(["i1", "p", "v1", "x", "y"])))
 
 
-def test_map_gets_whole_partitions(built):
+def test_map_gets_whole_partitions_and_groups(built):
+
     def summed(part: pa.Table) -> pa.Table:
         assert pc.count_distinct(part["p"]).as_py() <= 1
         return pa.table({"p": part["p"].slice(0, 1), "n": pa.array([len(part)][: len(part)], pa.int64())})
@@ -120,8 +121,6 @@ def test_map_gets_whole_partitions(built):
     df = map_cube_spark(summed, CUBE, built)
     assert sorted(df.collect()) == [(0, 4), (1, 4), (2, 4)]
 
-
-def test_map_gets_whole_groups(built):
     def summed(part: pa.Table) -> pa.Table:
         return part.group_by("i1").aggregate([("v1", "sum")])
 

@@ -84,6 +84,14 @@ def test_a_read_is_the_query(spark, cube_url):
     df = load(spark, cube_url)
     assert df.schema == query_cube_spark(CUBE, cube_url).schema
     assert rows(df) == rows(query_cube_spark(CUBE, cube_url))
+    df = spark.read.format(FORMAT).schema("v bigint, s string").load(cube_url, cube="cube")
+    assert sorted(df.collect()) == sorted(zip(range(N), SEED["s"].to_pylist()))
+    options = f"store '{cube_url}', cube 'cube', columns 'v'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW cells USING {FORMAT} OPTIONS ({options})")
+    result = spark.sql("SELECT p, count(*), sum(v) FROM cells WHERE x >= 12 GROUP BY p ORDER BY p").collect()
+    assert [tuple(row) for row in result] == [("a", 4, 66), ("b", 4, 70), ("c", 4, 74)]
+    df = load(spark, cube_url).where("x > 1000")
+    assert df.collect() == [] and df.columns == sorted({*SEED.column_names, *ENRICH.column_names, "v"})
 
 
 def test_types_are_those_of_the_cube(spark, cube_url):
@@ -125,23 +133,6 @@ def test_the_only_cube_of_a_store_is_found(spark, url):
     api.build_cube(SEED, CUBE.copy(uuid_prefix="other"), url)
     with pytest.raises(AnalysisException, match="option 'cube' is missing: one of cube, other"):
         spark.read.format(FORMAT).load(url).printSchema()
-
-
-def test_a_schema_chooses_columns_as_well(spark, cube_url):
-    df = spark.read.format(FORMAT).schema("v bigint, s string").load(cube_url, cube="cube")
-    assert sorted(df.collect()) == sorted(zip(range(N), SEED["s"].to_pylist()))
-
-
-def test_sql_sees_a_view(spark, cube_url):
-    options = f"store '{cube_url}', cube 'cube', columns 'v'"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW cells USING {FORMAT} OPTIONS ({options})")
-    result = spark.sql("SELECT p, count(*), sum(v) FROM cells WHERE x >= 12 GROUP BY p ORDER BY p").collect()
-    assert [tuple(row) for row in result] == [("a", 4, 66), ("b", 4, 70), ("c", 4, 74)]
-
-
-def test_nothing_to_read_has_a_schema(spark, cube_url):
-    df = load(spark, cube_url).where("x > 1000")
-    assert df.collect() == [] and df.columns == sorted({*SEED.column_names, *ENRICH.column_names, "v"})
 
 
 @pytest.mark.slow("several jobs of Spark per case")

@@ -381,10 +381,15 @@ def test_a_damaged_seed_is_reported_beside_datasets_of_its_operations(store, pro
     assert "cube++seed" in report.problems[0].message
 
 
-def test_order_is_no_business_of_datasets():
+def test_datasets_have_no_order_and_columns_may_have_no_type():
     store = memory()
     df = frame(x=[2, 1, 1, None])
     eager.store_dataframes_as_dataset(store, "u", [df], secondary_indices="x")
+    assert eager.verify_dataset("u", store).ok
+    store = memory()
+    eager.store_dataframes_as_dataset(store, "u", [frame(x=pd.Series([None], dtype=object), y=[1])])
+    eager.update_dataset_from_dataframes([frame(x=["a"], y=[1])], store, "u")
+    eager.build_dataset_indices(store, "u", "x")
     assert eager.verify_dataset("u", store).ok
 
 
@@ -410,14 +415,6 @@ def test_types(values):
     eager.update_dataset_from_dataframes([df.assign(x=df["x"].iloc[0])], store, "u")
     report = eager.verify_dataset("u", store)
     assert report.ok, report
-
-
-def test_columns_without_type():
-    store = memory()
-    eager.store_dataframes_as_dataset(store, "u", [frame(x=pd.Series([None], dtype=object), y=[1])])
-    eager.update_dataset_from_dataframes([frame(x=["a"], y=[1])], store, "u")
-    eager.build_dataset_indices(store, "u", "x")
-    assert eager.verify_dataset("u", store).ok
 
 
 def test_history(store):
@@ -464,9 +461,6 @@ def test_kinds_are_fixed():
     with pytest.raises(ValueError):
         Problem("u", "something", "k", "text")
     assert set(REMEDIES) >= REPAIRABLE
-
-
-def test_every_kind_is_tested():
     found = {kind for _, kind in FAULTS.values()}
     # tested elsewhere: above, in tests/io/dataset/test_history.py, tests/io/test_publish.py, and in
     # test_atomicity.py, test_column_statistics.py and test_contracts.py of tests/io/cube

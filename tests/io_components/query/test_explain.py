@@ -40,6 +40,23 @@ def test_everything(store):
     assert (explained.partitions, explained.groups, explained.unused) == (4, None, ())
     assert roles(explained)["enrich"].aligned_by == ("p",)
     assert roles(explained)["extra"].joined_by == ("x",)
+    explained = explain_query(CUBE, store, C("p") == 9)
+    assert (explained.read_files, explained.read_bytes, explained.partitions) == (0, 0, 0)
+    assert "0 files in 0 partitions" in repr(explained)
+    explained = explain_query(CUBE, store, partition_by="i1")
+    assert (explained.groups, explained.first_groups) == (3, ((1,), (2,), (3,)))
+    assert "groups:     3 by i1: 1, 2, 3" in repr(explained)
+    counting = CountingStore(store)
+    explain_query(CUBE, counting)
+    assert not [
+        key
+        for method, key in counting.log
+        if method == "get" and key.endswith(".parquet") and "/table/" in key
+    ]
+    assert not counting.counts["put"]
+    for query in (query_cube, explain_query):
+        with pytest.raises(ValueError, match="did you mean v1"):
+            query(CUBE, store, payload_columns=["v_1"])
 
 
 @pytest.mark.parametrize(
@@ -64,18 +81,6 @@ def test_conditions(store, conditions, effects, read):
     assert roles(explained)["enrich"].role == ("restricted" if "i1" in conditions.column else "left")
 
 
-def test_groups(store):
-    explained = explain_query(CUBE, store, partition_by="i1")
-    assert (explained.groups, explained.first_groups) == (3, ((1,), (2,), (3,)))
-    assert "groups:     3 by i1: 1, 2, 3" in repr(explained)
-
-
-def test_nothing_to_read(store):
-    explained = explain_query(CUBE, store, C("p") == 9)
-    assert (explained.read_files, explained.read_bytes, explained.partitions) == (0, 0, 0)
-    assert "0 files in 0 partitions" in repr(explained)
-
-
 def test_files_that_hide_others_are_read(store):
     append_to_cube({"enrich": pd.DataFrame({"x": [2], "p": [1], "i1": [5]})}, CUBE, store)
     enrich = roles(explain_query(CUBE, store, C("i1") == 2))["enrich"]
@@ -90,23 +95,6 @@ def test_bytes(store):
         assert dataset.file_bytes == sum(len(store.get(key)) for key in keys)
         assert dataset.read_bytes == dataset.file_bytes
     assert 0 < roles(part)["seed"].read_bytes < roles(whole)["seed"].read_bytes
-
-
-def test_no_data_is_read(store):
-    counting = CountingStore(store)
-    explain_query(CUBE, counting)
-    assert not [
-        key
-        for method, key in counting.log
-        if method == "get" and key.endswith(".parquet") and "/table/" in key
-    ]
-    assert not counting.counts["put"]
-
-
-def test_errors_are_those_of_the_query(store):
-    for query in (query_cube, explain_query):
-        with pytest.raises(ValueError, match="did you mean v1"):
-            query(CUBE, store, payload_columns=["v_1"])
 
 
 def test_views(store):

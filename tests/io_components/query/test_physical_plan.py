@@ -84,20 +84,12 @@ def test_tasks_of_several_groups_give_no_rows_of_other_groups(tmp_path, values):
     )
 
 
-def test_small_queries_are_one_task(store):
-    assert len(split_into_tasks(plan_query(QueryCube(CUBE, store)), workers=8)) == 1
-
-
 def test_size_bounds_tasks(monkeypatch, store):
     monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
     assert (
         len(split_into_tasks(plan_query(QueryCube(CUBE, store, payload_columns=["v1"])), workers=1, size=1))
         == 7
     )
-
-
-def test_what_every_task_has_to_read_makes_tasks_larger(monkeypatch, store):
-    monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
     alone = split_into_tasks(plan_query(QueryCube(CUBE, store, payload_columns=["v1"])), workers=1, size=1)
     shared = split_into_tasks(
         plan_query(QueryCube(CUBE, store, payload_columns=["v1", "v3"])), workers=1, size=1
@@ -121,3 +113,4 @@ def test_groups_of_a_task_narrow_what_it_reads(store):
     assert first.predicates == (("i1", "in", tuple(range(9))),)
     assert second.predicates == (("i1", "==", 9),)
     assert plan.single_task().predicates == ()
+    assert len(split_into_tasks(plan_query(QueryCube(CUBE, store)), workers=8)) == 1

@@ -58,17 +58,14 @@ def test_tables_become_files(plan, store_factory):
     assert results["seed"].rows == 3 and len(results["seed"].labels) == 2
     finish_write(plan, [results])
     assert query_cube(CUBE, store_factory)[0]["x"].tolist() == [1, 2, 3]
+    assert len(write_stream(plan, "seed", [])["seed"].labels) == 0
+    assert stored(store_factory) == set()
 
 
 def test_tables_become_partitions_of_a_dataset(dataset_plan, store_factory):
     result = write_stream(dataset_plan, "uuid", [rows([2, 1], [0, 0]), rows([3], [1]), rows([], [])])
     finish_dataset_write(dataset_plan, [result])
     assert read_table("uuid", store_factory)["x"].tolist() == [1, 2, 3]
-
-
-def test_no_rows_no_files(plan, store_factory):
-    assert len(write_stream(plan, "seed", [])["seed"].labels) == 0
-    assert stored(store_factory) == set()
 
 
 @pytest.mark.parametrize(
@@ -124,12 +121,9 @@ def test_columns_are_checked_without_rows(dataset_plan, store_factory, table, er
 # -- cells in several tables ---------------------------------------------------------------------------------
 
 
-def test_a_cell_that_goes_on_in_the_next_table_is_noticed(plan):
+def test_cells_of_several_tables_are_compared(plan):
     with pytest.raises(DuplicateCellsError, match="p=0, x=2"):
         write_stream(plan, "seed", [table([0, 0], [1, 2]), table([0, 1], [2, 2])], ordered=True)
-
-
-def test_a_partition_may_go_on_in_the_next_table(plan):
     parts = [table([0, 0], [1, 2]), table([0, 1], [3, 2]), table([2], [2])]
     results = write_stream(plan, "seed", parts, ordered=True)
     assert len(results["seed"].labels) == 4

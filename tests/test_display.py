@@ -8,9 +8,6 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.display import MAX_ROWS, facts, plain_text_table, table
 from kartothek_cube.io_components.query.logical_plan import QueryCube
@@ -20,7 +17,7 @@ from tests.support.cubes import memory
 from tests.support.factories import STORES
 
 EVIL = "<script>&\"'"
-CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=[EVIL], suppress_index_on=["y"])
+CUBE = api.Cube(["x", "y"], ["p"], "cube", index_columns=[EVIL], suppress_index_on=["y"])
 
 
 class Text(HTMLParser):
@@ -56,7 +53,7 @@ def views(built):
     return {
         "cube": CUBE,
         "dataset": datasets["seed"],
-        "explanation": api.explain_query(CUBE, store, C("p") != EVIL),
+        "explanation": api.explain_query(CUBE, store, api.C("p") != EVIL),
     }
 
 
@@ -78,9 +75,9 @@ def test_html(built, name, expected):
 @pytest.mark.parametrize(
     "condition, expected",
     [
-        (C("p") == EVIL, f"p == {EVIL}"),
-        ((C("x") > 1) & (C("y") < 2), "(x > 1) & (y < 2)"),
-        ((C("x") > 1) | (C("y") < 2), "(x > 1) | (y < 2)"),
+        (api.C("p") == EVIL, f"p == {EVIL}"),
+        ((api.C("x") > 1) & (api.C("y") < 2), "(x > 1) & (y < 2)"),
+        ((api.C("x") > 1) | (api.C("y") < 2), "(x > 1) | (y < 2)"),
     ],
 )
 def test_conditions_are_shown_as_they_are_written(condition, expected):
@@ -98,7 +95,7 @@ def test_the_report_of_a_verification_is_a_table_of_problems(built):
 
 def test_discovered_datasets_are_a_table(built):
     assert {"dataset", "seed", "cube++seed"} <= set(
-        Text(discover_datasets(CUBE, built[0])._repr_html_()).words
+        Text(api.discover_datasets(CUBE, built[0])._repr_html_()).words
     )
 
 
@@ -110,7 +107,7 @@ def test_a_lazy_dataset_is_shown_as_the_dataset(built):
 
 def test_repr_of_a_plan(built):
     assert (
-        repr(plan_query(QueryCube(CUBE, built[0], C("p") != EVIL)))
+        repr(plan_query(QueryCube(CUBE, built[0], api.C("p") != EVIL)))
         == f"QueryPlan(1 partition; files: 1 of 2 of seed (seed); conditions: p != {EVIL})"
     )
 
@@ -132,7 +129,7 @@ def test_the_history_of_a_cube_is_a_table(built):
     assert state.startswith("1        ") and " UTC  build (current)  seed " in state
     api.extend_cube({"o": pd.DataFrame({"x": [1], "y": [1], "p": ["b"], "v": [1]})}, CUBE, store)
     api.keep_cube_history(CUBE, store, 3)
-    api.remove_partitions(CUBE, store, C("p") == "b")
+    api.remove_partitions(CUBE, store, api.C("p") == "b")
     view = Text(api.list_cube_history(CUBE, store)._repr_html_())
     assert "table" in view.tags
     assert {"operation", "remove_partitions (current)", "o, seed", "files", "rows"} <= set(view.words)
@@ -141,7 +138,7 @@ def test_the_history_of_a_cube_is_a_table(built):
 @pytest.mark.parametrize("name", [*FACADES, SPARK])
 def test_results_of_every_facade_are_tables(tmp_path, name):
     driver, store = open_facade(name), STORES["local" if name == SPARK else "memory"](tmp_path)
-    cube = Cube(["x"], ["p"], "cube")
+    cube = api.Cube(["x"], ["p"], "cube")
     data = pd.DataFrame({"x": [1, 2], "p": ["a", "b"], "v": [1, 2]})
     results = [
         driver.build_cube(data=data, cube=cube, store=store),

@@ -6,14 +6,13 @@ import sys
 import pytest
 
 from kartothek_cube.api import cube, dataset
-from kartothek_cube.core.cube import conditions, constants
 from kartothek_cube.io import arrow, arrow_cube, eager, eager_cube, iter_cube, opened_cube
 from kartothek_cube.io import iter as iter_
 from kartothek_cube.io.dask import bag, bag_cube, dataframe, dataframe_cube, delayed, delayed_cube
 from kartothek_cube.io.spark import cube as spark_cube
 from kartothek_cube.io.spark import dataset as spark
 
-CUBES = [conditions, constants, arrow_cube, eager_cube, iter_cube, opened_cube]
+CUBES = [cube.conditions, cube.constants, arrow_cube, eager_cube, iter_cube, opened_cube]
 MODULES = {
     cube: [*CUBES, bag_cube, dataframe_cube, delayed_cube, spark_cube],
     dataset: [arrow, eager, iter_, bag, dataframe, delayed, spark],

@@ -11,8 +11,6 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.api import discover
 from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from kartothek_cube.io.spark import cube as spark_cube
 from tests.support.cubes import CUBE, memory
@@ -88,18 +86,18 @@ def test_functions_of_iterators_have_one_suffix(module, short, long):
 
 def test_parameters_of_a_cube_are_typed():
     # mypy and attrs take the types of the converters
-    module = inspect.getmodule(Cube)
+    module = inspect.getmodule(api.Cube)
     names = {**vars(module), "Iterable": Iterable}
-    hints = typing.get_type_hints(Cube.__init__, names)
+    hints = typing.get_type_hints(api.Cube.__init__, names)
     parameters = {name: hint for name, hint in hints.items() if name != "return"}
     assert parameters == {
         "dimension_columns": str | Iterable[str],
-        "partition_columns": str | PartitionTransform | Iterable[str | PartitionTransform],
+        "partition_columns": str | api.PartitionTransform | Iterable[str | api.PartitionTransform],
         "uuid_prefix": str,
         "seed_dataset": str,
         "index_columns": str | Iterable[str] | None,
         "suppress_index_on": str | Iterable[str] | None,
-        "transforms": Iterable[PartitionTransform],
+        "transforms": Iterable[api.PartitionTransform],
     }
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.eager_cube import (
     append_to_cube,
     build_cube,
@@ -50,7 +49,7 @@ def test_dataset(kind, df):
     api.copy_dataset("sales", store, "sales", target)
     api.delete_dataset("sales", store)
     assert not store.content
-    assert not DatasetMetadata.exists("sales", store)
+    assert not api.DatasetMetadata.exists("sales", store)
     assert sorted(api.read_table("sales", target).SALES) == [7, 8, 8]
 
 

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from tqdm import tqdm
 
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io import eager_cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.runtime import (
     ProgressBar,
@@ -25,7 +24,7 @@ from kartothek_cube.io_components.runtime import (
 )
 from tests.support.cubes import memory
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 FRAME = pd.DataFrame({"x": range(6), "p": [0, 0, 1, 1, 2, 2]})
 
 
@@ -51,16 +50,16 @@ def data_bytes(store):
 @pytest.fixture
 def store():
     store = memory()
-    eager_cube.build_cube(FRAME, CUBE, store)
+    api.build_cube(FRAME, CUBE, store)
     return store
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        lambda store: eager_cube.query_cube(CUBE, store),
-        lambda store: eager_cube.collect_stats(CUBE, store),
-        lambda store: eager_cube.verify_cube(CUBE, store),
+        lambda store: api.query_cube(CUBE, store),
+        lambda store: api.collect_stats(CUBE, store),
+        lambda store: api.verify_cube(CUBE, store),
     ],
 )
 def test_reading(store, work):
@@ -74,7 +73,7 @@ def test_reading(store, work):
 def test_writing():
     log, store = Log(), memory()
     with report_progress_to(log):
-        eager_cube.build_cube(FRAME, CUBE, store)
+        api.build_cube(FRAME, CUBE, store)
     assert log.expected == 3
     assert sorted(log.sizes) == data_bytes(store)
 
@@ -82,12 +81,12 @@ def test_writing():
 def test_directories_count_alike(tmp_path):
     log, url = Log(), f"hfs://{tmp_path}"
     with report_progress_to(log):
-        eager_cube.build_cube(FRAME, CUBE, url)
+        api.build_cube(FRAME, CUBE, url)
     sizes = sorted(path.stat().st_size for path in tmp_path.rglob("table/p=*/*.parquet"))
     assert sorted(log.sizes) == sizes
     log.sizes.clear()
     with report_progress_to(log):
-        eager_cube.query_cube(CUBE, url)
+        api.query_cube(CUBE, url)
     assert sorted(log.sizes) == sizes
 
 
@@ -97,7 +96,7 @@ def test_nobody_watches_afterwards(store):
         pass
     progress_add_total(1)
     progress_advance(1)
-    eager_cube.query_cube(CUBE, store)
+    api.query_cube(CUBE, store)
     assert (log.expected, log.sizes) == (0, [])
 
 
@@ -127,7 +126,7 @@ def test_at_most_and_more_than_expected():
 def test_bar(store):
     screen = io.StringIO()
     with progress_bar("query", True, partial(tqdm, file=screen, mininterval=0)):
-        eager_cube.query_cube(CUBE, store)
+        api.query_cube(CUBE, store)
     text = screen.getvalue().replace("\r", "\n")
     assert "query: 100%" in text
     assert "3/3 files" in text
@@ -137,32 +136,30 @@ def test_bar(store):
 def test_a_bar_that_waits_shows_nothing(store):
     screen = io.StringIO()
     with progress_bar("query", True, partial(tqdm, file=screen, mininterval=0, delay=1000, leave=False)):
-        eager_cube.query_cube(CUBE, store)
+        api.query_cube(CUBE, store)
     assert screen.getvalue() == ""
 
 
 def test_progress_on_request(store, capsys):
-    eager_cube.query_cube(CUBE, store)
+    api.query_cube(CUBE, store)
     assert capsys.readouterr().err == ""
-    eager_cube.query_cube(CUBE, store, progress=True)
+    api.query_cube(CUBE, store, progress=True)
     assert "3/3 files" in capsys.readouterr().err
     with pytest.raises(ValueError, match="v9"):
-        eager_cube.query_cube(CUBE, store, payload_columns=["v9"], progress=True)
+        api.query_cube(CUBE, store, payload_columns=["v9"], progress=True)
     assert "3/3" not in capsys.readouterr().err
 
 
 LONG = {
-    "build_cube": lambda store, **kw: eager_cube.build_cube(FRAME, CUBE, memory(), **kw),
-    "extend_cube": lambda store, **kw: eager_cube.extend_cube(
-        {"enrich": FRAME.assign(v1=1)}, CUBE, store, **kw
-    ),
-    "append_to_cube": lambda store, **kw: eager_cube.append_to_cube(FRAME, CUBE, store, **kw),
-    "update_cube": lambda store, **kw: eager_cube.update_cube(FRAME, CUBE, store, None, ["seed"], **kw),
-    "collect_stats": lambda store, **kw: eager_cube.collect_stats(CUBE, store, **kw),
-    "compact_cube": lambda store, **kw: eager_cube.compact_cube(CUBE, store, **kw),
-    "delete_rows": lambda store, **kw: eager_cube.delete_rows(CUBE, store, "x == 1", **kw),
-    "verify_cube": lambda store, **kw: eager_cube.verify_cube(CUBE, store, **kw),
-    "copy_cube": lambda store, **kw: eager_cube.copy_cube(CUBE, store, memory(), **kw),
+    "build_cube": lambda store, **kw: api.build_cube(FRAME, CUBE, memory(), **kw),
+    "extend_cube": lambda store, **kw: api.extend_cube({"enrich": FRAME.assign(v1=1)}, CUBE, store, **kw),
+    "append_to_cube": lambda store, **kw: api.append_to_cube(FRAME, CUBE, store, **kw),
+    "update_cube": lambda store, **kw: api.update_cube(FRAME, CUBE, store, None, ["seed"], **kw),
+    "collect_stats": lambda store, **kw: api.collect_stats(CUBE, store, **kw),
+    "compact_cube": lambda store, **kw: api.compact_cube(CUBE, store, **kw),
+    "delete_rows": lambda store, **kw: api.delete_rows(CUBE, store, "x == 1", **kw),
+    "verify_cube": lambda store, **kw: api.verify_cube(CUBE, store, **kw),
+    "copy_cube": lambda store, **kw: api.copy_cube(CUBE, store, memory(), **kw),
 }
 
 
@@ -177,14 +174,14 @@ def test_every_long_operation_shows_it(store, capsys, name):
 def fresh():
     """Give another store with the cube."""
     store = memory()
-    eager_cube.build_cube(FRAME, CUBE, store)
+    api.build_cube(FRAME, CUBE, store)
     return store
 
 
 def test_without_tqdm(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(ImportError, match=r"pip install 'kartothek_cube\[cli\]'"):
-        eager_cube.query_cube(CUBE, store, progress=True)
+        api.query_cube(CUBE, store, progress=True)
 
 
 def test_the_time_moves_while_no_file_is_done(monkeypatch):

@@ -13,7 +13,6 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.utils import lazy_store
-from kartothek_cube.io.spark.cube import query_cube_spark
 from tests.support import factories
 from tests.support.servers import azure_url, s3_url
 from tests.support.spark_session import shared_session
@@ -90,7 +89,7 @@ def test_spark_plans_beside_writers(tmp_path):
     try:
         spark = shared_session()
         for _ in range(ANSWERS // 10):
-            assert not is_mixed(query_cube_spark(CUBE, store, spark=spark).toPandas())
+            assert not is_mixed(api.query_cube_spark(CUBE, store, spark=spark).toPandas())
         assert all(writer.is_alive() for writer in writers)
     finally:
         for writer in writers:

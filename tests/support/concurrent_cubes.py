@@ -15,7 +15,6 @@ import pandas as pd
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import read_table
-from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset_files import referenced_keys, schema_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
@@ -258,7 +257,7 @@ def _read_pinned(store: Any) -> None:
 
 def observe(store: Any, **arguments: Any) -> State:
     """What one query of all datasets sees."""
-    if not discover_datasets_unchecked("c", store):
+    if not api.discover_datasets_unchecked("c", store):
         return None
     try:
         frames = api.query_cube(CUBE, store, **arguments)
@@ -566,7 +565,7 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
 
 def content(store: Any) -> State:
     """What a cube holds; None if it does not exist."""
-    datasets = discover_datasets_unchecked("c", store)
+    datasets = api.discover_datasets_unchecked("c", store)
     if "seed" not in datasets:
         return None
     [df] = api.query_cube(CUBE, store, datasets=["seed"]) or [pd.DataFrame({"x": [], "v": []})]
@@ -630,7 +629,7 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
     if found is not None:
         problems = {problem.kind for problem in api.verify_cube(CUBE, store).problems}
         tolerated = {"schema-pending", "unfinished-operation"} if crashed else set()
-        publishes = discover_datasets_unchecked("c", store)["seed"].metadata.get(PUBLISH) is not None
+        publishes = api.discover_datasets_unchecked("c", store)["seed"].metadata.get(PUBLISH) is not None
         if not publishes or any(choice.fault for choice in run.choices):
             # the newest version of a table may show an older state, of which all files exist
             tolerated |= {"publication"}
@@ -665,7 +664,7 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
 
 def _check_table(store: Any) -> None:
     """The newest version of a published table has all its files; without a dataset, the table is garbage."""
-    if "seed" in discover_datasets_unchecked("c", store):
+    if "seed" in api.discover_datasets_unchecked("c", store):
         blobs = open_blobs(store)
         missing = {key for key in published_keys(blobs, "c++seed") if not blobs.exists(key)}
         assert not missing, missing
@@ -674,7 +673,7 @@ def _check_table(store: Any) -> None:
 def _tracked(store: Any) -> set[str]:
     blobs = open_blobs(store)
     tracked: set[str] = set()
-    for dataset in discover_datasets_unchecked("c", store).values():
+    for dataset in api.discover_datasets_unchecked("c", store).values():
         tracked |= {*header_keys(dataset.uuid), *referenced_keys(dataset)}
         tracked |= {*schema_keys(dataset, blobs), *history_keys(dataset, blobs)}
         tracked |= {log_folder(dataset.uuid) + name for name in list_log(blobs, dataset.uuid)}

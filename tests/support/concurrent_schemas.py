@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError, MissingFileError
 from tests.support.concurrent_cubes import CUBE, Operation, Pair, Refused, expected, is_open
 from tests.support.interleave import LostAnswer, ModelStore, Run, World
@@ -87,7 +86,7 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
         lambda s: api.append_to_cube(_frame(8, w=8), CUBE, s, schema_mode="merge"),
         lambda state: _append(state, 8, merge=True, w=8),
     ),
-    "update": (lambda s: api.update_cube(_frame(0, v=5), CUBE, s, C("p") == 0, ["seed"]), _update),
+    "update": (lambda s: api.update_cube(_frame(0, v=5), CUBE, s, api.C("p") == 0, ["seed"]), _update),
     "compact": (lambda s: api.compact_cube(CUBE, s, min_files=1), lambda state: state),
     "cleanup": (lambda s: api.cleanup_cube(CUBE, s), lambda state: state),
     "query": (lambda s: s.world.observed.append(observe(s)), lambda state: state),

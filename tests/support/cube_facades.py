@@ -13,9 +13,8 @@ import dask.bag as db
 import dask.dataframe as dd
 import pandas as pd
 
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io import eager_cube, iter_cube
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 
 Written = dict[str, DatasetMetadata]
@@ -25,7 +24,7 @@ Stats = dict[str, dict[str, int]]
 SCHEDULER = "sync"
 
 
-def ids_of(data: Any, cube: Cube) -> list[str]:
+def ids_of(data: Any, cube: api.Cube) -> list[str]:
     """Give the ids that have to be announced to façades that take input in parts."""
     if isinstance(data, Mapping):
         return list(data)
@@ -42,37 +41,37 @@ class Eager:
     checks_duplicates = True
 
     def build_cube(self, **kwargs: Any) -> Written:
-        return eager_cube.build_cube(**kwargs)
+        return api.build_cube(**kwargs)
 
     def extend_cube(self, **kwargs: Any) -> Written:
-        return eager_cube.extend_cube(**kwargs)
+        return api.extend_cube(**kwargs)
 
     def append_to_cube(self, **kwargs: Any) -> Written:
-        return eager_cube.append_to_cube(**kwargs)
+        return api.append_to_cube(**kwargs)
 
     def update_cube(self, **kwargs: Any) -> Written:
-        return eager_cube.update_cube(**kwargs)
+        return api.update_cube(**kwargs)
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
-        return eager_cube.query_cube(**kwargs)
+        return api.query_cube(**kwargs)
 
     def remove_partitions(self, **kwargs: Any) -> Written:
-        return eager_cube.remove_partitions(**kwargs)
+        return api.remove_partitions(**kwargs)
 
     def delete_cube(self, **kwargs: Any) -> None:
-        eager_cube.delete_cube(**kwargs)
+        api.delete_cube(**kwargs)
 
     def copy_cube(self, **kwargs: Any) -> None:
-        eager_cube.copy_cube(**kwargs)
+        api.copy_cube(**kwargs)
 
     def collect_stats(self, **kwargs: Any) -> Stats:
-        return eager_cube.collect_stats(**kwargs)
+        return api.collect_stats(**kwargs)
 
     def build_column_statistics(self, **kwargs: Any) -> Written:
-        return eager_cube.build_column_statistics(**kwargs)
+        return api.build_column_statistics(**kwargs)
 
     def cleanup_cube(self, **kwargs: Any) -> None:
-        eager_cube.cleanup_cube(**kwargs)
+        api.cleanup_cube(**kwargs)
 
 
 class Iter(Eager):
@@ -80,44 +79,38 @@ class Iter(Eager):
 
     name = "iter"
 
-    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
-        return iter_cube.build_cube__iter(
-            iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs
-        )
+    def build_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
+        return api.build_cube__iter(iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs)
 
-    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
-        return iter_cube.extend_cube__iter(
-            iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs
-        )
+    def extend_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
+        return api.extend_cube__iter(iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs)
 
-    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
-        return iter_cube.append_to_cube__iter(
-            iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs
-        )
+    def append_to_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
+        return api.append_to_cube__iter(iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs)
 
     def update_cube(self, data: Any, **kwargs: Any) -> Written:
-        return iter_cube.update_cube__iter(iter([data]), **kwargs)
+        return api.update_cube__iter(iter([data]), **kwargs)
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
-        return list(iter_cube.query_cube__iterator(**kwargs))
+        return list(api.query_cube__iterator(**kwargs))
 
     def remove_partitions(self, **kwargs: Any) -> Written:
-        return iter_cube.remove_partitions__iter(**kwargs)
+        return api.remove_partitions__iter(**kwargs)
 
     def delete_cube(self, **kwargs: Any) -> None:
-        iter_cube.delete_cube__iter(**kwargs)
+        api.delete_cube__iter(**kwargs)
 
     def copy_cube(self, **kwargs: Any) -> None:
-        iter_cube.copy_cube__iter(**kwargs)
+        api.copy_cube__iter(**kwargs)
 
     def collect_stats(self, **kwargs: Any) -> Stats:
-        return iter_cube.collect_stats__iter(**kwargs)
+        return api.collect_stats__iter(**kwargs)
 
     def build_column_statistics(self, **kwargs: Any) -> Written:
-        return iter_cube.build_column_statistics__iter(**kwargs)
+        return api.build_column_statistics__iter(**kwargs)
 
     def cleanup_cube(self, **kwargs: Any) -> None:
-        iter_cube.cleanup_cube__iter(**kwargs)
+        api.cleanup_cube__iter(**kwargs)
 
 
 def same(data: Any) -> Any:
@@ -135,17 +128,17 @@ class Delayed(Iter):
 
     name = "delayed"
 
-    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def build_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         items = [dask.delayed(same)(data)]
         ids = ids_of(data, cube)
         return compute(delayed_cube.build_cube_from_delayed(items, cube, ktk_cube_dataset_ids=ids, **kwargs))
 
-    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def extend_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         items = [dask.delayed(same)(data)]
         ids = ids_of(data, cube)
         return compute(delayed_cube.extend_cube_from_delayed(items, cube, ktk_cube_dataset_ids=ids, **kwargs))
 
-    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def append_to_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         items = [dask.delayed(same)(data)]
         ids = ids_of(data, cube)
         return compute(
@@ -184,17 +177,17 @@ class Bag(Delayed):
     name = "bag_bs1"
     blocksize = 1
 
-    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def build_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         bag = db.from_sequence([data])
         ids = ids_of(data, cube)
         return only(bag_cube.build_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
 
-    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def extend_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         bag = db.from_sequence([data])
         ids = ids_of(data, cube)
         return only(bag_cube.extend_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
 
-    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def append_to_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         bag = db.from_sequence([data])
         ids = ids_of(data, cube)
         return only(bag_cube.append_to_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
@@ -248,13 +241,13 @@ class DataFrame(Delayed):
     name = "dataframe"
     checks_duplicates = False
 
-    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def build_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         return compute(dataframe_cube.build_cube_from_dataframe(frames_of(data), cube, **kwargs))
 
-    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def extend_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         return compute(dataframe_cube.extend_cube_from_dataframe(frames_of(data), cube, **kwargs))
 
-    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+    def append_to_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
         return compute(dataframe_cube.append_to_cube_from_dataframe(frames_of(data), cube, **kwargs))
 
     def update_cube(self, data: Any, **kwargs: Any) -> Written:

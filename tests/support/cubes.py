@@ -10,12 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from storefact import get_store_from_url
 
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.core.header import COMMIT_RECORD
-from kartothek_cube.io import eager_cube
 
-CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
+CUBE = api.Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
 HEADER = ".by-dataset-metadata."
 #: words of the library's code, and names of its files, which tell users nothing
 INTERNAL = re.compile(
@@ -30,11 +29,11 @@ def frame(**columns) -> pd.DataFrame:
 
 
 def build(
-    store_factory, cube: Cube = CUBE, partition_on: dict | None = None, **datasets: pd.DataFrame
+    store_factory, cube: api.Cube = CUBE, partition_on: dict | None = None, **datasets: pd.DataFrame
 ) -> None:
     """Build a cube, eagerly; a dataset is partitioned by those partition columns of the cube that it has."""
     own = {id_: [column for column in cube.partition_columns if column in df] for id_, df in datasets.items()}
-    eager_cube.build_cube(
+    api.build_cube(
         data=datasets, cube=cube, store=store_factory, partition_on={**own, **(partition_on or {})}
     )
 
@@ -144,7 +143,7 @@ def index_columns(store_factory, uuid: str) -> set[str]:
     return set(header(store_factory, uuid).get("indices", {}))
 
 
-def dataset_ids(store_factory, cube: Cube = CUBE) -> set[str]:
+def dataset_ids(store_factory, cube: api.Cube = CUBE) -> set[str]:
     """Give the ids of the datasets of a cube that have a header."""
     start = cube.uuid_prefix + "++"
     return {
@@ -154,7 +153,7 @@ def dataset_ids(store_factory, cube: Cube = CUBE) -> set[str]:
     }
 
 
-def check_integrity(store_factory, cube: Cube = CUBE) -> None:
+def check_integrity(store_factory, cube: api.Cube = CUBE) -> None:
     """Fail unless every file a header names exists and every secondary index fits the data files."""
     present = keys(store_factory)
     for id_ in dataset_ids(store_factory, cube):

@@ -6,7 +6,6 @@ import pytest
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import write_table
@@ -129,7 +128,7 @@ def test_places(store, inputs, places, expected):
     )
     dataset, _ = commit(open_blobs(store), delta)
     assert values(store) == expected
-    assert dataset == DatasetMetadata.load_from_store("u", store)
+    assert dataset == api.DatasetMetadata.load_from_store("u", store)
     assert api.verify_dataset("u", store).ok
     assert commit(open_blobs(store), delta)[0] == dataset
 

@@ -11,11 +11,9 @@ import pytest
 from pyspark.sql import functions
 from pyspark.sql.connect import functions as connect_functions
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C, Conjunction, EqualityCondition
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.implied_conditions import to_conjunction
-from kartothek_cube.io import arrow_cube, eager_cube
-from kartothek_cube.io.opened_cube import open_cube
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.factories import STORES
 from tests.support.spark_session import shared_session
@@ -224,7 +222,7 @@ def test_what_is_no_condition_is_refused_with_advice(conditions, error, problem)
     assert "\n" not in str(caught.value)
 
 
-CUBE = Cube(["CITY"], ["COUNTRY"], "cube")
+CUBE = api.Cube(["CITY"], ["COUNTRY"], "cube")
 CITIES = pd.DataFrame(
     {"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY": ["DE", "IT", "DE"], "PEOPLE": [336, 2873, 127]}
 )
@@ -242,25 +240,25 @@ def test_all_facades_take_conditions_of_other_libraries(tmp_path, name):
     if name == SPARK:
         shared_session()
     driver, store = open_facade(name), STORES["local"](tmp_path)
-    eager_cube.build_cube(CITIES, CUBE, store)
+    api.build_cube(CITIES, CUBE, store)
     forms = [*FORMS, functions.col("COUNTRY") == "DE"] if name == SPARK else FORMS
     for form in forms:
         (df,) = driver.query_cube(cube=CUBE, store=store, conditions=form)
         assert sorted(df["CITY"]) == ["Bonn", "Ulm"], form
     driver.remove_partitions(cube=CUBE, store=store, conditions=forms[-1], ktk_cube_dataset_ids=["seed"])
-    assert eager_cube.query_cube_df(CUBE, store)["CITY"].tolist() == ["Rom"]
+    assert api.query_cube_df(CUBE, store)["CITY"].tolist() == ["Rom"]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_all_operations_take_conditions_of_other_libraries(tmp_path, form):
     store = STORES["memory"](tmp_path)
-    eager_cube.build_cube(CITIES, CUBE, store)
-    opened = open_cube(CUBE, store)
+    api.build_cube(CITIES, CUBE, store)
+    opened = api.open_cube(CUBE, store)
     assert sorted(opened.query(form).to_pandas()["CITY"]) == ["Bonn", "Ulm"]
-    lazy = arrow_cube.scan_cube(CUBE, store, form).filter(pl.col("PEOPLE") > 200).collect()
+    lazy = api.scan_cube(CUBE, store, form).filter(pl.col("PEOPLE") > 200).collect()
     assert lazy["CITY"].to_list() == ["Bonn"]
-    assert "to read:    1 file in 1 partition" in str(eager_cube.explain_query(CUBE, store, form))
-    eager_cube.append_to_cube(CITIES.assign(CITY=CITIES.CITY + "!"), CUBE, store)
-    assert eager_cube.compact_cube(CUBE, store, form)["seed"]["files_before"] == 2
-    eager_cube.update_cube(CITIES[:1], CUBE, store, form, datasets=["seed"])
-    assert eager_cube.query_cube_df(CUBE, store)["CITY"].tolist() == ["Bonn", "Rom", "Rom!"]
+    assert "to read:    1 file in 1 partition" in str(api.explain_query(CUBE, store, form))
+    api.append_to_cube(CITIES.assign(CITY=CITIES.CITY + "!"), CUBE, store)
+    assert api.compact_cube(CUBE, store, form)["seed"]["files_before"] == 2
+    api.update_cube(CITIES[:1], CUBE, store, form, datasets=["seed"])
+    assert api.query_cube_df(CUBE, store)["CITY"].tolist() == ["Bonn", "Rom", "Rom!"]

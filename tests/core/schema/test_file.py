@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.schema import (
     VERSIONS_KEY,
@@ -156,7 +155,7 @@ def test_readers_that_are_overtaken(memory):
         done.append(True)
 
     slow.fail("get", key="_common_metadata", error=overtake)
-    dataset = DatasetMetadata.load_from_store("u", slow)
+    dataset = api.DatasetMetadata.load_from_store("u", slow)
     assert done
     assert (dataset.schema.names, len(dataset.partitions)) == (["x"], 1)
 

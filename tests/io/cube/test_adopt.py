@@ -18,17 +18,14 @@ import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core import errors
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.history import operation_info
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.transforms import month
 from kartothek_cube.io.eager import read_table
 from kartothek_cube.io_components.write import adopt, write_commit
 from tests.support.cubes import memory
 from tests.support.servers import s3_url
 
-CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "sales", index_columns=["KIND"])
+CUBE = api.Cube(["SHOP", "DAY"], ["COUNTRY"], "sales", index_columns=["KIND"])
 DAYS = [datetime.datetime(2024, 1, day) for day in (1, 2, 3)]
 COUNTRIES = ["DE", "a b/ü=%25"]
 SALES = pa.table(
@@ -158,7 +155,7 @@ def test_a_table_becomes_the_seed(write, store_factory, tmp_path):
     assert done.dataset.partition_keys == built.partition_keys
     assert set(done.dataset.indices) == set(built.indices) == {"SHOP", "DAY", "KIND"}
     assert {**done.dataset.metadata, "creation_time": 0} == {**built.metadata, "creation_time": 0}
-    assert api.query_cube(CUBE, store_factory, C("KIND") == "z")[0]["SHOP"].tolist() == [2, 4]
+    assert api.query_cube(CUBE, store_factory, api.C("KIND") == "z")[0]["SHOP"].tolist() == [2, 4]
 
 
 def test_the_cube_goes_on(write, store_factory):
@@ -427,7 +424,7 @@ def test_types_of_directories(tmp_path, texts, values):
     for i, text in enumerate(texts):
         (tmp_path / "source" / f"P={text}").mkdir(parents=True)
         pq.write_table(pa.table({"X": [2 * i, 2 * i + 1]}), tmp_path / "source" / f"P={text}" / "0.parquet")
-    cube, store = Cube(["X"], ["P"], "c"), memory()
+    cube, store = api.Cube(["X"], ["P"], "c"), memory()
     done = api.adopt_dataset(tmp_path / "source", cube, store, "seed")
     assert done.n_copied == len(values)
     assert set(api.query_cube_table(cube, store)["P"].to_pylist()) == set(values)
@@ -548,7 +545,7 @@ def test_payload_types(tmp_path, dtype, value):
 
 def test_a_dimension_that_is_a_directory(tmp_path):
     days = SALES.set_column(1, "DAY", SALES["DAY"].cast(pa.date32()))
-    cube = Cube(["SHOP", "DAY"], ["KIND"], "kinds")
+    cube = api.Cube(["SHOP", "DAY"], ["KIND"], "kinds")
     assert check_adoption(write_directory(days, tmp_path, ["DAY"]), days, cube=cube).n_rewritten == 3
 
 
@@ -978,7 +975,7 @@ def test_plateau_reads_adopted_files(write, tmp_path):
 
 
 def test_files_of_one_month_are_copied_to_a_cube_that_is_partitioned_by_months(tmp_path):
-    store, cube = memory(), Cube(["SHOP", "DAY"], [month("DAY")], "sales")
+    store, cube = memory(), api.Cube(["SHOP", "DAY"], [api.month("DAY")], "sales")
     (tmp_path / "table").mkdir()
     for number, (first, last) in enumerate([(0, 20), (20, 40)]):
         days = pa.array([datetime.datetime(2024, 1, 1) + datetime.timedelta(n) for n in range(first, last)])
@@ -991,4 +988,4 @@ def test_files_of_one_month_are_copied_to_a_cube_that_is_partitioned_by_months(t
         "DAY_month=2024-02",
     ]
     assert not api.verify_cube(cube, store).problems
-    assert len(api.query_cube(cube, store, C("DAY") < "2024-02-01")[0]) == 31
+    assert len(api.query_cube(cube, store, api.C("DAY") < "2024-02-01")[0]) == 31

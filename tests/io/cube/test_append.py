@@ -11,13 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.arrow import same_type
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import SchemaConflictError
-from kartothek_cube.io import eager_cube
-from kartothek_cube.io.dask.bag_cube import append_to_cube_from_bag
-from kartothek_cube.io.dask.delayed_cube import append_to_cube_from_delayed
-from kartothek_cube.io.iter_cube import append_to_cube__iter
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import (
     CUBE,
@@ -148,7 +145,7 @@ def test_values_of_other_types_are_stored_in_those_of_the_dataset(tmp_path, name
     first, more = (t.drop_columns("u") if name == SPARK else t for t in (EXACT, FITTING))
     if name == SPARK or name == "dataframe":
         first, more = (t.to_pandas(date_as_object=True) for t in (first, more))
-    eager_cube.build_cube(first, CUBE, store)
+    api.build_cube(first, CUBE, store)
     before = DatasetMetadata.load_from_store("cube++seed", store()).schema.internal()
     if write == "update_cube":
         driver.update_cube(
@@ -160,7 +157,7 @@ def test_values_of_other_types_are_stored_in_those_of_the_dataset(tmp_path, name
     for key in file_keys(store, "cube++seed").values():
         stored = pq.read_schema(pa.BufferReader(store().get(key)))
         assert all(same_type(field.type, before.field(field.name).type) for field in stored)
-    df = eager_cube.query_cube_df(CUBE, store).sort_values("x").tail(1)
+    df = api.query_cube_df(CUBE, store).sort_values("x").tail(1)
     assert df[["f", "t", "d", "i"]].to_dict("list") == {
         "f": [2.0**60],
         "t": [MIDNIGHT],
@@ -187,35 +184,35 @@ def test_values_of_other_types_are_stored_in_those_of_the_dataset(tmp_path, name
 )
 def test_values_that_would_change_are_refused(tmp_path, column, value, dtype):
     store = STORES["memory"](tmp_path)
-    eager_cube.build_cube(EXACT, CUBE, store)
+    api.build_cube(EXACT, CUBE, store)
     values, position = pa.array([value], dtype), FITTING.column_names.index(column)
     with refuses(store, SchemaConflictError, f"\n{column} "):
-        eager_cube.append_to_cube(FITTING.set_column(position, column, values), CUBE, store)
+        api.append_to_cube(FITTING.set_column(position, column, values), CUBE, store)
 
 
 def test_merged_values_are_stored_in_the_types_of_the_dataset(tmp_path):
     store = STORES["memory"](tmp_path)
-    eager_cube.build_cube(EXACT, CUBE, store)
-    eager_cube.merge_into_cube(pa.table({"x": [0], "p": [0], "f": [7], "t": pa.array([DAY])}), CUBE, store)
-    df = eager_cube.query_cube_df(CUBE, store)
+    api.build_cube(EXACT, CUBE, store)
+    api.merge_into_cube(pa.table({"x": [0], "p": [0], "f": [7], "t": pa.array([DAY])}), CUBE, store)
+    df = api.query_cube_df(CUBE, store)
     assert df[["f", "t"]].to_dict("list") == {"f": [7.0], "t": [MIDNIGHT]}
     with refuses(store, SchemaConflictError, "\nf "):
-        eager_cube.merge_into_cube(pa.table({"x": [0], "p": [0], "f": [2**53 + 1]}), CUBE, store)
+        api.merge_into_cube(pa.table({"x": [0], "p": [0], "f": [2**53 + 1]}), CUBE, store)
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "int32", "UInt8"])
 def test_integers_of_pandas_become_floats_of_the_dataset(dtype):
     store = memory()
-    eager_cube.build_cube(frame(x=[0], p=[0], f=[0.5]), CUBE, store)
-    eager_cube.append_to_cube(frame(x=[1], p=[0], f=pd.array([3], dtype)), CUBE, store)
-    df = eager_cube.query_cube_df(CUBE, store)
+    api.build_cube(frame(x=[0], p=[0], f=[0.5]), CUBE, store)
+    api.append_to_cube(frame(x=[1], p=[0], f=pd.array([3], dtype)), CUBE, store)
+    df = api.query_cube_df(CUBE, store)
     assert df["f"].tolist() == [0.5, 3.0] and df["f"].dtype == np.float64
 
 
 @pytest.mark.parametrize("data", [{}, []], ids=["dict", "list"])
 def test_nothing_to_append(built, data):
     before = snapshot(built)
-    assert eager_cube.append_to_cube(data=data, cube=CUBE, store=built) == {}
+    assert api.append_to_cube(data=data, cube=CUBE, store=built) == {}
     assert snapshot(built) == before
 
 
@@ -287,12 +284,12 @@ def test_one_dataset_without_rows(driver, built):
 
 
 APPENDS = {
-    "eager": lambda data, **kw: eager_cube.append_to_cube(data, **kw),
-    "iter": lambda data, **kw: append_to_cube__iter(iter(data), datasets=["seed"], **kw),
-    "delayed": lambda data, **kw: append_to_cube_from_delayed(
+    "eager": lambda data, **kw: api.append_to_cube(data, **kw),
+    "iter": lambda data, **kw: api.append_to_cube__iter(iter(data), datasets=["seed"], **kw),
+    "delayed": lambda data, **kw: api.append_to_cube_from_delayed(
         [dask.delayed(df) for df in data], datasets=["seed"], **kw
     ).compute(scheduler="sync"),
-    "bag": lambda data, **kw: append_to_cube_from_bag(
+    "bag": lambda data, **kw: api.append_to_cube_from_bag(
         db.from_sequence(data or [None]), datasets=["seed"], **kw
     ).compute(scheduler="sync"),
 }
@@ -305,8 +302,8 @@ APPENDS = {
 def test_batches_without_rows(append, batches):
     """They change nothing, also if their types are unknown, and do not hinder others."""
     store = memory()
-    eager_cube.build_cube(SEED, CUBE, store)
+    api.build_cube(SEED, CUBE, store)
     known = {"rows": frame(x=[7], p=[7], v1=[17]), "empty": SEED[:0], "untyped": SEED[:0].astype(object)}
     APPENDS[append]([known[name] for name in batches], cube=CUBE, store=lambda: store)
     expected = [*SEED["x"], *([7] if "rows" in batches else [])]
-    assert eager_cube.query_cube_df(CUBE, store)["x"].tolist() == expected
+    assert api.query_cube_df(CUBE, store)["x"].tolist() == expected

@@ -13,10 +13,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
 from kartothek_cube.core import caching, clock
 from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted, StateNotFoundError
-from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
 from tests.support.stores import CountingStore, FaultyStore, InjectedError
@@ -68,8 +65,8 @@ def store(impatient):
 WRITES = {
     "append": lambda store: api.append_to_cube(data(2), CUBE, store),
     "update": lambda store: api.update_cube(data(2), CUBE, store, None, NAMES),
-    "update some": lambda store: api.update_cube(data(2, [0]), CUBE, store, C("p") == 0, NAMES),
-    "remove": lambda store: api.remove_partitions(CUBE, store, C("p") == 0, NAMES),
+    "update some": lambda store: api.update_cube(data(2, [0]), CUBE, store, api.C("p") == 0, NAMES),
+    "remove": lambda store: api.remove_partitions(CUBE, store, api.C("p") == 0, NAMES),
     "overwrite": lambda store: api.build_cube(data(2), CUBE, store, overwrite=True),
     "extend": lambda store: api.extend_cube(
         {"a": frame(x=[0], p=[0], a=[2]), "b": frame(x=[0], p=[0], b=[2])}, CUBE, store
@@ -100,7 +97,7 @@ def test_a_write_that_dies_is_invisible(store, write, after):
     if not die(store, write, after):
         pytest.fail("the write has less commits")
     pd.testing.assert_frame_equal(answer(store), before)
-    assert sorted(discover_cube("cube", store)[1]) == NAMES
+    assert sorted(api.discover_cube("cube", store)[1]) == NAMES
     problems = {problem.kind for problem in api.verify_cube(CUBE, store).problems}
     assert problems <= {"unfinished-operation", "schema-pending"}
     assert ("unfinished-operation" in problems) == (after > 0)
@@ -162,7 +159,7 @@ def test_a_build_that_dies_can_be_repeated(impatient):
     store = FaultyStore(memory())
     assert die(store, lambda store: api.build_cube(data(1), CUBE, store), 2)
     with pytest.raises(ValueError, match="Cube cube not found"):
-        discover_cube("cube", store)
+        api.discover_cube("cube", store)
     api.build_cube(data(2), CUBE, store)
     assert values(store) == [2]
     assert api.verify_cube(CUBE, store).ok
@@ -183,7 +180,7 @@ def test_a_build_of_less_after_one_that_died():
         lambda store: api.query_cube(CUBE, store)[0],
         lambda store: api.query_cube_arrow(CUBE, store)[0].to_pandas(),
         lambda store: next(api.query_cube__iterator(CUBE, store)),
-        lambda store: query_cube_delayed(CUBE, lambda: store)[0].compute(scheduler="sync"),
+        lambda store: api.query_cube_delayed(CUBE, lambda: store)[0].compute(scheduler="sync"),
     ],
     ids=["eager", "arrow", "iter", "delayed"],
 )
@@ -246,7 +243,7 @@ def test_history_lists_states_of_the_cube(store):
     with api.annotate_operations("nightly", job={"run": 17}):
         api.append_to_cube(data(2), CUBE, store)
     api.append_to_cube({"first": data(3)["first"]}, CUBE, store)
-    api.update_cube(data(4, [0]), CUBE, store, C("p") == 0, NAMES)
+    api.update_cube(data(4, [0]), CUBE, store, api.C("p") == 0, NAMES)
     api.compact_cube(CUBE, store)
     history = api.list_cube_history(CUBE, store)[-4:]
     assert [state.operation for state in history] == ["append", "append", "update", "compact"]

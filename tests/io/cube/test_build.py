@@ -5,9 +5,9 @@ import re
 import pandas as pd
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import MultiTableCommitAborted
-from kartothek_cube.io import eager_cube
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import (
     CUBE,
@@ -227,8 +227,8 @@ def test_nulls_are_allowed_in_payload(driver, store_factory):
     ids=["dict", "list", "split", "frame", "none", "concat", "empty", "column order"],
 )
 def test_forms_of_input(store_factory, data):
-    eager_cube.build_cube(data=data, cube=CUBE, store=store_factory)
-    assert rows(eager_cube.query_cube(cube=CUBE, store=store_factory)) == {
+    api.build_cube(data=data, cube=CUBE, store=store_factory)
+    assert rows(api.query_cube(cube=CUBE, store=store_factory)) == {
         "p": [0, 1],
         "v1": [10, 11],
         "v2": [20, 21],
@@ -240,23 +240,21 @@ def test_input_is_not_modified(store_factory):
     seed = pd.DataFrame({"x": [1, 0], "p": [0, 0], "v1": [1, 2]}, index=[5, 5])
     kept = seed.copy(deep=True)
     data = {"seed": seed}
-    eager_cube.build_cube(data=data, cube=CUBE, store=store_factory)
+    api.build_cube(data=data, cube=CUBE, store=store_factory)
     pd.testing.assert_frame_equal(seed, kept)
     assert list(data) == ["seed"] and data["seed"] is seed
 
 
 def test_column_names_in_bytes_become_text(store_factory):
-    eager_cube.build_cube(
-        data=pd.DataFrame({b"x": [1], b"p": [0], b"v1": [2]}), cube=CUBE, store=store_factory
-    )
-    assert rows(eager_cube.query_cube(cube=CUBE, store=store_factory)) == {"p": [0], "v1": [2], "x": [1]}
+    api.build_cube(data=pd.DataFrame({b"x": [1], b"p": [0], b"v1": [2]}), cube=CUBE, store=store_factory)
+    assert rows(api.query_cube(cube=CUBE, store=store_factory)) == {"p": [0], "v1": [2], "x": [1]}
 
 
 def test_a_store_may_be_an_instance_or_a_url(tmp_path, store_factory):
     url = f"hfs://{tmp_path}/by-url?create_if_missing=true"
     for store in (store_factory(), url):
-        eager_cube.build_cube(data=SEED, cube=CUBE, store=store)
-        assert len(eager_cube.query_cube(cube=CUBE, store=store)) == 1
+        api.build_cube(data=SEED, cube=CUBE, store=store)
+        assert len(api.query_cube(cube=CUBE, store=store)) == 1
 
 
 # refusals ----------------------------------------------------------------------------------------
@@ -331,7 +329,7 @@ def test_wrong_input_is_refused_before_anything_is_written(
 
 def test_frames_of_a_dataset_must_have_equal_columns(store_factory):
     with refuses(store_factory, ValueError, "seed", "v1", "v2"):
-        eager_cube.build_cube(data=[SEED, SEED.rename(columns={"v1": "v2"})], cube=CUBE, store=store_factory)
+        api.build_cube(data=[SEED, SEED.rename(columns={"v1": "v2"})], cube=CUBE, store=store_factory)
 
 
 @pytest.mark.parametrize("id_", ["seed", "enrich"])
@@ -391,14 +389,14 @@ def test_duplicate_cells_are_shown_and_refused(driver, store_factory, id_, df, f
 def test_duplicate_cells_say_whether_missing_and_nested_payload_is_equal(store_factory, values, dtype, equal):
     df = frame(x=[0, 0], p=[0, 0], v1=pd.Series(values, dtype=dtype))
     with refuses(store_factory, ValueError, f"{'Equal' if equal else 'differing'} payload: v1"):
-        eager_cube.build_cube(df, CUBE, store_factory)
+        api.build_cube(df, CUBE, store_factory)
 
 
 def test_duplicate_cells_of_an_enrichment_are_those_of_its_own_dimensions(store_factory):
     cube = CUBE.copy(dimension_columns=["x", "y"])
     data = {"seed": SEED.assign(y=0), "enrich": frame(y=[1, 1], p=[0, 0], v2=[1, 2])}
     with refuses(store_factory, ValueError, "enrich", "p, y"):
-        eager_cube.build_cube(data=data, cube=cube, store=store_factory)
+        api.build_cube(data=data, cube=cube, store=store_factory)
 
 
 def test_a_cell_may_occur_in_two_partitions(driver, store_factory):
@@ -503,7 +501,7 @@ def test_failed_overwrite_removes_the_datasets_that_are_new(driver, built):
 
 def test_the_cause_of_an_abort_is_kept(store_factory):
     with pytest.raises(MultiTableCommitAborted) as caught:
-        eager_cube.build_cube(data=SEED.iloc[:0], cube=CUBE, store=store_factory)
+        api.build_cube(data=SEED.iloc[:0], cube=CUBE, store=store_factory)
     check_message(caught.value.__cause__, ("seed",))
 
 
@@ -511,7 +509,7 @@ def test_the_error_for_missing_partition_columns_tells_how_to_do_without():
     store = memory()
     data = {"seed": SEED, "enrich": ENRICH.drop(columns="p")}
     with pytest.raises(ValueError, match=r"unknown column p; .* With partition_on=\{'enrich': \[\]\} it is"):
-        eager_cube.build_cube(data, CUBE, store)
-    eager_cube.build_cube(data, CUBE, store, partition_on={"enrich": []})
+        api.build_cube(data, CUBE, store)
+    api.build_cube(data, CUBE, store, partition_on={"enrich": []})
     with pytest.raises(ValueError, match=r"unknown column p; available: v1, x$"):
-        eager_cube.append_to_cube(SEED.drop(columns="p"), CUBE, store)
+        api.append_to_cube(SEED.drop(columns="p"), CUBE, store)

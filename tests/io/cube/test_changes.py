@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError, StateNotFoundError
 from kartothek_cube.io.eager import build_dataset_indices
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM
@@ -107,7 +106,7 @@ def test_a_token_is_a_state_that_can_be_read(store):
 
 
 def test_datasets_with_fewer_partition_columns_change_all_partitions_that_they_concern():
-    cube, store = Cube(["x"], ["p", "q"], "cube"), memory()
+    cube, store = api.Cube(["x"], ["p", "q"], "cube"), memory()
     seed = frame(x=[0, 1, 2, 3], p=[0, 0, 1, 1], q=[0, 1, 0, 1])
     data = {"seed": seed, "by_p": frame(x=[0, 2], p=[0, 1], a=[1, 2]), "all": frame(x=[3], b=[3])}
     api.build_cube(data, cube, store, partition_on={"by_p": ["p"], "all": []})

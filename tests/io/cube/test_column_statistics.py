@@ -7,18 +7,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import metadata_key_from_uuid
 from kartothek_cube.core.pruning import STATISTICS, statistics_file
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io import sql
 from kartothek_cube.io.eager import build_dataset_indices, read_table, store_dataframes_as_dataset
 from tests.support.cubes import memory
 from tests.support.stores import CountingStore, Same
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 UUID = "cube++seed"
 KEEP = {"seed": {STATISTICS: ["v", "t"]}}
 
@@ -56,20 +53,20 @@ def store():
 
 def test_all_facades_build_and_keep_statistics(driver, store_factory):
     driver.build_cube(data=days(0, 1, 2), cube=CUBE, store=store_factory, statistics={"seed": ["t"]})
-    assert pruning(store_factory, C("v") == 10.5) == ("rows", 3, 0)
-    assert pruning(store_factory, C("t") < "t10") == ("statistics", 1, 2)
+    assert pruning(store_factory, api.C("v") == 10.5) == ("rows", 3, 0)
+    assert pruning(store_factory, api.C("t") < "t10") == ("statistics", 1, 2)
     driver.build_column_statistics(cube=CUBE, store=store_factory, columns=["v"])
-    assert pruning(store_factory, C("v") == 10.5) == ("statistics", 1, 2)
+    assert pruning(store_factory, api.C("v") == 10.5) == ("statistics", 1, 2)
     driver.append_to_cube(data=days(3), cube=CUBE, store=store_factory)
     driver.update_cube(
         data=days(0),
         cube=CUBE,
         store=store_factory,
-        remove_conditions=C("p") == 0,
+        remove_conditions=api.C("p") == 0,
         ktk_cube_dataset_ids=["seed"],
     )
-    assert pruning(store_factory, C("v") >= 10) == ("statistics", 2, 2)
-    [rows] = driver.query_cube(cube=CUBE, store=store_factory, conditions=C("v") >= 15.5)
+    assert pruning(store_factory, api.C("v") >= 10) == ("statistics", 2, 2)
+    [rows] = driver.query_cube(cube=CUBE, store=store_factory, conditions=api.C("v") >= 15.5)
     assert rows["x"].tolist() == [31, 32]
     assert api.verify_cube(CUBE, store_factory).ok
 
@@ -77,14 +74,14 @@ def test_all_facades_build_and_keep_statistics(driver, store_factory):
 @pytest.mark.parametrize(
     "condition, kept",
     [
-        (C("v") == 10.5, 1),
-        (C("v") != 10.5, 4),
-        (C("v").isin([0.5, 3.0, 15.0]), 2),
-        (C("v").between(5, 9.9), 1),
-        (C("t").startswith("t2"), 2),
-        ((C("v") < 1) | (C("t") == "t31"), 2),
-        (~(C("v") < 10), 2),
-        ((C("v") > 4) & (C("t") < "t2"), 1),
+        (api.C("v") == 10.5, 1),
+        (api.C("v") != 10.5, 4),
+        (api.C("v").isin([0.5, 3.0, 15.0]), 2),
+        (api.C("v").between(5, 9.9), 1),
+        (api.C("t").startswith("t2"), 2),
+        ((api.C("v") < 1) | (api.C("t") == "t31"), 2),
+        (~(api.C("v") < 10), 2),
+        ((api.C("v") > 4) & (api.C("t") < "t2"), 1),
     ],
     ids=str,
 )
@@ -103,7 +100,7 @@ def test_every_condition_keeps_the_files_that_can_match(store, condition, kept):
 
 def test_nulls_are_found_in_the_files_that_have_some(store):
     api.append_to_cube(days(4).assign(v=[None, 1.0, 2.0]), CUBE, store)
-    assert pruning(store, C("v").is_null()) == ("statistics", 1, 4)
+    assert pruning(store, api.C("v").is_null()) == ("statistics", 1, 4)
 
 
 @pytest.mark.parametrize("n_files", [40, pytest.param(20_000, marks=pytest.mark.slow("40,000 files"))])
@@ -119,7 +116,7 @@ def test_a_point_query_opens_few_files(n_files):
     )
     for column in "vw":
         counting.reset()
-        [rows] = api.query_cube(CUBE, factory, C(column) == 49.0)
+        [rows] = api.query_cube(CUBE, factory, api.C(column) == 49.0)
         assert rows["x"].tolist() == [7]
         opened = {key for _, key in counting.log if "/table/p=" in str(key)}
         assert 2 <= len(opened) <= 10
@@ -127,23 +124,23 @@ def test_a_point_query_opens_few_files(n_files):
 
 def test_an_index_takes_precedence(store):
     build_dataset_indices(store, UUID, ["t"])
-    assert pruning(store, C("t") == "t11") == ("index", 1, 3)
+    assert pruning(store, api.C("t") == "t11") == ("index", 1, 3)
 
 
 def test_a_newer_row_of_a_cell_is_read_although_its_file_cannot_match(store):
     api.append_to_cube(days(1).assign(v=-1.0), CUBE, store)
-    assert api.query_cube(CUBE, store, C("v") == 5.0) == []
+    assert api.query_cube(CUBE, store, api.C("v") == 5.0) == []
 
 
 def test_files_change_and_the_statistics_follow(store):
     api.merge_into_cube(days(1).iloc[:1].assign(v=100.0), CUBE, store)
-    assert pruning(store, C("v") > 50) == ("statistics", 1, 3)
+    assert pruning(store, api.C("v") > 50) == ("statistics", 1, 3)
     api.append_to_cube(days(2).assign(v=200.0), CUBE, store)
     api.compact_cube(CUBE, store)
-    assert pruning(store, C("v") > 150) == ("statistics", 1, 3)
-    api.delete_rows(CUBE, store, C("v") == 100)
-    api.remove_partitions(CUBE, store, C("p") == 0)
-    assert pruning(store, C("v") > 50) == ("statistics", 1, 2)
+    assert pruning(store, api.C("v") > 150) == ("statistics", 1, 3)
+    api.delete_rows(CUBE, store, api.C("v") == 100)
+    api.remove_partitions(CUBE, store, api.C("p") == 0)
+    assert pruning(store, api.C("v") > 50) == ("statistics", 1, 2)
     assert api.verify_cube(CUBE, store).ok
     api.append_to_cube(days(4), CUBE, store)
     content = open_blobs(store).get(key_of(store))
@@ -155,27 +152,27 @@ def test_files_change_and_the_statistics_follow(store):
 def test_an_update_of_the_schema_renames_and_drops_statistics(store):
     api.update_schema(CUBE, store, rename={"v": "w"}, drop=["t"], add={"n": "int64"}, defaults={"n": 1})
     assert state(store).metadata[STATISTICS] == ["w"]
-    assert pruning(store, C("w") > 14) == ("statistics", 1, 3)
+    assert pruning(store, api.C("w") > 14) == ("statistics", 1, 3)
     api.build_column_statistics(CUBE, store, "n")
     api.append_to_cube(days(4).drop(columns="t").rename(columns={"v": "w"}).assign(n=2), CUBE, store)
     api.update_schema(CUBE, store, add={"m": "float64"})
-    assert pruning(store, C("n") == 1) == ("statistics", 4, 1)
-    assert pruning(store, C("w") > 14) == ("statistics", 2, 3)
+    assert pruning(store, api.C("n") == 1) == ("statistics", 4, 1)
+    assert pruning(store, api.C("w") > 14) == ("statistics", 2, 3)
     api.update_schema(CUBE, store, widen={"n": "float64"})
-    assert pruning(store, C("n") == 1) == ("rows", 5, 0)
+    assert pruning(store, api.C("n") == 1) == ("rows", 5, 0)
     assert api.verify_cube(CUBE, store).ok
 
 
 def test_older_states_have_their_own_statistics(store):
     api.keep_cube_history(CUBE, store, 10)
     first = api.open_cube(CUBE, store).changes().token
-    api.remove_partitions(CUBE, store, C("p") == 3)
+    api.remove_partitions(CUBE, store, api.C("p") == 3)
     api.append_to_cube(days(4), CUBE, store)
     api.cleanup_cube(CUBE, store)
-    assert api.query_cube(CUBE, store, C("v") > 19, as_of=first) == []
+    assert api.query_cube(CUBE, store, api.C("v") > 19, as_of=first) == []
     api.append_to_cube(days(5), CUBE, store)
     api.rollback_cube(CUBE, store, 2)
-    assert pruning(store, C("v") > 14) == ("statistics", 1, 3)
+    assert pruning(store, api.C("v") > 14) == ("statistics", 1, 3)
     api.keep_cube_history(CUBE, store, 0)
     api.cleanup_cube(CUBE, store)
     keys = [blob.key for blob in open_blobs(store).list(f"{UUID}/indices/{STATISTICS}/")]
@@ -185,8 +182,8 @@ def test_older_states_have_their_own_statistics(store):
 def test_a_copy_has_its_own_file(store):
     target = memory()
     api.copy_cube(CUBE, store, target, renamed_cube_prefix="other")
-    other = Cube(["x"], ["p"], "other")
-    assert pruning(target, C("v") > 14, other) == ("statistics", 1, 3)
+    other = api.Cube(["x"], ["p"], "other")
+    assert pruning(target, api.C("v") > 14, other) == ("statistics", 1, 3)
     open_blobs(store).delete([key_of(store)])
     api.copy_cube(CUBE, store, memory())
 
@@ -205,13 +202,13 @@ def delete_file(store):
 @pytest.mark.parametrize("damage, problems", [(drop_record, set()), (delete_file, {"missing-statistics"})])
 def test_other_software_ends_statistics_but_no_query(store, damage, problems):
     damage(store)
-    assert pruning(store, C("v") > 14)[1:] == (4, 0)
+    assert pruning(store, api.C("v") > 14)[1:] == (4, 0)
     assert {problem.kind for problem in api.verify_cube(CUBE, store).problems} == problems
     api.append_to_cube(days(4), CUBE, store)
-    assert pruning(store, C("v") < 1) == ("statistics", 4, 1)
+    assert pruning(store, api.C("v") < 1) == ("statistics", 4, 1)
     api.cleanup_cube(CUBE, store)
     api.build_column_statistics(CUBE, store, ["v"])
-    assert pruning(store, C("v") > 14) == ("statistics", 2, 3)
+    assert pruning(store, api.C("v") > 14) == ("statistics", 2, 3)
 
 
 def test_wrong_statistics_are_found_and_repaired(store):
@@ -225,14 +222,14 @@ def test_wrong_statistics_are_found_and_repaired(store):
     [problem] = api.verify_cube(CUBE, store).problems
     assert (problem.kind, problem.key, "v" in problem.message) == ("wrong-statistics", key, True)
     assert api.repair_cube(CUBE, store).ok
-    assert pruning(store, C("v") > 14) == ("statistics", 1, 3)
+    assert pruning(store, api.C("v") > 14) == ("statistics", 1, 3)
 
 
 def test_only_datasets_that_have_a_column_are_changed(store):
     api.extend_cube({"extra": days(0, 1).drop(columns=["v", "t"]).assign(w=[1, 2, 3, 4, 5, 6])}, CUBE, store)
     assert sorted(api.build_column_statistics(CUBE, store, "w")) == ["extra"]
     assert state(store).metadata[STATISTICS] == ["v", "t"]
-    assert api.explain_query(CUBE, store, C("w") > 4).datasets[1].matching_files == 1
+    assert api.explain_query(CUBE, store, api.C("w") > 4).datasets[1].matching_files == 1
     assert sorted(api.build_column_statistics(CUBE, store, [], ["extra"])) == ["extra"]
     assert statistics_file("cube++extra", state(store, "cube++extra").extra) is None
 
@@ -286,7 +283,7 @@ def test_other_engines_prune_by_statistics(store, tmp_path):
     open_blobs(store).delete(removed)
     opened = api.open_cube(CUBE, store)
     assert opened.dataset().to_table(filter=pc.field("v") > 14.0).num_rows == 3
-    assert sql.connect(CUBE, store).sql("SELECT count(*) FROM cube WHERE t >= 't30'").fetchall() == [(3,)]
+    assert api.sql.connect(CUBE, store).sql("SELECT count(*) FROM cube WHERE t >= 't30'").fetchall() == [(3,)]
     assert len(read_table(UUID, store, predicates=[[("v", ">", 14.0)]])) == 3
 
 

@@ -6,11 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
-from kartothek_cube.io.dask.bag_cube import compact_cube_bag
-from kartothek_cube.io.dask.delayed_cube import compact_cube_delayed
 from kartothek_cube.io.eager import update_dataset_from_dataframes
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.write import rewrite, write_commit
@@ -29,15 +25,15 @@ from tests.support.cubes import (
 )
 
 SEED = frame(x=[0, 1, 2], p=[0, 0, 1], v1=[10, 11, 12])
-XY = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
+XY = api.Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
 
 
 def compact_delayed(cube, store, **kwargs):
-    return compact_cube_delayed(cube, lambda: store, **kwargs).compute(scheduler="sync")
+    return api.compact_cube_delayed(cube, lambda: store, **kwargs).compute(scheduler="sync")
 
 
 def compact_bag(cube, store, **kwargs):
-    (result,) = compact_cube_bag(cube, lambda: store, **kwargs).compute(scheduler="sync")
+    (result,) = api.compact_cube_bag(cube, lambda: store, **kwargs).compute(scheduler="sync")
     return result
 
 
@@ -115,16 +111,16 @@ def test_a_single_file_that_has_a_cell_twice_is_written_again(store):
     api.update_schema(CUBE, store, add={"n": "int64"})
     added = frame(x=[7, 7], p=[5, 5], v1=[1, 2], n=[3, 3])
     update_dataset_from_dataframes([added], lambda: store, "cube++seed")
-    counts = api.compact_cube(CUBE, store, conditions=C("p") == 5, min_files=1)["seed"]
+    counts = api.compact_cube(CUBE, store, conditions=api.C("p") == 5, min_files=1)["seed"]
     assert (counts["rows_before"], counts["rows_after"]) == (2, 1)
-    assert rows(api.query_cube(CUBE, store, C("p") == 5)) == {"n": [3], "p": [5], "v1": [2], "x": [7]}
+    assert rows(api.query_cube(CUBE, store, api.C("p") == 5)) == {"n": [3], "p": [5], "v1": [2], "x": [7]}
 
 
 @pytest.mark.parametrize(
     "choice, files",
     [
-        ({"conditions": C("p") == 1}, 4),
-        ({"conditions": C("p") == 0}, 2),
+        ({"conditions": api.C("p") == 1}, 4),
+        ({"conditions": api.C("p") == 0}, 2),
         ({"min_files": 4}, 4),
         ({"min_files": 3}, 2),
         ({"ktk_cube_dataset_ids": []}, 4),
@@ -139,7 +135,7 @@ def test_choice(store, choice, files):
 @pytest.mark.parametrize(
     "choice, text",
     [
-        ({"conditions": C("x") == 1}, "partition columns .*: x"),
+        ({"conditions": api.C("x") == 1}, "partition columns .*: x"),
         ({"ktk_cube_dataset_ids": "sed"}, "unknown dataset sed; did you mean seed"),
         ({"min_files": 0}, "1 or more"),
     ],
@@ -262,8 +258,8 @@ def test_an_index_that_comes_meanwhile(store):
 
 
 CONFLICTS = {
-    "remove": lambda s: api.remove_partitions(CUBE, s, C("p") == 0),
-    "update": lambda s: api.update_cube(SEED[:2], CUBE, s, C("p") == 0, ["seed"]),
+    "remove": lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0),
+    "update": lambda s: api.update_cube(SEED[:2], CUBE, s, api.C("p") == 0, ["seed"]),
     "overwrite": lambda s: api.build_cube(SEED, CUBE, s, overwrite=True),
     "compact": lambda s: api.compact_cube(CUBE, s),
 }
@@ -309,7 +305,7 @@ def test_finishing_twice_changes_nothing(store):
 
 def test_removal_elsewhere_is_no_conflict(store):
     job, results = planned(store)
-    api.remove_partitions(CUBE, store, C("p") == 1)
+    api.remove_partitions(CUBE, store, api.C("p") == 1)
     job.finish(results)
     assert rows(api.query_cube(CUBE, store))["v1"] == [10, 31, 23]
 
@@ -336,9 +332,9 @@ def frames(seed_cells, other_cells, value):
 
 QUERIES = [
     {},
-    {"conditions": C("i1") == 1},
-    {"conditions": C("v2") > 50.0},
-    {"conditions": C("v3") != "7", "payload_columns": ["v1"]},
+    {"conditions": api.C("i1") == 1},
+    {"conditions": api.C("v2") > 50.0},
+    {"conditions": api.C("v3") != "7", "payload_columns": ["v1"]},
     {"partition_by": "i1"},
     {"dimension_columns": ["y"], "payload_columns": []},
 ]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.io import eager_cube
 from tests.support.cubes import CUBE, build, check_integrity, file_contents, frame, memory
 from tests.support.stores import FaultyStore, Same
 
@@ -19,17 +19,15 @@ def interrupted(inner, moment, other):
 
 
 def append(p, v):
-    return lambda store: eager_cube.append_to_cube(frame(x=[p + 5], p=[p], v1=[v]), CUBE, store)
+    return lambda store: api.append_to_cube(frame(x=[p + 5], p=[p], v1=[v]), CUBE, store)
 
 
 def update(p, v):
-    return lambda store: eager_cube.update_cube(
-        frame(x=[p + 5], p=[p], v1=[v]), CUBE, store, C("p") == p, ["seed"]
-    )
+    return lambda store: api.update_cube(frame(x=[p + 5], p=[p], v1=[v]), CUBE, store, C("p") == p, ["seed"])
 
 
 def remove(p):
-    return lambda store: eager_cube.remove_partitions(CUBE, store, C("p") == p)
+    return lambda store: api.remove_partitions(CUBE, store, C("p") == p)
 
 
 def values(inner):
@@ -84,11 +82,11 @@ def test_an_update_does_not_remove_what_it_has_not_seen(moment, second, expected
 @pytest.mark.parametrize("moment", MOMENTS, ids=["data", "commit"])
 def test_of_two_builds_one_wins(moment):
     def again(store):
-        eager_cube.build_cube(SEED.assign(v1=[30, 31]), CUBE, store)
+        api.build_cube(SEED.assign(v1=[30, 31]), CUBE, store)
 
     inner = memory()
     with pytest.raises(RuntimeError, match=r"cube\+\+seed"):
-        eager_cube.build_cube(SEED, CUBE, interrupted(inner, moment, again))
+        api.build_cube(SEED, CUBE, interrupted(inner, moment, again))
     assert values(inner) == [30, 31]
 
 
@@ -100,7 +98,7 @@ def test_a_rollback_keeps_what_others_committed():
     faulty.fail("put", key="cube++new/table/p=", error=lambda: append(0, 30)(Same.of(inner)))
     faulty.fail("put", key="cube++new.by-dataset-metadata", error=PermissionError("header"))
     with pytest.raises(PermissionError):
-        eager_cube.extend_cube({"new": frame(x=[5], p=[0], v2=[1])}, CUBE, Same.of(faulty))
+        api.extend_cube({"new": frame(x=[5], p=[0], v2=[1])}, CUBE, Same.of(faulty))
     assert len(faulty.happened) == 2
     assert values(inner) == [10, 11, 30]
 
@@ -109,7 +107,7 @@ def test_a_cleanup_keeps_the_files_of_a_writer_at_work():
     """The cleanup may take files that no header names yet; a commit must not name them then."""
     inner = memory()
     build(Same.of(inner), seed=SEED)
-    store = interrupted(inner, "cube++seed/indices/", lambda s: eager_cube.cleanup_cube(CUBE, s))
+    store = interrupted(inner, "cube++seed/indices/", lambda s: api.cleanup_cube(CUBE, s))
     try:
         append(0, 20)(store)
     except (RuntimeError, ValueError, KeyError):

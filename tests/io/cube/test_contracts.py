@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.cli import cli
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
@@ -32,15 +33,14 @@ from kartothek_cube.core.contract import (
     RowCount,
     UniqueCells,
 )
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError, ContractViolationError, CorruptDatasetError
 from kartothek_cube.core.naming import CONTRACT
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io import eager, eager_cube, iter_cube
+from kartothek_cube.io import eager
 from tests.support.cubes import memory
 from tests.support.dataset_facades import FACADES
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 RULES = [NotNull("v"), InRange("v", 0, 10)]
 
 
@@ -57,8 +57,8 @@ def keys(store):
 
 
 def contracted(store, rules=RULES, name="seed", **arguments):
-    eager_cube.build_cube({"seed": seed([1, 2], [1, 2]), "extra": extra([1])}, CUBE, store)
-    return eager_cube.set_contract(CUBE, store, name, rules, **arguments)
+    api.build_cube({"seed": seed([1, 2], [1, 2]), "extra": extra([1])}, CUBE, store)
+    return api.set_contract(CUBE, store, name, rules, **arguments)
 
 
 def refused(write, store, rule, count=1):
@@ -192,10 +192,10 @@ def test_malformed_contracts_are_refused_and_can_be_replaced(stored):
     contracted(store, [])
     commit(open_blobs(store), ChangeSet("cube++seed", metadata={CONTRACT: stored}))
     with pytest.raises(CorruptDatasetError, match="set_contract replaces it"):
-        eager_cube.append_to_cube(seed([3], [3]), CUBE, store)
-    assert [problem.kind for problem in eager_cube.verify_cube(CUBE, store).problems] == ["contract"]
-    eager_cube.set_contract(CUBE, store, "seed", RULES)
-    eager_cube.append_to_cube(seed([3], [3]), CUBE, store)
+        api.append_to_cube(seed([3], [3]), CUBE, store)
+    assert [problem.kind for problem in api.verify_cube(CUBE, store).problems] == ["contract"]
+    api.set_contract(CUBE, store, "seed", RULES)
+    api.append_to_cube(seed([3], [3]), CUBE, store)
 
 
 # -- writes --------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_every_facade_checks_rows(driver, store_factory):
     ):
         driver.append_to_cube(data=seed([3, 4], [3, -1]), cube=CUBE, store=store_factory)
     driver.append_to_cube(data=seed([3], [3]), cube=CUBE, store=store_factory)
-    assert eager_cube.query_cube_df(CUBE, store_factory)["v"].tolist() == [1, 2, 3]
+    assert api.query_cube_df(CUBE, store_factory)["v"].tolist() == [1, 2, 3]
 
 
 def test_all_kinds_of_writes_are_checked():
@@ -216,40 +216,38 @@ def test_all_kinds_of_writes_are_checked():
     contracted(store)
     rule, wrong = RULES[1], seed([1], [99])
     both = {"seed": wrong, "extra": extra([1])}
-    refused(lambda: eager_cube.append_to_cube(wrong, CUBE, store), store, rule)
-    refused(lambda: eager_cube.update_cube(wrong, CUBE, store, "p == 0", "seed"), store, rule)
-    refused(lambda: eager_cube.build_cube(both, CUBE, store, overwrite=True), store, rule)
-    refused(lambda: eager_cube.merge_into_cube(wrong, CUBE, store), store, rule)
+    refused(lambda: api.append_to_cube(wrong, CUBE, store), store, rule)
+    refused(lambda: api.update_cube(wrong, CUBE, store, "p == 0", "seed"), store, rule)
+    refused(lambda: api.build_cube(both, CUBE, store, overwrite=True), store, rule)
+    refused(lambda: api.merge_into_cube(wrong, CUBE, store), store, rule)
     refused(lambda: eager.update_dataset_from_dataframes([wrong], store, "cube++seed"), store, rule)
     # what a merge leaves out keeps its value, or is null
-    eager_cube.merge_into_cube(wrong[["x", "p"]], CUBE, store)
-    refused(lambda: eager_cube.merge_into_cube(seed([7], [7])[["x", "p"]], CUBE, store), store, RULES[0])
-    eager_cube.set_contract(CUBE, store, "extra", [OneOf("w", ["a", "b"])])
+    api.merge_into_cube(wrong[["x", "p"]], CUBE, store)
+    refused(lambda: api.merge_into_cube(seed([7], [7])[["x", "p"]], CUBE, store), store, RULES[0])
+    api.set_contract(CUBE, store, "extra", [OneOf("w", ["a", "b"])])
     compute = lambda df: df[["x", "p"]].assign(w="c")  # noqa: E731
     refused(
-        lambda: eager_cube.extend_cube({"extra": extra([1], "c")}, CUBE, store, overwrite=True),
+        lambda: api.extend_cube({"extra": extra([1], "c")}, CUBE, store, overwrite=True),
         store,
         OneOf("w", ["a", "b"]),
     )
-    refused(
-        lambda: eager_cube.compute_dataset(compute, CUBE, store, "extra"), store, OneOf("w", ["a", "b"]), 2
-    )
+    refused(lambda: api.compute_dataset(compute, CUBE, store, "extra"), store, OneOf("w", ["a", "b"]), 2)
 
 
 def test_overwrites_rollbacks_and_schemas_keep_contracts():
     store = memory()
     contracted(store)
-    version = eager_cube.list_cube_history(CUBE, store)[0].version
+    version = api.list_cube_history(CUBE, store)[0].version
     both = {"seed": seed([1], [1]), "extra": extra([1])}
-    eager_cube.build_cube(both, CUBE, store, overwrite=True)
-    eager_cube.rollback_cube(CUBE, store, version)
-    assert eager_cube.list_contract(CUBE, store, "seed") == RULES
-    assert eager_cube.list_contract(CUBE, store, "extra") == []
+    api.build_cube(both, CUBE, store, overwrite=True)
+    api.rollback_cube(CUBE, store, version)
+    assert api.list_contract(CUBE, store, "seed") == RULES
+    assert api.list_contract(CUBE, store, "extra") == []
     with pytest.raises(ValueError, match="named by the contract"):
-        eager_cube.update_schema(CUBE, store, "seed", rename={"v": "u"})
-    eager_cube.extend_cube({"more": extra([1]).rename(columns={"w": "u"})}, CUBE, store)
-    assert eager_cube.list_contract(CUBE, store, "more") == []
-    state = eager_cube.set_contract(CUBE, store, "seed", [])
+        api.update_schema(CUBE, store, "seed", rename={"v": "u"})
+    api.extend_cube({"more": extra([1]).rename(columns={"w": "u"})}, CUBE, store)
+    assert api.list_contract(CUBE, store, "more") == []
+    state = api.set_contract(CUBE, store, "seed", [])
     assert CONTRACT not in state.metadata
 
 
@@ -257,26 +255,18 @@ def test_rules_of_whole_writes():
     store = memory()
     contracted(store, [UniqueCells(), RowCount(2, 3)])
     parts = [seed([5, 6], [5, 6], p=1), seed([6], [7], p=1)]
-    error = refused(
-        lambda: iter_cube.append_to_cube__iter(parts, CUBE, store, ["seed"]), store, UniqueCells(), 2
-    )
+    error = refused(lambda: api.append_to_cube__iter(parts, CUBE, store, ["seed"]), store, UniqueCells(), 2)
     assert error.examples[0] == {"p": 1, "x": 6}
-    error = refused(
-        lambda: eager_cube.append_to_cube(seed([3, 4], [3, 4]), CUBE, store), store, RowCount(2, 3), 4
-    )
+    error = refused(lambda: api.append_to_cube(seed([3, 4], [3, 4]), CUBE, store), store, RowCount(2, 3), 4)
     assert error.examples == ({"p": 0, "rows": 4},)
     delete = seed([1], [1]).assign(gone=True)
-    refused(
-        lambda: eager_cube.merge_into_cube(delete, CUBE, store, delete_column="gone"), store, RowCount(2, 3)
-    )
-    refused(lambda: eager_cube.append_to_cube(seed([3], [3], p=1), CUBE, store), store, RowCount(2, 3))
+    refused(lambda: api.merge_into_cube(delete, CUBE, store, delete_column="gone"), store, RowCount(2, 3))
+    refused(lambda: api.append_to_cube(seed([3], [3], p=1), CUBE, store), store, RowCount(2, 3))
     # newer versions of cells are no more cells
-    eager_cube.append_to_cube(seed([1, 2, 3], [3, 4, 5]), CUBE, store)
-    eager_cube.merge_into_cube(seed([3], [6]), CUBE, store)
-    eager_cube.update_cube(seed([7, 8], [3, 4]), CUBE, store, "p == 0", "seed")
-    refused(
-        lambda: eager_cube.update_cube(seed([7], [3]), CUBE, store, "p == 0", "seed"), store, RowCount(2, 3)
-    )
+    api.append_to_cube(seed([1, 2, 3], [3, 4, 5]), CUBE, store)
+    api.merge_into_cube(seed([3], [6]), CUBE, store)
+    api.update_cube(seed([7, 8], [3, 4]), CUBE, store, "p == 0", "seed")
+    refused(lambda: api.update_cube(seed([7], [3]), CUBE, store, "p == 0", "seed"), store, RowCount(2, 3))
 
 
 @pytest.mark.parametrize("name", FACADES)
@@ -290,7 +280,7 @@ def test_writes_of_single_datasets_check_rules_of_whole_writes(name, tmp_path):
     update([seed([3], [3]), seed([1, 2], [3, 4], p=1)])
     keys = {"partition_on": ["p"], "secondary_indices": ["x"], "overwrite": True}
     refused(lambda: facade.store(store, [seed([3], [3])], "cube++seed", **keys), store, RowCount(2, 3))
-    eager_cube.set_contract(CUBE, store, "extra", [CellsInSeed()], check_existing=False)
+    api.set_contract(CUBE, store, "extra", [CellsInSeed()], check_existing=False)
     refused(lambda: facade.update(store, [extra([9])], "cube++extra"), store, CellsInSeed())
     facade.update(store, [extra([3])], "cube++extra")
 
@@ -307,9 +297,9 @@ def test_files_that_a_user_has_written_are_checked_and_left_to_the_user():
     )
     eager.commit_dataset(store=store, dataset_uuid="cube++seed", new_partitions=written[:1])
     staged = eager.update_dataset_from_dataframes([seed([3], [5])], store, "cube++seed", publish=False)
-    eager_cube.append_to_cube(seed([2], [7]), CUBE, store)
+    api.append_to_cube(seed([2], [7]), CUBE, store)
     with pytest.raises(ConcurrentWriteError, match="p=0"):
-        eager_cube.publish_staged(staged, store)
+        api.publish_staged(staged, store)
 
 
 @pytest.mark.parametrize("compression", ["snappy", "lz4"], ids=["as it is", "rewritten"])
@@ -322,52 +312,50 @@ def test_an_adopted_table_is_checked(tmp_path, compression):
         (tmp_path / "p=0").mkdir(exist_ok=True)
         table = pa.table({"x": frame["x"], "w": pa.array(frame["w"], pa.string())})
         pq.write_table(table, tmp_path / "p=0" / "a.parquet", compression=compression)
-        return eager_cube.adopt_dataset(tmp_path, CUBE, store, "extra", overwrite=True)
+        return api.adopt_dataset(tmp_path, CUBE, store, "extra", overwrite=True)
 
     refused(lambda: adopt(extra([1, 2], ["a", "b"])), store, rules[0])
     refused(lambda: adopt(extra([1, 2, 3])), store, CellsInSeed())
     assert adopt(extra([1, 2])).n_rewritten == (compression == "lz4")
-    assert eager_cube.list_contract(CUBE, store, "extra") == rules
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert api.list_contract(CUBE, store, "extra") == rules
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_cells_are_in_the_seed():
     store = memory()
     contracted(store, [CellsInSeed()], "extra")
-    refused(lambda: eager_cube.append_to_cube({"extra": extra([2, 9])}, CUBE, store), store, CellsInSeed())
-    refused(lambda: eager_cube.append_to_cube({"extra": extra([2], p=1)}, CUBE, store), store, CellsInSeed())
+    refused(lambda: api.append_to_cube({"extra": extra([2, 9])}, CUBE, store), store, CellsInSeed())
+    refused(lambda: api.append_to_cube({"extra": extra([2], p=1)}, CUBE, store), store, CellsInSeed())
     # the seed of the same write counts
-    eager_cube.append_to_cube({"seed": seed([9], [9]), "extra": extra([2, 9])}, CUBE, store)
+    api.append_to_cube({"seed": seed([9], [9]), "extra": extra([2, 9])}, CUBE, store)
     both = {"seed": seed([5], [5]), "extra": extra([1])}
-    refused(lambda: eager_cube.update_cube(both, CUBE, store, "all", ["seed", "extra"]), store, CellsInSeed())
+    refused(lambda: api.update_cube(both, CUBE, store, "all", ["seed", "extra"]), store, CellsInSeed())
     with pytest.raises(ValueError, match="other datasets than the seed"):
-        eager_cube.set_contract(CUBE, store, "seed", [CellsInSeed()])
+        api.set_contract(CUBE, store, "seed", [CellsInSeed()])
 
 
 def test_rows_are_fresh(monkeypatch):
     store = memory()
     now = datetime(2024, 1, 2)
     frame = seed([1], [1]).assign(t=now)
-    eager_cube.build_cube(frame, CUBE, store)
+    api.build_cube(frame, CUBE, store)
     monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(hours=1))
     rule = Fresh("t", timedelta(hours=2))
-    eager_cube.set_contract(CUBE, store, "seed", [rule])
+    api.set_contract(CUBE, store, "seed", [rule])
     error = refused(
-        lambda: eager_cube.append_to_cube(frame.assign(x=[3], t=now - timedelta(days=1)), CUBE, store),
+        lambda: api.append_to_cube(frame.assign(x=[3], t=now - timedelta(days=1)), CUBE, store),
         store,
         rule,
     )
     assert "newest time: 2024-01-01 00:00:00+00:00, 1 days 01:00:00 ago" in str(error)
     refused(
-        lambda: eager_cube.append_to_cube(
-            frame.assign(t=pd.Series([None], dtype="datetime64[us]")), CUBE, store
-        ),
+        lambda: api.append_to_cube(frame.assign(t=pd.Series([None], dtype="datetime64[us]")), CUBE, store),
         store,
         rule,
     )
-    eager_cube.append_to_cube(frame.assign(x=[4]), CUBE, store)
+    api.append_to_cube(frame.assign(x=[4]), CUBE, store)
     monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(days=2))
-    assert [problem.kind for problem in eager_cube.verify_cube(CUBE, store).problems] == ["contract"]
+    assert [problem.kind for problem in api.verify_cube(CUBE, store).problems] == ["contract"]
 
 
 # -- functions of the user ---------------------------------------------------------------------------------
@@ -387,52 +375,52 @@ def raise_for_large(df):
 def test_every_facade_checks_rows_by_functions(driver, store_factory, check):
     contracted(store_factory, NotNull("v"))
     write = partial(driver.append_to_cube, cube=CUBE, store=store_factory)
-    with eager_cube.check_rows(check, "cube++seed"):
+    with api.check_rows(check, "cube++seed"):
         write(data=seed([3], [3]))
         with pytest.raises(Exception, match=r"has the rule check_rows.*, which \d of 2 rows break"):
             write(data=seed([4, 5], [4, 99]))
     write(data=seed([6], [99]))
-    assert eager_cube.list_contract(CUBE, store_factory, "seed") == [NotNull("v")]
-    assert eager_cube.query_cube_df(CUBE, store_factory)["v"].tolist() == [1, 2, 3, 99]
+    assert api.list_contract(CUBE, store_factory, "seed") == [NotNull("v")]
+    assert api.query_cube_df(CUBE, store_factory)["v"].tolist() == [1, 2, 3, 99]
 
 
 def test_all_kinds_of_writes_are_checked_by_functions(tmp_path):
     store, rule = memory(), RowCheck(is_small)
-    eager_cube.build_cube(seed([1, 2], [1, 2]), CUBE, store)
+    api.build_cube(seed([1, 2], [1, 2]), CUBE, store)
     wrong = seed([1], [99])
-    with eager_cube.check_rows(is_small, "cube++seed"):
-        refused(lambda: eager_cube.append_to_cube(wrong, CUBE, store), store, rule)
-        refused(lambda: eager_cube.update_cube(wrong, CUBE, store, "p == 0", "seed"), store, rule)
-        refused(lambda: eager_cube.build_cube(wrong, CUBE, store, overwrite=True), store, rule)
-        refused(lambda: eager_cube.merge_into_cube(wrong, CUBE, store), store, rule)
+    with api.check_rows(is_small, "cube++seed"):
+        refused(lambda: api.append_to_cube(wrong, CUBE, store), store, rule)
+        refused(lambda: api.update_cube(wrong, CUBE, store, "p == 0", "seed"), store, rule)
+        refused(lambda: api.build_cube(wrong, CUBE, store, overwrite=True), store, rule)
+        refused(lambda: api.merge_into_cube(wrong, CUBE, store), store, rule)
         refused(lambda: eager.update_dataset_from_dataframes([wrong], store, "cube++seed"), store, rule)
         refused(lambda: eager.write_single_partition(store, "cube++seed", wrong), store, rule)
-        refused(lambda: eager_cube.append_to_cube(wrong, CUBE, store, publish=False), store, rule)
+        refused(lambda: api.append_to_cube(wrong, CUBE, store, publish=False), store, rule)
         wrong.to_parquet(tmp_path / "a.parquet", index=False)
-        adopt = partial(eager_cube.adopt_dataset, tmp_path, CUBE, store, "seed", overwrite=True)
+        adopt = partial(api.adopt_dataset, tmp_path, CUBE, store, "seed", overwrite=True)
         refused(adopt, store, rule)
-        eager_cube.append_to_cube(seed([3], [3], p=1), CUBE, store)
+        api.append_to_cube(seed([3], [3], p=1), CUBE, store)
 
     def is_valid(df):
         return df["w2"] < 50
 
-    with eager_cube.check_rows(is_valid, "cube++copy"):
-        copy = partial(eager_cube.compute_dataset, cube=CUBE, store=store, into="copy", changed_since=None)
+    with api.check_rows(is_valid, "cube++copy"):
+        copy = partial(api.compute_dataset, cube=CUBE, store=store, into="copy", changed_since=None)
         # the first call creates the dataset, the second replaces its files
         copy(lambda df: df[["x", "p"]].assign(w2=1))
         refused(lambda: copy(lambda df: df[["x", "p"]].assign(w2=99)), store, RowCheck(is_valid), 2)
-    eager_cube.append_to_cube(seed([4], [99]), CUBE, store)
-    with eager_cube.check_rows(is_small, "cube++seed"):
+    api.append_to_cube(seed([4], [99]), CUBE, store)
+    with api.check_rows(is_small, "cube++seed"):
         # these write no rows of a user
-        eager_cube.delete_rows(CUBE, store, "x == 1")
-        eager_cube.compact_cube(CUBE, store)
-        hook = eager_cube.check_rows(lambda df: {}[0], "cube++seed")
+        api.delete_rows(CUBE, store, "x == 1")
+        api.compact_cube(CUBE, store)
+        hook = api.check_rows(lambda df: {}[0], "cube++seed")
         with pytest.raises(ContractViolationError, match="rows break: KeyError: 0") as raised:
-            eager_cube.append_to_cube(seed([5, 6], [5, 6]), CUBE, store)
+            api.append_to_cube(seed([5, 6], [5, 6]), CUBE, store)
         assert isinstance(raised.value.__cause__, KeyError)
         hook.remove()
-        eager_cube.extend_cube({"extra": extra([9])}, CUBE, store)
-    assert eager_cube.verify_cube(CUBE, store).ok
+        api.extend_cube({"extra": extra([9])}, CUBE, store)
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.mark.parametrize(
@@ -455,7 +443,7 @@ def test_results_of_checks(check, refuses):
 def test_wrong_checks():
     for arguments in ((5, "cube++seed"), (is_small, 5)):
         with pytest.raises(TypeError):
-            eager_cube.check_rows(*arguments)
+            api.check_rows(*arguments)
     with pytest.raises(TypeError, match="A contract is a list of rules"):
         Contract.make([RowCheck(is_small)])
 
@@ -467,32 +455,32 @@ def test_a_new_rule_is_checked_against_stored_rows():
     store = memory()
     strict = InRange("v", 0, 1)
     contracted(store)
-    refused(lambda: eager_cube.set_contract(CUBE, store, "seed", [strict]), store, strict)
-    eager_cube.set_contract(CUBE, store, "seed", [*RULES, strict], check_existing=False)
-    assert [rule.checked for rule in eager_cube.list_contract(CUBE, store, "seed")] == [True, True, False]
-    [problem] = eager_cube.verify_cube(CUBE, store).problems
+    refused(lambda: api.set_contract(CUBE, store, "seed", [strict]), store, strict)
+    api.set_contract(CUBE, store, "seed", [*RULES, strict], check_existing=False)
+    assert [rule.checked for rule in api.list_contract(CUBE, store, "seed")] == [True, True, False]
+    [problem] = api.verify_cube(CUBE, store).problems
     assert (
         "which 1 of 2 rows breaks, such as p=0, x=2, v=2.0; stored rows were not checked" in problem.message
     )
     # what newer versions of cells hide does not count
-    eager_cube.append_to_cube(seed([2], [1]), CUBE, store)
-    assert eager_cube.verify_cube(CUBE, store).ok
-    eager_cube.set_contract(CUBE, store, "seed", [strict])
-    assert eager_cube.list_contract(CUBE, store, "seed") == [strict]
+    api.append_to_cube(seed([2], [1]), CUBE, store)
+    assert api.verify_cube(CUBE, store).ok
+    api.set_contract(CUBE, store, "seed", [strict])
+    assert api.list_contract(CUBE, store, "seed") == [strict]
 
 
 def test_verify_finds_rows_of_other_writers(monkeypatch):
     store = memory()
     contracted(store, [*RULES, RowCount(1, 4)])
-    eager_cube.set_contract(CUBE, store, "extra", [CellsInSeed()])
+    api.set_contract(CUBE, store, "extra", [CellsInSeed()])
     with monkeypatch.context() as patch:
         # they keep the metadata
         patch.setattr("kartothek_cube.core.contract.Contract.of", lambda *_: Contract())
         patch.setattr("kartothek_cube.core.commit.change.UnchangedMetadata.check", lambda *_: None)
         for p in (0, 1):
             data = {"seed": seed([3, 4, 5], [-1, 11, None], p=p), "extra": extra([1, 3, 9], p=p)}
-            eager_cube.append_to_cube(data, CUBE, store)
-    problems = eager_cube.verify_cube(CUBE, store).problems
+            api.append_to_cube(data, CUBE, store)
+    problems = api.verify_cube(CUBE, store).problems
     messages = [p.message.partition(", such as")[0] for p in problems if p.kind == "contract"]
     assert messages == [
         "Dataset 'cube++extra' has the rule CellsInSeed(), which 3 of 6 rows break",
@@ -500,7 +488,7 @@ def test_verify_finds_rows_of_other_writers(monkeypatch):
         "Dataset 'cube++seed' has the rule InRange('v', 0, 10), which 4 of 8 rows break",
         "Dataset 'cube++seed' has the rule RowCount(1, 4), which 5 of 8 rows break",
     ]
-    assert eager_cube.verify_cube(CUBE, store, deep=False).ok
+    assert api.verify_cube(CUBE, store, deep=False).ok
 
 
 @pytest.mark.parametrize(
@@ -517,8 +505,8 @@ def test_rules_that_do_not_fit_are_refused(name, rules, text):
     store = memory()
     contracted(store)
     with pytest.raises((TypeError, ValueError), match=text):
-        eager_cube.set_contract(CUBE, store, name, rules)
-    assert eager_cube.list_contract(CUBE, store, "seed") == RULES
+        api.set_contract(CUBE, store, name, rules)
+    assert api.list_contract(CUBE, store, "seed") == RULES
 
 
 # -- concurrent changes --------------------------------------------------------------------------------------
@@ -528,31 +516,31 @@ def test_a_write_that_was_planned_before_is_refused(monkeypatch):
     store = memory()
     contracted(store, [])
     written = eager.write_single_partition(store, "cube++seed", seed([3], [99]))
-    staged = eager_cube.append_to_cube(seed([5], [99]), CUBE, store, publish=False)
+    staged = api.append_to_cube(seed([5], [99]), CUBE, store, publish=False)
 
     def parts():
         yield seed([4], [99])
-        eager_cube.set_contract(CUBE, store, "seed", RULES)
+        api.set_contract(CUBE, store, "seed", RULES)
 
     with pytest.raises(ConcurrentWriteError, match="changed the contract"):
-        iter_cube.append_to_cube__iter(parts(), CUBE, store, ["seed"])
+        api.append_to_cube__iter(parts(), CUBE, store, ["seed"])
     with pytest.raises(ConcurrentWriteError, match="changed the contract"):
         eager.commit_dataset(store=store, dataset_uuid="cube++seed", new_partitions=[written])
     with pytest.raises(ConcurrentWriteError, match="changed the contract"):
-        eager_cube.publish_staged(staged, store)
-    assert eager_cube.verify_cube(CUBE, store).ok
+        api.publish_staged(staged, store)
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_a_write_without_a_contract_takes_no_more_calls_for_more_partitions():
     def count(n_partitions):
         store, calls = memory(), []
         frame = seed(range(n_partitions), 1, p=range(n_partitions))
-        eager_cube.build_cube(seed([0], [1]), CUBE, store)
+        api.build_cube(seed([0], [1]), CUBE, store)
         sys.setprofile(
             lambda frame, event, _: calls.append(1) if "contract" in frame.f_code.co_name else None
         )
         try:
-            eager_cube.append_to_cube(frame, CUBE, store)
+            api.append_to_cube(frame, CUBE, store)
         finally:
             sys.setprofile(None)
         return len(calls)
@@ -563,6 +551,6 @@ def test_a_write_without_a_contract_takes_no_more_calls_for_more_partitions():
 def test_the_command_line_shows_contracts(tmp_path):
     store = f"hfs://{tmp_path}"
     contracted(store, RULES[:1])
-    eager_cube.set_contract(CUBE, store, "seed", [*RULES], check_existing=False)
+    api.set_contract(CUBE, store, "seed", [*RULES], check_existing=False)
     output = CliRunner().invoke(cli, ["--store", store, "cube", "info"], catch_exceptions=False).output
     assert "Contract:\n  - NotNull('v')\n  - InRange('v', 0, 10), not checked on older rows\n" in output

@@ -27,17 +27,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.sql import connect
 from kartothek_cube.io_components import scan
 from kartothek_cube.io_components.arrow_dataset import LazyDataset
 from kartothek_cube.serialization import parquet
 from tests.support.cubes import memory
 from tests.support.factories import local
 
-CUBE = Cube(["x", "day"], ["p"], "sales")
+CUBE = api.Cube(["x", "day"], ["p"], "sales")
 DAYS = [datetime.datetime(2024, 1, day) for day in range(1, 5)]
 NAN = math.nan
 
@@ -84,7 +81,7 @@ def store():
     api.append_to_cube(seed((2, 3)), CUBE, factory)
     again = seed((1,)).slice(2, 5).set_column(3, "qty", pa.array([100, None, -100, 4, 5], pa.int64()))
     api.append_to_cube(again, CUBE, factory)
-    api.remove_partitions(CUBE, factory, C("p") == 3, datasets=["seed", "enrich"])
+    api.remove_partitions(CUBE, factory, api.C("p") == 3, datasets=["seed", "enrich"])
     return factory
 
 
@@ -116,7 +113,7 @@ def test_is_a_dataset(store, whole):
     assert rows(pa.table(cube)) == rows(whole)
     assert rows(pl.DataFrame(cube)) == rows(whole)
     assert pa.schema(cube).equals(cube.schema)
-    with api.query_cube_as_record_batches(CUBE, store, C("qty") > 2, columns=["qty", "p"]) as reader:
+    with api.query_cube_as_record_batches(CUBE, store, api.C("qty") > 2, columns=["qty", "p"]) as reader:
         assert reader.schema.names == ["qty", "p"]
         assert rows(reader.read_all()) == rows(whole.filter(pc.field("qty") > 2).select(["qty", "p"]))
     assert cube.to_table(columns=["price", "x"]).schema.names == ["price", "x"]
@@ -209,7 +206,7 @@ def test_timestamps_that_the_unit_cannot_hold(tmp_path):
     api.build_cube(seed(), CUBE, factory)
     cube = api.cube_dataset(CUBE, factory, timestamp_unit="s")
     assert cube.to_table()["day"].to_pylist()[0] == DAYS[0]
-    other = Cube(["t"], ["p"], "fine")
+    other = api.Cube(["t"], ["p"], "fine")
     api.build_cube(pd.DataFrame({"t": [pd.Timestamp("2024-01-01 00:00:00.5")], "p": [0]}), other, factory)
     with pytest.raises(TypeError, match=r"'t'.*without loss"):
         api.cube_dataset(other, factory, timestamp_unit="s").to_table()
@@ -225,18 +222,18 @@ def test_one_dataset_of_a_cube(store):
     with pytest.raises(ValueError, match="unknown dataset enrihc; did you mean enrich"):
         api.cube_dataset(CUBE, store, dataset_id="enrihc")
     with pytest.raises(ValueError, match="Pass either dataset_id"):
-        api.cube_dataset(CUBE, store, C("x") > 1, dataset_id="seed")
+        api.cube_dataset(CUBE, store, api.C("x") > 1, dataset_id="seed")
 
 
 def test_conditions_and_datasets(store, whole):
-    cube = api.cube_dataset(CUBE, store, C("qty") > 1, ["seed", "enrich"])
+    cube = api.cube_dataset(CUBE, store, api.C("qty") > 1, ["seed", "enrich"])
     assert "opened" not in cube.schema.names
     assert rows(cube.to_table(columns=["x", "qty"], filter=pc.field("x") == 1)) == rows(
         whole.filter((pc.field("qty") > 1) & (pc.field("x") == 1)).select(["x", "qty"])
     )
     assert cube.count_rows() == whole.filter(pc.field("qty") > 1).num_rows
     with pytest.raises(TypeError, match="does not fit column"):
-        api.cube_dataset(CUBE, store, C("qty") == "a")
+        api.cube_dataset(CUBE, store, api.C("qty") == "a")
     with pytest.raises(TypeError, match="expected a Cube"):
         api.cube_dataset(5, store)
 
@@ -716,7 +713,7 @@ MEMORY_LIMIT = 100 << 20
 def large(tmp_path_factory):
     """A cube with ten times the memory of a scan: URL and number of rows."""
     path = tmp_path_factory.mktemp("large")
-    cube = Cube(["x"], ["p"], "large", suppress_index_on=["x"])
+    cube = api.Cube(["x"], ["p"], "large", suppress_index_on=["x"])
     url = f"hfs://{path}?create_if_missing=true"
     n_rows, tables = 250_000, []
     while sum(table.nbytes for table in tables) < 10 * MEMORY_LIMIT:
@@ -756,7 +753,7 @@ def test_narwhals(store, whole):
     frames = [
         nw.from_arrow(api.cube_dataset(CUBE, store), backend="pyarrow").lazy(),
         nw.from_native(api.scan_cube(CUBE, store)),
-        nw.from_native(connect(CUBE, store).sql("FROM sales")),
+        nw.from_native(api.connect(CUBE, store).sql("FROM sales")),
     ]
     for frame in frames:
         result = frame.filter(nw.col("p") == 1).select(nw.col("qty").sum()).collect()

@@ -6,27 +6,24 @@ import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.io.dask.bag_cube import delete_rows_bag
-from kartothek_cube.io.dask.delayed_cube import delete_rows_delayed
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.serialization import CsvSerializer
 from tests.support import cubes
 
-CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i"])
+CUBE = api.Cube(["x", "y"], ["p"], "cube", index_columns=["i"])
 DATASETS = ("extra", "names", "seed", "whole")
 KEYS = cubes.frame(x=[0, 1, 2, 3, 4, 5], y=[0, 0, 0, 1, 1, 1], p=[0, 0, 0, 1, 1, 1])
 SEED = KEYS.assign(i=[0, 1, 0, 1, 0, 1], v=[0, 1, 2, 3, 4, 5])
 
 
 def delete_delayed(cube, store, *args, **kwargs):
-    return delete_rows_delayed(cube, lambda: store, *args, **kwargs).compute(scheduler="sync")
+    return api.delete_rows_delayed(cube, lambda: store, *args, **kwargs).compute(scheduler="sync")
 
 
 def delete_bag(cube, store, *args, **kwargs):
-    (result,) = delete_rows_bag(cube, lambda: store, *args, **kwargs).compute(scheduler="sync")
+    (result,) = api.delete_rows_bag(cube, lambda: store, *args, **kwargs).compute(scheduler="sync")
     return result
 
 
@@ -134,7 +131,7 @@ def test_older_versions_of_deleted_cells_do_not_come_back(store):
 def test_a_row_that_cells_share_is_deleted_with_the_last_of_them():
     store = cubes.memory()
     data = {"seed": cubes.frame(x=[1, 1, 2], p=[0, 1, 1]), "names": cubes.frame(x=[1, 2], n=["one", "two"])}
-    cube = Cube(["x"], ["p"], "cube")
+    cube = api.Cube(["x"], ["p"], "cube")
     api.build_cube(data, cube, store, partition_on={"names": []})
     assert api.delete_rows(cube, store, "x == 1 & p == 0")["names"]["rows_deleted"] == 0
     assert api.delete_rows(cube, store, "x == 1")["names"]["rows_deleted"] == 1
@@ -143,7 +140,7 @@ def test_a_row_that_cells_share_is_deleted_with_the_last_of_them():
 
 @pytest.mark.parametrize("conditions, expected", [("v == 1 | w == 13", [0, 2, 4, 5]), ("all", [])])
 def test_a_cube_without_partition_columns(conditions, expected):
-    store, cube = cubes.memory(), Cube(["x", "y"], [], "cube")
+    store, cube = cubes.memory(), api.Cube(["x", "y"], [], "cube")
     api.build_cube({"seed": SEED, "extra": KEYS[["x", "y"]].assign(w=range(10, 16))}, cube, store)
     api.delete_rows(cube, store, conditions)
     assert api.query_cube_df(cube, store)["x"].tolist() == expected == stored(store, "extra", "x")
@@ -151,7 +148,7 @@ def test_a_cube_without_partition_columns(conditions, expected):
 
 def test_a_row_of_another_partition_does_not_keep_a_row():
     """Further partition keys of a dataset, and partitions of the cube that the query does not read."""
-    cube = Cube(["x"], ["p", "q"], "cube")
+    cube = api.Cube(["x"], ["p", "q"], "cube")
     store = cubes.memory()
     data = {
         "seed": cubes.frame(x=[1, 2, 1, 2], p=[0, 0, 1, 1], q=[0, 0, 1, 1]),
@@ -286,7 +283,7 @@ def test_random_deletions_leave_what_a_filter_does(seed):
     draw = np.random.default_rng(seed)
     store = cubes.memory()
     cells = cubes.frame(x=np.arange(40), p=draw.integers(0, 5, 40), q=draw.integers(0, 2, 40))
-    cube = Cube(["x"], ["p", "q"], "cube")
+    cube = api.Cube(["x"], ["p", "q"], "cube")
     data = {
         "seed": cells.assign(v=draw.integers(0, 9, 40)),
         "extra": cells[::2].assign(w=draw.integers(0, 9, 20)),

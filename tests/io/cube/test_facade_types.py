@@ -12,15 +12,13 @@ import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.arrow import memory_type, with_far_times
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io import eager_cube, iter_cube
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark import cube as spark_cube
 from tests.support.cube_facades import compute
 from tests.support.spark_session import shared_session
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 NEAR, FAR = datetime.datetime(2020, 10, 25, 0, 30, 0, 1), datetime.datetime.max
 INSTANT = NEAR.replace(tzinfo=datetime.UTC)
 #: a type, and two of its values
@@ -76,11 +74,11 @@ def build_from_spark(table, store):
 
 
 WRITERS = {
-    "pandas": lambda table, store: eager_cube.build_cube(table.to_pandas(), CUBE, store),
-    "pandas of Arrow": lambda table, store: eager_cube.build_cube(typed_frame(table), CUBE, store),
-    "arrow": lambda table, store: eager_cube.build_cube(table, CUBE, store),
-    "polars": lambda table, store: eager_cube.build_cube(pl.DataFrame(table), CUBE, store),
-    "iter": lambda table, store: iter_cube.build_cube__iter(
+    "pandas": lambda table, store: api.build_cube(table.to_pandas(), CUBE, store),
+    "pandas of Arrow": lambda table, store: api.build_cube(typed_frame(table), CUBE, store),
+    "arrow": lambda table, store: api.build_cube(table, CUBE, store),
+    "polars": lambda table, store: api.build_cube(pl.DataFrame(table), CUBE, store),
+    "iter": lambda table, store: api.iter_cube.build_cube__iter(
         iter([table[:1].to_pandas(), table[1:].to_pandas()]), CUBE, store
     ),
     "dask": build_from_dask,
@@ -94,19 +92,19 @@ def read_spark(store):
 
 
 READERS = {
-    "pandas": lambda store: pa.Table.from_pandas(eager_cube.query_cube_df(CUBE, store)),
+    "pandas": lambda store: pa.Table.from_pandas(api.query_cube_df(CUBE, store)),
     "pandas of Arrow": lambda store: pa.Table.from_pandas(
-        eager_cube.query_cube_df(CUBE, store, dtype_backend="pyarrow")
+        api.query_cube_df(CUBE, store, dtype_backend="pyarrow")
     ),
     "nullable": lambda store: pa.Table.from_pandas(
-        eager_cube.query_cube_df(CUBE, store, dtype_backend="numpy_nullable").astype({"date": object})
+        api.query_cube_df(CUBE, store, dtype_backend="numpy_nullable").astype({"date": object})
     ),
     "arrow": lambda store: api.query_cube_table(CUBE, store),
     "groups": lambda store: pa.concat_tables(api.query_cube_arrow(CUBE, store, partition_by="p")),
     "stream": lambda store: api.query_cube_as_record_batches(CUBE, store).read_all(),
     "dataset": lambda store: api.cube_dataset(CUBE, store).to_table(),
     "polars": lambda store: api.query_cube_polars(CUBE, store).to_arrow(),
-    "iter": lambda store: frames_to_table(iter_cube.query_cube__iterator(CUBE, store, partition_by="p")),
+    "iter": lambda store: frames_to_table(api.iter_cube.query_cube__iterator(CUBE, store, partition_by="p")),
     "delayed": lambda store: frames_to_table(
         map(compute, delayed_cube.query_cube_delayed(CUBE, store, partition_by="p"))
     ),

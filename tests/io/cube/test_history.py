@@ -7,13 +7,8 @@ import dask
 import pytest
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
-from kartothek_cube.io.dask.bag_cube import query_cube_bag
-from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
-from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io_components.maintenance import garbage, history
 from tests.support.cubes import CUBE, frame, header, keys, memory, rows, snapshot
 
@@ -58,10 +53,10 @@ QUERY = {
     "eager": api.query_cube,
     "iter": lambda cube, store, **kw: list(api.query_cube__iterator(cube, store, **kw)),
     "arrow": lambda cube, store, **kw: [t.to_pandas() for t in api.query_cube_arrow(cube, store, **kw)],
-    "delayed": lambda cube, store, **kw: compute(query_cube_delayed(cube, lambda: store, **kw)),
-    "bag": lambda cube, store, **kw: query_cube_bag(cube, lambda: store, **kw).compute(scheduler="sync"),
+    "delayed": lambda cube, store, **kw: compute(api.query_cube_delayed(cube, lambda: store, **kw)),
+    "bag": lambda cube, store, **kw: api.query_cube_bag(cube, lambda: store, **kw).compute(scheduler="sync"),
     "dataframe": lambda cube, store, **kw: [
-        query_cube_dataframe(cube, lambda: store, **kw).compute(scheduler="sync")
+        api.query_cube_dataframe(cube, lambda: store, **kw).compute(scheduler="sync")
     ],
 }
 
@@ -75,8 +70,8 @@ def test_cuts(store, query):
 
 def test_conditions_use_the_indices_of_then(store):
     first, *_ = changed(store)
-    assert rows(api.query_cube(CUBE, store, C("x") == 2, as_of=first)) is None
-    assert rows(api.query_cube(CUBE, store, C("x") == 1, as_of=first))["v1"] == [11]
+    assert rows(api.query_cube(CUBE, store, api.C("x") == 2, as_of=first)) is None
+    assert rows(api.query_cube(CUBE, store, api.C("x") == 1, as_of=first))["v1"] == [11]
 
 
 def test_versions_of_some_datasets(store):
@@ -190,7 +185,7 @@ def test_a_rollback_before_a_dataset_existed_hides_it(store):
     extended = api.list_cube_history(CUBE, store)[-1]
     assert sorted(api.rollback_cube(CUBE, store, time)) == ["enrich", "seed"]
     assert rows(api.query_cube(CUBE, store)) == CUTS[0]
-    assert sorted(discover_datasets(CUBE, store)) == ["enrich", "seed"]
+    assert sorted(api.discover_datasets(CUBE, store)) == ["enrich", "seed"]
     with pytest.raises(ValueError, match="more"):
         api.append_to_cube({"more": frame(x=[1], p=[1], v3=[1])}, CUBE, store)
     assert api.verify_cube(CUBE, store).ok
@@ -256,11 +251,11 @@ def test_datasets_that_are_added_inherit_the_history_of_the_cube(keep):
     metadata = None if keep is None else {"seed": {KEEP_HISTORY: keep}}
     api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store, metadata=metadata)
     api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
-    kept = [ds.metadata.get(KEEP_HISTORY) for ds in discover_datasets(CUBE, store).values()]
+    kept = [ds.metadata.get(KEEP_HISTORY) for ds in api.discover_datasets(CUBE, store).values()]
     assert kept == [keep] * 3
     overwritten = {"seed": SEED, "enrich": ENRICH, "more": SEED.assign(v1="a").rename(columns={"v1": "v3"})}
     api.build_cube({**overwritten, "last": frame(x=[0], p=[0], v4=[1])}, CUBE, store, overwrite=True)
-    kept = [ds.metadata.get(KEEP_HISTORY) for ds in discover_datasets(CUBE, store).values()]
+    kept = [ds.metadata.get(KEEP_HISTORY) for ds in api.discover_datasets(CUBE, store).values()]
     assert kept == [keep] * 4
 
 
@@ -346,7 +341,7 @@ def test_a_file_that_a_cleanup_lists_before_it_is_committed_and_pinned_stays(for
     api.append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, forgetful)
     listed = [key for key in set(forgetful.keys()) - before if "/p=9/" in key]
     pin = api.pin_cube(CUBE, forgetful)
-    api.remove_partitions(CUBE, forgetful, C("p") == 9, ["seed"])
+    api.remove_partitions(CUBE, forgetful, api.C("p") == 9, ["seed"])
     garbage.delete_garbage(forgetful, listed)
     assert 9 in api.query_cube(CUBE, forgetful, as_of=pin.token)[0]["x"].tolist()
     pin.release()

@@ -9,10 +9,8 @@ from click.testing import CliRunner
 from kartothek_cube.api import cube as api
 from kartothek_cube.cli import cli
 from kartothek_cube.core import hooks
-from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError, HookWarning
 from kartothek_cube.io.eager import update_dataset_from_dataframes
-from kartothek_cube.io.sql import connect
 from tests.support.concurrent_cubes import Pair, is_open
 from tests.support.cubes import CUBE, frame, memory
 from tests.support.interleave import Crash, LostAnswer, explore
@@ -43,11 +41,11 @@ def double(df):
 #: operation -> its call, and rows, files that came and went, and datasets of its event
 OPERATIONS = {
     "append": (lambda s: api.append_to_cube(BOTH, CUBE, s), 6, 6, 0, "extra seed"),
-    "update": (lambda s: api.update_cube(SEED[:1], CUBE, s, C("p") == 0, ["seed"]), 1, 1, 1, "seed"),
+    "update": (lambda s: api.update_cube(SEED[:1], CUBE, s, api.C("p") == 0, ["seed"]), 1, 1, 1, "seed"),
     "merge": (lambda s: api.merge_into_cube(SEED[:1].assign(v1=0), CUBE, s), 1, 1, 1, "seed"),
     "extend": (lambda s: api.extend_cube({"new": frame(x=[0], p=[0], n=[1])}, CUBE, s), 1, 1, 0, "new"),
-    "remove_partitions": (lambda s: api.remove_partitions(CUBE, s, C("p") == 0), 0, 0, 2, "extra seed"),
-    "delete_rows": (lambda s: api.delete_rows(CUBE, s, C("x") == 0), 0, 0, 2, "extra seed"),
+    "remove_partitions": (lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0), 0, 0, 2, "extra seed"),
+    "delete_rows": (lambda s: api.delete_rows(CUBE, s, api.C("x") == 0), 0, 0, 2, "extra seed"),
     "compute": (lambda s: api.compute_dataset(double, CUBE, s, "doubled"), 3, 3, 0, "doubled"),
     "update_schema": (lambda s: api.update_schema(CUBE, s, add={"new": "string"}), 0, 0, 0, "seed"),
     "keep history": (lambda s: api.keep_cube_history(CUBE, s, 3, ["seed"]), 0, 0, 0, "seed"),
@@ -160,7 +158,7 @@ def test_commits_of_a_function_call_none(store, commits):
         api.query_cube_polars,
         lambda *args: api.cube_dataset(*args).to_table(),
         lambda *args: api.scan_cube(*args).collect(),
-        lambda *args: connect(*args[:2]).sql("SELECT * FROM cube WHERE p < 2").fetchall(),
+        lambda *args: api.connect(*args[:2]).sql("SELECT * FROM cube WHERE p < 2").fetchall(),
         lambda *args: api.query_cube_df(*args, limit=5),
         lambda *args: api.query_cube(*args, partition_by="p"),
         lambda *args: list(api.query_cube__iterator(*args, partition_by="p")),
@@ -170,7 +168,7 @@ def test_a_query_is_one_event(store, query):
     api.append_to_cube(SEED, CUBE, store)
     events = []
     with api.on_query(events.append), api.annotate_operations("why", job="report"):
-        query(CUBE, store, C("p") < 2)
+        query(CUBE, store, api.C("p") < 2)
     query(CUBE, store)
     (event,) = events
     assert (event.cube, event.rows, event.files) == ("cube", 2, 6)
@@ -192,7 +190,7 @@ def test_each_facade_calls_the_function_once_per_query(driver, store_factory):
     driver.build_cube(data=SEED, cube=CUBE, store=store_factory)
     events = []
     with api.on_query(events.append):
-        driver.query_cube(cube=CUBE, store=store_factory, conditions=C("p") < 2)
+        driver.query_cube(cube=CUBE, store=store_factory, conditions=api.C("p") < 2)
     (event,) = events
     # workers do not tell how many rows they have read
     assert (event.cube, event.rows in (2, None), event.files) == ("cube", True, 2)

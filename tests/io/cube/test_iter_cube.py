@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import MissingFileError, MultiTableCommitAborted
 from kartothek_cube.core.store import open_blobs
 from tests.support.cubes import CUBE, build, check_integrity, dataset_ids, file_keys, frame, memory, rows
@@ -82,7 +81,7 @@ def test_one_frame_is_in_memory_at_a_time(store):
         ({"new": load(p).rename(columns={"v1": "v2"})} for p in range(4)), CUBE, store, "new"
     )
     api.append_to_cube__iter(map(load, range(4)), CUBE, store, "seed")
-    api.update_cube__iter(map(load, range(4)), CUBE, store, C("p") == 0, "seed", rows_outside="append")
+    api.update_cube__iter(map(load, range(4)), CUBE, store, api.C("p") == 0, "seed", rows_outside="append")
     assert len(alive) == 16
 
 
@@ -108,7 +107,7 @@ def test_input_is_not_touched_before_the_plan_stands(store):
     with pytest.raises(ValueError, match="nope"):
         api.append_to_cube__iter(data(), CUBE, store, "nope")
     with pytest.raises(ValueError, match="v1"):
-        api.update_cube__iter(data(), CUBE, store, C("v1") == 1, "seed")
+        api.update_cube__iter(data(), CUBE, store, api.C("v1") == 1, "seed")
 
 
 def test_cells_are_unique_within_an_element_only(store):

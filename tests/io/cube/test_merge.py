@@ -6,17 +6,15 @@ import pytest
 from storefact import get_store_from_url
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DuplicateCellsError
 from kartothek_cube.core.naming import is_header_key
 from kartothek_cube.core.store import PreconditionFailed
 from kartothek_cube.core.store.resolve import GenericBlobStore
-from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components import runtime
 from kartothek_cube.io_components.write import rewrite, write_commit
 
-CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i"])
+CUBE = api.Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i"])
 
 
 def frame(start: int, stop: int, factor: int = 1) -> pd.DataFrame:
@@ -72,7 +70,7 @@ def one_task(request, monkeypatch):
 
 def test_cells_of_other_partitions_stay(one_task):
     """The same cell in several partitions."""
-    store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p", "q"], "cube")
+    store, cube = get_store_from_url("hmemory://"), api.Cube(["x"], ["p", "q"], "cube")
     keys = [(0.5, "a"), (1.0, "a"), (1.0, "A")]
     rows = pd.DataFrame([{"x": x, "p": p, "q": q, "v": 0} for p, q in keys for x in range(3)])
     api.build_cube(rows, cube, store)
@@ -226,9 +224,9 @@ def test_writers_of_other_partitions_are_no_conflict(store, monkeypatch):
 
 
 def test_the_history_tells_of_the_merge(store):
-    eager_cube.keep_cube_history(CUBE, store, states=5)
+    api.keep_cube_history(CUBE, store, states=5)
     api.merge_into_cube(frame(0, 4, 7), CUBE, store)
-    assert eager_cube.list_cube_history(CUBE, store)[-1].operation == "merge"
+    assert api.list_cube_history(CUBE, store)[-1].operation == "merge"
 
 
 @pytest.mark.parametrize(

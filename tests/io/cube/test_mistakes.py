@@ -8,7 +8,7 @@ import sys
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import (
     CorruptDatasetError,
@@ -20,8 +20,6 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.utils import lazy_store
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
-from kartothek_cube.io.opened_cube import open_cube
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import INTERNAL, file_keys, keys, memory, refuses, rows, unchanged
 from tests.support.factories import STORES
@@ -70,8 +68,8 @@ MIXED = pd.Series([AWARE, AWARE.tz_localize(None), AWARE], dtype=object)
 #: mistake -> what is done, the error, and its text
 MISTAKES = {
     "column": (query(payload_columns=["QYT"]), ValueError, "unknown column QYT; did you mean QTY?"),
-    "column of a condition": (query(conditions=C("QYT") > 1), ValueError, "QYT"),
-    "type of a condition": (query(conditions=C("QTY") == "many"), TypeError, "QTY"),
+    "column of a condition": (query(conditions=api.C("QYT") > 1), ValueError, "QYT"),
+    "type of a condition": (query(conditions=api.C("QTY") == "many"), TypeError, "QTY"),
     "type of a column": (
         append(MORE.assign(QTY=[1.5, None, 3.0])),
         ValueError,
@@ -93,12 +91,12 @@ MISTAKES = {
     "dataset": (query(datasets=["seed", "price"]), ValueError, "unknown dataset price; available: seed"),
     "dataset of the input": (append({"sead": MORE}), ValueError, "unknown dataset sead; did you mean seed?"),
     "condition": (
-        lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("SHOP") == 1),
+        lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=api.C("SHOP") == 1),
         ValueError,
         "(COUNTRY), but got conditions on: SHOP",
     ),
     "zone of a condition": (
-        query(conditions=C("DAY") >= AWARE.tz_convert("Asia/Tokyo")),
+        query(conditions=api.C("DAY") >= AWARE.tz_convert("Asia/Tokyo")),
         TypeError,
         "are its times those of UTC? Write pandas.Timestamp('2024-01-05 00:00:00').",
     ),
@@ -138,7 +136,7 @@ MISTAKES = {
     ),
     "day before month": (query(conditions="DAY >= 01.02.2024"), ValueError, "write the year first"),
     "day before month as a value": (
-        query(conditions=C("DAY") >= "01/02/2024"),
+        query(conditions=api.C("DAY") >= "01/02/2024"),
         TypeError,
         "Write the year first, as in pandas.Timestamp('2020-01-31')",
     ),
@@ -192,7 +190,7 @@ CASES = [(m, f) for m in MISTAKES for f in (*FACADES, SPARK) if (m, f) not in UN
 def test_a_mistake_is_one_sentence(tmp_path, mistake, name):
     operation, kind, text = MISTAKES[mistake]
     driver, built = open_facade(name), STORES["local" if name == SPARK else "memory"](tmp_path)
-    eager_cube.build_cube(SEED, CUBE, built)
+    api.build_cube(SEED, CUBE, built)
     if mistake == "corrupt file" and name == SPARK:
         # the rows of a query are computed by Spark, which puts errors of tasks into its own
         kind = Exception
@@ -213,30 +211,30 @@ def test_a_mistake_is_one_sentence(tmp_path, mistake, name):
 #: operation that is given up, its dataset, and what its message says next
 ABORTS = {
     "payload of two datasets": (
-        lambda s: eager_cube.build_cube({"seed": SEED, "a": PRICES, "b": PRICES}, CUBE, s, overwrite=True),
+        lambda s: api.build_cube({"seed": SEED, "a": PRICES, "b": PRICES}, CUBE, s, overwrite=True),
         "Dataset 'c++b': Found columns present in multiple datasets: PRICE in a, b",
     ),
     "no rows in a batch": (
-        lambda s: iter_cube.extend_cube__iter(iter([{"a": PRICES[:0]}]), CUBE, s, ["a"]),
+        lambda s: api.extend_cube__iter(iter([{"a": PRICES[:0]}]), CUBE, s, ["a"]),
         "Dataset 'c++a': Cannot write empty datasets: a",
     ),
     "no seed in a batch": (
-        lambda s: iter_cube.build_cube__iter(iter([{"a": PRICES}]), CUBE, s, ["a", "seed"], overwrite=True),
+        lambda s: api.build_cube__iter(iter([{"a": PRICES}]), CUBE, s, ["a", "seed"], overwrite=True),
         "Dataset 'c++seed': Seed data (\"seed\") is missing",
     ),
     "nothing left": (
-        lambda s: eager_cube.update_cube({"seed": SEED[:0]}, CUBE, s, "all", ["seed"]),
+        lambda s: api.update_cube({"seed": SEED[:0]}, CUBE, s, "all", ["seed"]),
         "Dataset 'c++seed': No partitions left",
     ),
     "missing file": (
         lambda s: (
             s().delete(min(file_keys(s, "c++seed").values())),
-            eager_cube.copy_cube(CUBE, s, memory()),
+            api.copy_cube(CUBE, s, memory()),
         ),
         "Dataset 'c++seed': The file 'c++seed/table/COUNTRY=DE/",
     ),
     "target that fails": (
-        lambda s: eager_cube.copy_cube(CUBE, s, FaultyStore(memory()).fail("put", key="by-dataset")),
+        lambda s: api.copy_cube(CUBE, s, FaultyStore(memory()).fail("put", key="by-dataset")),
         "Dataset 'c++seed': injected",
     ),
 }
@@ -246,7 +244,7 @@ ABORTS = {
 def test_what_is_given_up_names_dataset_and_rule_first(tmp_path, name):
     operation, text = ABORTS[name]
     store = STORES["memory"](tmp_path)
-    eager_cube.build_cube(SEED, CUBE, store)
+    api.build_cube(SEED, CUBE, store)
     with pytest.raises(MultiTableCommitAborted) as caught:
         operation(store)
     message = str(caught.value)
@@ -259,7 +257,7 @@ OPERATIONS = {
     "query": lambda d, s: d.query_cube(cube=CUBE, store=s),
     "append": lambda d, s: d.append_to_cube(data=SEED, cube=CUBE, store=s),
     "extend": lambda d, s: d.extend_cube(data={"prices": PRICES}, cube=CUBE, store=s),
-    "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("COUNTRY") == "DE"),
+    "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=api.C("COUNTRY") == "DE"),
     "update": lambda d, s: d.update_cube(
         data=SEED, cube=CUBE, store=s, remove_conditions=None, ktk_cube_dataset_ids=["seed"]
     ),
@@ -279,25 +277,25 @@ def test_a_store_that_does_not_exist_is_named_and_not_created(driver, tmp_path, 
 
 #: operations that the façades of graphs do not have
 EAGER_OPERATIONS = {
-    "merge": lambda c, s: eager_cube.merge_into_cube(SEED, c, s),
-    "schema": lambda c, s: eager_cube.update_schema(c, s, "seed", rename={"QTY": "N"}),
-    "publish": eager_cube.publish_cube,
-    "unpublish": eager_cube.unpublish_cube,
-    "verify": eager_cube.verify_cube,
-    "repair": eager_cube.repair_cube,
-    "compact": eager_cube.compact_cube,
-    "garbage": eager_cube.list_cube_garbage,
-    "cleanup": eager_cube.cleanup_cube,
-    "history": eager_cube.list_cube_history,
-    "keep history": eager_cube.keep_cube_history,
-    "rollback": lambda c, s: eager_cube.rollback_cube(c, s, 1),
-    "explain": eager_cube.explain_query,
-    "frame": eager_cube.query_cube_df,
-    "dataset": arrow_cube.cube_dataset,
-    "stream": arrow_cube.query_cube_as_record_batches,
-    "LazyFrame": arrow_cube.scan_cube,
-    "SQL": sql.connect,
-    "open": open_cube,
+    "merge": lambda c, s: api.merge_into_cube(SEED, c, s),
+    "schema": lambda c, s: api.update_schema(c, s, "seed", rename={"QTY": "N"}),
+    "publish": api.publish_cube,
+    "unpublish": api.unpublish_cube,
+    "verify": api.verify_cube,
+    "repair": api.repair_cube,
+    "compact": api.compact_cube,
+    "garbage": api.list_cube_garbage,
+    "cleanup": api.cleanup_cube,
+    "history": api.list_cube_history,
+    "keep history": api.keep_cube_history,
+    "rollback": lambda c, s: api.rollback_cube(c, s, 1),
+    "explain": api.explain_query,
+    "frame": api.query_cube_df,
+    "dataset": api.cube_dataset,
+    "stream": api.query_cube_as_record_batches,
+    "LazyFrame": api.scan_cube,
+    "SQL": api.sql.connect,
+    "open": api.open_cube,
 }
 NO_CUBE = re.escape("Cube sale not found: did you mean sales? available: sales")
 
@@ -306,7 +304,7 @@ NO_CUBE = re.escape("Cube sale not found: did you mean sales? available: sales")
 def sales(tmp_path):
     """The URL of a store with a cube of another name."""
     url = f"hfs://{tmp_path / 'cubs'}?create_if_missing=true"
-    eager_cube.build_cube(SEED, Cube(["SHOP", "DAY"], ["COUNTRY"], "sales"), url)
+    api.build_cube(SEED, Cube(["SHOP", "DAY"], ["COUNTRY"], "sales"), url)
     return url
 
 
@@ -329,22 +327,22 @@ def test_a_cube_that_does_not_exist_is_the_same_error_in_all_operations(sales, o
 @pytest.mark.parametrize("name", ["", "../sales", "sales/seed"])
 def test_what_cannot_be_the_name_of_a_cube(sales, name):
     with pytest.raises(ValueError, match=f"'{name}' cannot be the name of a cube"):
-        eager_cube.query_cube(name, sales)
+        api.query_cube(name, sales)
 
 
 def test_what_is_deleted_can_be_deleted_again(driver, built):
     driver.delete_cube(cube=CUBE, store=built)
     driver.delete_cube(cube=CUBE, store=built)
-    eager_cube.build_cube(SEED, Cube(["SHOP", "DAY"], ["COUNTRY"], "other"), built)
+    api.build_cube(SEED, Cube(["SHOP", "DAY"], ["COUNTRY"], "other"), built)
     with pytest.raises(CubeNotFoundError, match="Cube c not found: available: other"):
         driver.delete_cube(cube=CUBE, store=built)
 
 
 def test_a_name_stands_for_a_cube_that_is_stored(driver, built):
     assert driver.collect_stats(cube="c", store=built)["seed"]["rows"] == 3
-    (found,) = eager_cube.query_cube("c", built)
-    pd.testing.assert_frame_equal(found, eager_cube.query_cube(CUBE, built)[0])
-    eager_cube.append_to_cube(MORE, "c", built)
+    (found,) = api.query_cube("c", built)
+    pd.testing.assert_frame_equal(found, api.query_cube(CUBE, built)[0])
+    api.append_to_cube(MORE, "c", built)
     driver.cleanup_cube(cube="c", store=built)
     driver.delete_cube(cube="c", store=built)
     assert keys(built) == set()
@@ -363,7 +361,7 @@ def test_a_copy_to_a_store_that_is_lost(driver, built):
 def test_key_types_of_new_datasets_are_checked_before_anything_is_written(store_factory):
     data = {"seed": SEED, "prices": PRICES.astype({"SHOP": str})}
     with refuses(store_factory, MultiTableCommitAborted, "is int64 in dataset 'seed' but string in"):
-        eager_cube.build_cube(data, CUBE, store_factory)
+        api.build_cube(data, CUBE, store_factory)
 
 
 @pytest.mark.parametrize("data", [SEED, {"seed": SEED, "prices": PRICES}])
@@ -379,7 +377,7 @@ def test_second_build(driver, built, data):
 @pytest.mark.parametrize("name", FACADES)
 def test_timestamps_of_payload_with_and_without_zone(tmp_path, name):
     built = STORES["memory"](tmp_path)
-    eager_cube.build_cube(SEED, CUBE, built)
+    api.build_cube(SEED, CUBE, built)
     mixed = MIXED.where([True, True, False], pd.NaT)
     with refuses(built, ValueError, "Column 'SINCE' mixes timestamps with and without time zone"):
         open_facade(name).extend_cube(data={"prices": PRICES.assign(SINCE=mixed)}, cube=CUBE, store=built)
@@ -388,23 +386,23 @@ def test_timestamps_of_payload_with_and_without_zone(tmp_path, name):
 @pytest.mark.parametrize("index", ["QTY", ["SHOP", "DAY"]])
 def test_columns_in_the_index(built, index):
     with refuses(built, ValueError, "in the index of the DataFrame", "call reset_index()"):
-        eager_cube.append_to_cube(MORE.set_index(index), CUBE, built)
+        api.append_to_cube(MORE.set_index(index), CUBE, built)
 
 
 def test_columns_of_an_extension_in_the_index(built):
     with refuses(built, ValueError, "DAY of the cube is in the index"):
-        eager_cube.extend_cube({"prices": PRICES.set_index("DAY")}, CUBE, built)
+        api.extend_cube({"prices": PRICES.set_index("DAY")}, CUBE, built)
 
 
 def test_an_index_of_other_names_is_dropped(built):
-    eager_cube.append_to_cube(MORE.rename_axis("row"), CUBE, built)
-    assert len(eager_cube.query_cube(CUBE, built)[0]) == 6
+    api.append_to_cube(MORE.rename_axis("row"), CUBE, built)
+    assert len(api.query_cube(CUBE, built)[0]) == 6
 
 
 # -- removals ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("conditions", [None, [], " ", C("COUNTRY").in_interval()], ids=str)
+@pytest.mark.parametrize("conditions", [None, [], " ", api.C("COUNTRY").in_interval()], ids=str)
 def test_removing_everything_without_saying_so_is_refused(driver, built, conditions):
     with refuses(built, ValueError, "No conditions: everything would be removed. Pass conditions='all'"):
         driver.remove_partitions(cube=CUBE, store=built, conditions=conditions)
@@ -424,15 +422,15 @@ def test_warnings_name_the_line_of_the_user(driver, built):
     with pytest.warns(UserWarning, match="do not select") as outside:
         driver.update_cube(
             data=MORE,
-            remove_conditions=C("COUNTRY") == "DE",
+            remove_conditions=api.C("COUNTRY") == "DE",
             ktk_cube_dataset_ids=["seed"],
             rows_outside="warn",
             **arguments,
         )
     days = {"days": SEED[["DAY"]].drop_duplicates().assign(WEEK=1)}
-    eager_cube.extend_cube(days, CUBE, built, partition_on={"days": []})
+    api.extend_cube(days, CUBE, built, partition_on={"days": []})
     with pytest.warns(UserWarning, match="Removed from dataset") as other_keys:
-        driver.remove_partitions(conditions=C("COUNTRY") == "DE", **arguments)
+        driver.remove_partitions(conditions=api.C("COUNTRY") == "DE", **arguments)
     for caught, function in ((outside, driver.update_cube), (other_keys, driver.remove_partitions)):
         (warning,) = caught
         lines, first = inspect.getsourcelines(function)
@@ -451,7 +449,7 @@ def test_cells_in_another_partition_are_refused_on_demand(driver, built):
         driver.append_to_cube(data=MOVED, cube=CUBE, store=built, unique_cells=True)
     for allowed in (SEED, MORE, SEED.assign(SHOP=[7, 8, 9]), SEED[:0]):
         driver.append_to_cube(data=allowed, cube=CUBE, store=built, unique_cells=True)
-    assert eager_cube.verify_cube(CUBE, built).ok
+    assert api.verify_cube(CUBE, built).ok
     both = MORE.assign(SHOP=[20, 21, 20], DAY=pd.Timestamp("2025-01-01"))
     with refuses(built, DuplicateCellsError, "1 cell of DAY, SHOP is in several partitions"):
         driver.append_to_cube(data=both, cube=CUBE, store=built, unique_cells=True)
@@ -459,35 +457,35 @@ def test_cells_in_another_partition_are_refused_on_demand(driver, built):
 
 def test_unique_cells_need_an_index(store_factory):
     cube = CUBE.copy(suppress_index_on=["SHOP", "DAY"])
-    eager_cube.build_cube(SEED, cube, store_factory)
+    api.build_cube(SEED, cube, store_factory)
     with refuses(store_factory, ValueError, "unique_cells needs an index on a dimension column"):
-        eager_cube.append_to_cube(MOVED, cube, store_factory, unique_cells=True)
+        api.append_to_cube(MOVED, cube, store_factory, unique_cells=True)
 
 
 def test_only_files_that_share_a_value_of_each_dimension_are_read(store_factory):
-    eager_cube.build_cube(
+    api.build_cube(
         SEED.assign(DAY=pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"])), CUBE, store_factory
     )
     corrupt(store_factory)
-    eager_cube.append_to_cube(SEED.assign(COUNTRY="UK"), CUBE, store_factory, unique_cells=True)
+    api.append_to_cube(SEED.assign(COUNTRY="UK"), CUBE, store_factory, unique_cells=True)
     data = SEED[:1].assign(COUNTRY="UK", DAY=pd.Timestamp("2024-01-01"))
     with pytest.raises(CorruptDatasetError, match="COUNTRY=DE"):
-        eager_cube.append_to_cube(data, CUBE, store_factory, unique_cells=True)
+        api.append_to_cube(data, CUBE, store_factory, unique_cells=True)
 
 
 @pytest.mark.parametrize("suppressed", [[], ["SHOP"], ["SHOP", "DAY"]])
 def test_verify_finds_cells_in_several_partitions(store_factory, suppressed):
     cube = CUBE.copy(suppress_index_on=suppressed)
-    eager_cube.build_cube(SEED, cube, store_factory)
-    eager_cube.append_to_cube(SEED, cube, store_factory)
-    assert eager_cube.verify_cube(cube, store_factory).ok
-    eager_cube.append_to_cube(MOVED, cube, store_factory)
-    [problem] = eager_cube.verify_cube(cube, store_factory).problems
+    api.build_cube(SEED, cube, store_factory)
+    api.append_to_cube(SEED, cube, store_factory)
+    assert api.verify_cube(cube, store_factory).ok
+    api.append_to_cube(MOVED, cube, store_factory)
+    [problem] = api.verify_cube(cube, store_factory).problems
     assert (problem.kind, problem.dataset) == ("duplicate-cells", "c++seed")
     assert problem.message.startswith("2 cells of DAY, SHOP are in several partitions, such as {'SHOP': 2,")
     assert "in COUNTRY=DE and COUNTRY=FR" in problem.message
     assert problem.key.startswith("c++seed/table/COUNTRY=DE/")
-    assert eager_cube.verify_cube(cube, store_factory, deep=False).ok
+    assert api.verify_cube(cube, store_factory, deep=False).ok
 
 
 # -- arguments, logs, remainders -----------------------------------------------------------------------------
@@ -495,7 +493,7 @@ def test_verify_finds_cells_in_several_partitions(store_factory, suppressed):
 
 def test_the_log_tells_what_a_query_reads(built, caplog):
     with caplog.at_level(logging.DEBUG, "kartothek_cube"):
-        eager_cube.query_cube(CUBE, built, C("COUNTRY") == "DE", payload_columns=["QTY"])
+        api.query_cube(CUBE, built, api.C("COUNTRY") == "DE", payload_columns=["QTY"])
     [text] = [record.getMessage() for record in caplog.records if "Query of cube" in record.getMessage()]
     assert text == (
         "Query of cube c reads 1 of 2 files of dataset seed: columns DAY, QTY, SHOP; "
@@ -510,12 +508,12 @@ def test_the_log_tells_that_a_commit_was_repeated(built, caplog, monkeypatch):
 
     def meet(self, key, *arguments):
         for data in other:
-            eager_cube.append_to_cube(data, CUBE, built)
+            api.append_to_cube(data, CUBE, built)
         return put_if(self, key, *arguments)
 
     monkeypatch.setattr(blobs, "put_if", meet)
     with caplog.at_level(logging.DEBUG, "kartothek_cube"):
-        eager_cube.append_to_cube(MORE.assign(SHOP=[7, 8, 9]), CUBE, built)
+        api.append_to_cube(MORE.assign(SHOP=[7, 8, 9]), CUBE, built)
     assert "Commit to dataset c++seed: another writer was faster, attempt 2 follows" in caplog.messages
 
 
@@ -533,9 +531,9 @@ def test_a_cube_without_its_seed(driver, built):
 
 def test_what_is_no_store_or_no_cube(store_factory):
     with pytest.raises(TypeError, match=r"or a URL such as 'hfs:///data', got None$"):
-        eager_cube.query_cube(CUBE, None)
+        api.query_cube(CUBE, None)
     with pytest.raises(CubeNotFoundError, match=r"^Cube c not found: available: none$"):
-        eager_cube.query_cube(CUBE, store_factory)
+        api.query_cube(CUBE, store_factory)
 
 
 def test_conflicts_name_their_dataset(built):
@@ -545,4 +543,4 @@ def test_conflicts_name_their_dataset(built):
         'NEW     -       int64  drop the column, or append with schema_mode="merge"'
     )
     with refuses(built, SchemaConflictError, expected):
-        eager_cube.append_to_cube(MORE.assign(NEW=1), CUBE, built)
+        api.append_to_cube(MORE.assign(NEW=1), CUBE, built)

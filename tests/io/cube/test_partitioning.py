@@ -11,16 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.transforms import bucket, day, hash_values, hour, month, truncate, year
-from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe
 from kartothek_cube.io.eager import read_dataset_as_dataframes, update_dataset_from_dataframes
-from kartothek_cube.io.sql import connect
 from tests.support.cubes import file_keys, frame, memory, refuses, rows
 
-PLAIN = Cube(["x"], [], "cube", index_columns=["v2"])
+PLAIN = api.Cube(["x"], [], "cube", index_columns=["v2"])
 
 
 DATA = {"seed": frame(x=[2, 0, 1], v1=[12, 10, 11]), "enrich": frame(x=[2, 0], v2=[22, 20])}
@@ -34,12 +29,12 @@ def plain(driver, store_factory):
 
 
 def test_a_cube_without_partition_columns_is_written_and_queried(driver, plain):
-    assert discover_cube("cube", plain)[0] == PLAIN
+    assert api.discover_cube("cube", plain)[0] == PLAIN
     assert all("/" not in label for label in file_keys(plain, "cube++seed"))
     driver.append_to_cube(data=frame(x=[3, 2], v1=[13, -2]), cube=PLAIN, store=plain)
     expected = {"v1": [10, 11, -2, 13], "v2": [20, None, 22, None], "x": [0, 1, 2, 3]}
     assert rows(driver.query_cube(cube=PLAIN, store=plain)) == expected
-    assert rows(driver.query_cube(cube=PLAIN, store=plain, conditions=C("v2") > 20)) == {
+    assert rows(driver.query_cube(cube=PLAIN, store=plain, conditions=api.C("v2") > 20)) == {
         "v1": [-2],
         "v2": [22],
         "x": [2],
@@ -77,7 +72,7 @@ def test_files_of_a_cube_without_partition_columns_are_merged_and_compacted(stor
         1,
         1,
     )
-    assert rows(api.query_cube(PLAIN, store_factory, C("x") > 1)) == {
+    assert rows(api.query_cube(PLAIN, store_factory, api.C("x") > 1)) == {
         "v1": [-2, -3, 14],
         "v2": [22, None, None],
         "x": [2, 3, 4],
@@ -88,12 +83,12 @@ def test_single_rows_of_a_cube_without_partition_columns_cannot_be_removed(store
     api.build_cube(DATA, PLAIN, store_factory)
     assert "partitioned by nothing" in repr(api.open_cube("cube", store_factory))
     with refuses(store_factory, ValueError, "none: all rows are one partition", ": x"):
-        api.remove_partitions(PLAIN, store_factory, C("x") == 1)
+        api.remove_partitions(PLAIN, store_factory, api.C("x") == 1)
 
 
 # transforms ----------------------------------------------------------------------------------------
 
-CUBE = Cube(["meter", "time"], [month("time")], "cube", suppress_index_on=["meter", "time"])
+CUBE = api.Cube(["meter", "time"], [month("time")], "cube", suppress_index_on=["meter", "time"])
 FEBRUARY, MARCH = pd.Timestamp("2024-02-01"), pd.Timestamp("2024-03-01")
 
 
@@ -114,10 +109,10 @@ def partitions(store_factory, uuid: str = "cube++seed") -> list[str]:
 def test_the_partition_column_is_derived_from_the_dimension(driver, store_factory):
     driver.build_cube(data={"seed": SEED}, cube=CUBE, store=store_factory)
     assert partitions(store_factory) == ["time_month=2024-01", "time_month=2024-02", "time_month=2024-03"]
-    assert discover_cube("cube", store_factory)[0] == CUBE
+    assert api.discover_cube("cube", store_factory)[0] == CUBE
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)
     assert result["time_month"].tolist() == ["2024-01", "2024-02", "2024-02", "2024-03", "2024-03"]
-    condition = C("time").in_interval(FEBRUARY, MARCH)
+    condition = api.C("time").in_interval(FEBRUARY, MARCH)
     assert rows(driver.query_cube(cube=CUBE, store=store_factory, conditions=condition))["v"] == [1, 2]
     assert api.explain_query(CUBE, store_factory, condition).read_files == 1
 
@@ -128,7 +123,7 @@ def test_the_partition_column_is_derived_from_the_dimension(driver, store_factor
         data={"seed": readings("2024-02-02")},
         cube=CUBE,
         store=store_factory,
-        remove_conditions=C("time_month") == "2024-02",
+        remove_conditions=api.C("time_month") == "2024-02",
         ktk_cube_dataset_ids=["seed"],
     )
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)
@@ -175,7 +170,7 @@ def test_a_dataset_without_the_dimension_needs_partition_columns_of_its_own(stor
     with refuses(store_factory, ValueError, "'meters'", "month('time') needs time"):
         api.build_cube({"seed": SEED, "meters": meters}, CUBE, store_factory)
     api.build_cube({"seed": SEED, "meters": meters}, CUBE, store_factory, partition_on={"meters": []})
-    assert api.query_cube(CUBE, store_factory, C("time") > MARCH)[0]["place"].tolist() == ["Rom"]
+    assert api.query_cube(CUBE, store_factory, api.C("time") > MARCH)[0]["place"].tolist() == ["Rom"]
 
 
 @pytest.mark.parametrize("is_flagged", [False, True])
@@ -200,7 +195,7 @@ def test_operations_know_partition_columns_of_all_kinds(store_factory, partition
     assert api.compute_dataset(double, cube, store_factory, "computed").n_partitions == n_partitions
     api.append_to_cube(SEED[:1].assign(v=7), cube, store_factory)
     assert api.compute_dataset(double, cube, store_factory, "computed").n_partitions == 1
-    api.delete_rows(cube, store_factory, C("time").in_interval(FEBRUARY, MARCH))
+    api.delete_rows(cube, store_factory, api.C("time").in_interval(FEBRUARY, MARCH))
     result = api.query_cube_df(cube, store_factory)
     assert (result["v"].tolist(), result["double"].tolist()) == ([7, 3, 4], [14, 6, 8])
     assert not api.verify_cube(cube, store_factory).problems
@@ -239,13 +234,13 @@ def test_filters_of_other_engines_prune_partitions(tmp_path, engine):
         values = table["v"].to_pylist()
     else:
         query = "SELECT v FROM cube WHERE time >= '2024-02-01' AND time < '2024-03-01' ORDER BY v"
-        values = connect(CUBE, store).sql(query).fetchnumpy()["v"].tolist()
+        values = api.connect(CUBE, store).sql(query).fetchnumpy()["v"].tolist()
     assert values == [1, 2]
 
 
 def test_a_shuffle_of_dask_collects_the_rows_of_a_partition(store_factory):
     data = dd.from_pandas(pd.concat([SEED, SEED.assign(meter=2)], ignore_index=True), npartitions=3)
-    dask.compute(build_cube_from_dataframe(data, CUBE, store_factory, shuffle=True), scheduler="sync")
+    dask.compute(api.build_cube_from_dataframe(data, CUBE, store_factory, shuffle=True), scheduler="sync")
     assert len(file_keys(store_factory, "cube++seed")) == 3
     assert not api.verify_cube(CUBE, store_factory).problems
 
@@ -286,7 +281,7 @@ def conditions(draw, depth: int = 2):
         return left & right if draw(st.booleans()) else left | right
     column = draw(st.sampled_from(DIMENSIONS))
     first, second = draw(VALUES[column]), draw(VALUES[column])
-    c = C(column)
+    c = api.C(column)
     made = [
         c == first,
         c != first,
@@ -311,8 +306,8 @@ def twins():
     store = memory()
     cubes = {}
     for number, (transform, make) in enumerate(TRANSFORMS.items()):
-        cube = Cube(DIMENSIONS, [transform], f"derived{number}", suppress_index_on=DIMENSIONS)
-        by_hand = Cube(DIMENSIONS, [transform.name], f"made{number}", suppress_index_on=DIMENSIONS)
+        cube = api.Cube(DIMENSIONS, [transform], f"derived{number}", suppress_index_on=DIMENSIONS)
+        by_hand = api.Cube(DIMENSIONS, [transform.name], f"made{number}", suppress_index_on=DIMENSIONS)
         api.build_cube(df, cube, store)
         api.build_cube(df.assign(**{transform.name: make(df.assign(name_=df["name"]))}), by_hand, store)
         cubes[transform] = cube, by_hand
@@ -339,16 +334,16 @@ def test_queries_give_the_rows_of_a_cube_whose_partition_column_is_made_by_hand(
 @pytest.mark.parametrize(
     "transform, condition",
     [
-        (year("time"), C("time") < "2024-01-01"),
-        (month("time"), C("time").in_interval("2023-12-01", "2024-02-01")),
-        (month("time"), (C("time") < "2023-12-01") | (C("time") >= "2024-01-31")),
-        (day("time"), C("time").between("2024-01-01", "2024-01-05 23:59")),
-        (hour("time"), C("time") == DAYS[7]),
-        (truncate(10, "number"), (C("number") >= 10) & (C("number") < 30)),
-        (truncate(2, "name"), C("name").startswith("ab")),
-        (truncate(2, "name"), C("name") == "abc"),
-        (bucket(4, "name"), C("name") == "abc"),
-        (bucket(4, "number"), C("number") == 17),
+        (year("time"), api.C("time") < "2024-01-01"),
+        (month("time"), api.C("time").in_interval("2023-12-01", "2024-02-01")),
+        (month("time"), (api.C("time") < "2023-12-01") | (api.C("time") >= "2024-01-31")),
+        (day("time"), api.C("time").between("2024-01-01", "2024-01-05 23:59")),
+        (hour("time"), api.C("time") == DAYS[7]),
+        (truncate(10, "number"), (api.C("number") >= 10) & (api.C("number") < 30)),
+        (truncate(2, "name"), api.C("name").startswith("ab")),
+        (truncate(2, "name"), api.C("name") == "abc"),
+        (bucket(4, "name"), api.C("name") == "abc"),
+        (bucket(4, "number"), api.C("number") == 17),
     ],
     ids=str,
 )

@@ -7,10 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.io import eager_cube
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
+from kartothek_cube.api import cube as api
 from tests.support.cubes import CUBE, build, frame, rows
 
 #: the dtype of text in a frame made by the installed pandas
@@ -24,7 +21,7 @@ XY = CUBE.copy(dimension_columns=["x", "y"])
 
 def test_nothing_found_is_an_empty_list(driver, store_factory):
     build(store_factory, seed=frame(x=[0], p=[0], v1=[1]))
-    for conditions in (C("x") == 9, C("p") == 9, C("v1") == 9, C("x").isin([])):
+    for conditions in (api.C("x") == 9, api.C("p") == 9, api.C("v1") == 9, api.C("x").isin([])):
         assert driver.query_cube(cube=CUBE, store=store_factory, conditions=conditions) == []
 
 
@@ -145,7 +142,7 @@ def test_types_do_not_change_because_another_partition_is_empty(driver, store_fa
         seed=frame(x=[0, 1], p=[0, 1], v1=[5, 6]),
         enrich=frame(x=[0], p=[0], v2=np.array([1], dtype="int8"), v3=[True]),
     )
-    for condition in (C("x") == 0, C("v1") == 5, C("v2") == 1, C("p") == 0):
+    for condition in (api.C("x") == 0, api.C("v1") == 5, api.C("v2") == 1, api.C("p") == 0):
         (result,) = driver.query_cube(cube=CUBE, store=store_factory, conditions=condition)
         assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
             "p": "int64",
@@ -159,7 +156,7 @@ def test_types_do_not_change_because_another_partition_is_empty(driver, store_fa
 def test_narrow_types_of_several_files_are_widened_together(driver, store_factory):
     build(store_factory, seed=pd.DataFrame({"x": [0], "p": [0], "v1": np.array([1], dtype="int8")}))
     more = pd.DataFrame({"x": [1], "p": [1], "v1": np.array([300], dtype="int16")})
-    eager_cube.append_to_cube(data=more, cube=CUBE, store=store_factory)
+    api.append_to_cube(data=more, cube=CUBE, store=store_factory)
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)
     assert result["v1"].dtype == "int16"
     assert list(result["v1"]) == [1, 300]
@@ -179,7 +176,7 @@ def test_a_group_without_partner_has_the_type_of_the_other_groups(driver, store_
     )
     found = driver.query_cube(cube=CUBE, store=store_factory, partition_by="p")
     assert dtypes(found, "w") == [dtype] * 3
-    for condition in (C("x") == 0, C("p") == 2):
+    for condition in (api.C("x") == 0, api.C("p") == 2):
         assert dtypes(driver.query_cube(cube=CUBE, store=store_factory, conditions=condition), "w") == [dtype]
 
 
@@ -196,7 +193,7 @@ def test_all_groups_have_the_widest_type(driver, store_factory, cube, partition_
     narrow = frame(x=[0, 1, 2], p=[0, 1, 2], v1=np.array([1, 2, 3], dtype="int8"), i1=["a", "b", "a"])
     build(store_factory, cube, seed=narrow)
     wide = frame(x=[3], p=[1], v1=np.array([4], dtype="int64"), i1=["b"])
-    eager_cube.append_to_cube(data=wide, cube=cube, store=store_factory)
+    api.append_to_cube(data=wide, cube=cube, store=store_factory)
     found = driver.query_cube(cube=cube, store=store_factory, partition_by=partition_by)
     assert dtypes(found, "v1") == expected
 
@@ -204,8 +201,8 @@ def test_all_groups_have_the_widest_type(driver, store_factory, cube, partition_
 def test_types_do_not_depend_on_conditions(driver, store_factory):
     build(store_factory, seed=frame(x=[0], p=[0], v1=np.array([1], dtype="int8")))
     wide = frame(x=[1], p=[1], v1=np.array([300], dtype="int64"))
-    eager_cube.append_to_cube(data=wide, cube=CUBE, store=store_factory)
-    for condition in (C("v1") < 9, C("p") == 0):
+    api.append_to_cube(data=wide, cube=CUBE, store=store_factory)
+    for condition in (api.C("v1") < 9, api.C("p") == 0):
         found = driver.query_cube(cube=CUBE, store=store_factory, conditions=condition)
         assert dtypes(found, "v1") == ["int64"]
 
@@ -214,10 +211,10 @@ def test_lists_of_numbers_in_groups_are_as_wide_as_the_widest(store_factory):
     def seed(x, values, width):
         return pa.table({"x": [x], "p": [x], "v1": pa.array([values], pa.list_(width))})
 
-    eager_cube.build_cube(data=seed(0, [1, 2], pa.int8()), cube=CUBE, store=store_factory)
+    api.build_cube(data=seed(0, [1, 2], pa.int8()), cube=CUBE, store=store_factory)
     for number, (values, width) in enumerate([([3], pa.int64()), ([], pa.int8())], 1):
-        eager_cube.append_to_cube(data=seed(number, values, width), cube=CUBE, store=store_factory)
-    tables = query_cube_arrow(CUBE, store_factory, partition_by="p")
+        api.append_to_cube(data=seed(number, values, width), cube=CUBE, store=store_factory)
+    tables = api.query_cube_arrow(CUBE, store_factory, partition_by="p")
     assert [t["v1"].type.value_type for t in tables] == [pa.int64()] * 3
     assert [t["v1"].to_pylist() for t in tables] == [[[1, 2]], [[3]], [[]]]
 
@@ -309,19 +306,17 @@ def test_arrow_gives_the_same_as_pandas(store_factory, other_store_factory, form
     ):
         seed = convert(ARROW)
         if write != "build":
-            eager_cube.build_cube(data=ARROW, cube=CUBE, store=store)
+            api.build_cube(data=ARROW, cube=CUBE, store=store)
         if write == "build":
-            eager_cube.build_cube(data=seed, cube=CUBE, store=store)
+            api.build_cube(data=seed, cube=CUBE, store=store)
         elif write == "extend":
             data = {"enrich": convert(ARROW.add_suffix("e").rename(columns={"xe": "x", "pe": "p"}))}
-            eager_cube.extend_cube(data=data, cube=CUBE, store=store)
+            api.extend_cube(data=data, cube=CUBE, store=store)
         elif write == "append":
-            eager_cube.append_to_cube(data=seed, cube=CUBE, store=store)
+            api.append_to_cube(data=seed, cube=CUBE, store=store)
         else:
-            eager_cube.update_cube(seed, CUBE, store, C("p") == "a", ["seed"], rows_outside="append")
-    results = [
-        eager_cube.query_cube(cube=CUBE, store=store)[0] for store in (store_factory, other_store_factory)
-    ]
+            api.update_cube(seed, CUBE, store, api.C("p") == "a", ["seed"], rows_outside="append")
+    results = [api.query_cube(cube=CUBE, store=store)[0] for store in (store_factory, other_store_factory)]
     pd.testing.assert_frame_equal(*results)
 
 
@@ -338,7 +333,7 @@ def far_dates(store_factory):
         i1=[NEAR, NEAR, FAR, OLD],
         v1=[FAR, NEAR, None, OLD],
     )
-    eager_cube.build_cube({"seed": data, "enrich": data[["x", "p"]].assign(v2=NEAR)}, cube, store_factory)
+    api.build_cube({"seed": data, "enrich": data[["x", "p"]].assign(v2=NEAR)}, cube, store_factory)
     return cube, data
 
 
@@ -363,7 +358,7 @@ def test_dates_that_nanoseconds_do_not_hold_are_returned(driver, store_factory, 
 
 @pytest.mark.parametrize("partition_by", [None, "p", "i1", "x"])
 def test_dates_have_one_type_in_all_groups_of_a_query(store_factory, far_dates, partition_by):
-    frames = eager_cube.query_cube(far_dates[0], store_factory, partition_by=partition_by)
+    frames = api.query_cube(far_dates[0], store_factory, partition_by=partition_by)
     expected = {"i1": "[s]", "p": "[s]", "v1": "[s]", "v2": "[ns]", "x": "[s]"}
     for df in frames:
         assert df.dtypes.map(str).to_dict() == {name: f"datetime64{unit}" for name, unit in expected.items()}
@@ -373,7 +368,7 @@ def test_dates_have_one_type_in_all_groups_of_a_query(store_factory, far_dates, 
 @pytest.mark.parametrize("partition_by", [None, "p", "x"])
 def test_dask_puts_partitions_with_all_dates_together(store_factory, far_dates, partition_by):
     cube, data = far_dates
-    result = query_cube_dataframe(cube, store_factory, partition_by=partition_by).compute()
+    result = api.query_cube_dataframe(cube, store_factory, partition_by=partition_by).compute()
     assert sorted(result["x"]) == sorted(map(STAMP, data["x"]))
     assert sorted(result["v1"].dropna()) == sorted(map(STAMP, data["v1"].dropna()))
 
@@ -384,17 +379,17 @@ def test_conditions_on_dates_that_nanoseconds_do_not_hold(driver, store_factory,
     cube, data = far_dates
     days = data[column].dropna()
     for condition, wanted in [
-        (C(column) == value, days == value),
-        (C(column) != value, days != value),
-        (C(column) > value, days > value),
-        (C(column) <= value, days <= value),
-        (C(column).isin([value, FAR]), days.isin([value, FAR])),
+        (api.C(column) == value, days == value),
+        (api.C(column) != value, days != value),
+        (api.C(column) > value, days > value),
+        (api.C(column) <= value, days <= value),
+        (api.C(column).isin([value, FAR]), days.isin([value, FAR])),
     ]:
         frames = driver.query_cube(cube=cube, store=store_factory, conditions=condition)
         assert sum(map(len, frames)) == wanted.sum()
 
 
 def test_rows_of_a_result_with_far_dates_can_be_filtered(store_factory, far_dates):
-    (result,) = eager_cube.query_cube(far_dates[0], store_factory)
-    assert len((C("x") > STAMP(NEAR)).filter_df(result)) == 1
-    assert len(((C("x") == STAMP(FAR)) & (C("v2") == STAMP(NEAR))).filter_df(result)) == 1
+    (result,) = api.query_cube(far_dates[0], store_factory)
+    assert len((api.C("x") > STAMP(NEAR)).filter_df(result)) == 1
+    assert len(((api.C("x") == STAMP(FAR)) & (api.C("v2") == STAMP(NEAR))).filter_df(result)) == 1

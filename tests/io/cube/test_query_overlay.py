@@ -2,8 +2,7 @@
 
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.io import eager_cube
+from kartothek_cube.api import cube as api
 from tests.support.cubes import CUBE, build, frame, groups, rows
 
 CUBE_I = CUBE.copy(index_columns=["i1", "i2"])
@@ -11,7 +10,7 @@ CUBE_I = CUBE.copy(index_columns=["i1", "i2"])
 
 def append(store, cube=CUBE, **datasets):
     """Append to a cube, eagerly."""
-    eager_cube.append_to_cube(data=datasets, cube=cube, store=store)
+    api.append_to_cube(data=datasets, cube=cube, store=store)
 
 
 def query(driver, store, cube=CUBE, **arguments):
@@ -136,22 +135,22 @@ def overlaid(store_factory):
 @pytest.mark.parametrize(
     "conditions, cells",
     [
-        (C("v1") == 10, None),
-        (C("v1") == 30, [0]),
-        (C("v1") <= 11, [1]),
-        (C("i1") == "a", [1]),
-        (C("i1") == "b", [0]),
-        (C("i1") != "b", [1]),
-        (C("v2") == 20, None),
-        (C("v2") == 40, [0]),
-        (C("v2") <= 21, [1]),
-        (C("i2") == "c", [1]),
-        (C("i2") == "d", [0]),
-        ((C("i1") == "a") & (C("i2") == "d"), None),
-        ((C("i1") == "b") & (C("v2") == 40), [0]),
-        ((C("i1") == "b") & (C("x") == 0), [0]),
-        ((C("i1") == "a") & (C("x") == 0), None),
-        (C("x") == 0, [0]),
+        (api.C("v1") == 10, None),
+        (api.C("v1") == 30, [0]),
+        (api.C("v1") <= 11, [1]),
+        (api.C("i1") == "a", [1]),
+        (api.C("i1") == "b", [0]),
+        (api.C("i1") != "b", [1]),
+        (api.C("v2") == 20, None),
+        (api.C("v2") == 40, [0]),
+        (api.C("v2") <= 21, [1]),
+        (api.C("i2") == "c", [1]),
+        (api.C("i2") == "d", [0]),
+        ((api.C("i1") == "a") & (api.C("i2") == "d"), None),
+        ((api.C("i1") == "b") & (api.C("v2") == 40), [0]),
+        ((api.C("i1") == "b") & (api.C("x") == 0), [0]),
+        ((api.C("i1") == "a") & (api.C("x") == 0), None),
+        (api.C("x") == 0, [0]),
     ],
     ids=str,
 )
@@ -178,12 +177,12 @@ def test_a_condition_on_an_extra_partition_key_does_not_uncover_a_hidden_row(dri
         partition_on={"enrich": ["p", "a"]},
     )
     append(store_factory, enrich=frame(x=[0], p=[0], a=[2]))
-    assert query(driver, store_factory, conditions=C("a") == 1)["x"] == [1]
-    assert query(driver, store_factory, conditions=C("a") == 2)["x"] == [0]
+    assert query(driver, store_factory, conditions=api.C("a") == 1)["x"] == [1]
+    assert query(driver, store_factory, conditions=api.C("a") == 2)["x"] == [0]
 
 
 def test_hidden_rows_do_not_lend_values_to_columns_left_out(driver, overlaid):
     """Which row is visible does not depend on the columns that are asked for."""
     for payload in ([], ["v1"], ["i1"]):
-        found = query(driver, overlaid, CUBE_I, conditions=C("i1") == "a", payload_columns=payload)
+        found = query(driver, overlaid, CUBE_I, conditions=api.C("i1") == "a", payload_columns=payload)
         assert found["x"] == [1]

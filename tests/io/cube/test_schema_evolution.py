@@ -10,17 +10,15 @@ import pyarrow as pa
 import pytest
 from storefact import get_store_from_url
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.commit.atomic import rollback
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, SchemaConflictError
 from kartothek_cube.core.naming import EVOLUTION
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io import arrow_cube, eager, eager_cube
+from kartothek_cube.io import eager
 from kartothek_cube.io_components.write.cube_writes import AppendToCube
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
@@ -29,7 +27,7 @@ from tests.support.cubes import edit_header, groups, memory, refuses, rows, unch
 from tests.support.factories import STORES
 from tests.support.stores import FaultyStore
 
-CUBE = Cube(["x"], ["p"], "cube", index_columns=["i"])
+CUBE = api.Cube(["x"], ["p"], "cube", index_columns=["i"])
 OLD = pd.DataFrame({"x": [1, 2, 3], "p": ["a", "a", "b"], "i": [7, 8, 9], "q": [10, 20, 30]})
 NEW = pd.DataFrame({"x": [3, 4], "p": ["b", "b"], "i": [9, 9], "q": [31, 40], "v": [1.5, 2.5]})
 
@@ -37,12 +35,12 @@ NEW = pd.DataFrame({"x": [3, 4], "p": ["b", "b"], "i": [9, 9], "q": [31, 40], "v
 @pytest.fixture
 def store():
     store = memory()
-    eager_cube.build_cube(OLD, CUBE, store)
+    api.build_cube(OLD, CUBE, store)
     return store
 
 
 def query(store, *args, **kwargs):
-    return rows(eager_cube.query_cube(CUBE, store, *args, **kwargs))
+    return rows(api.query_cube(CUBE, store, *args, **kwargs))
 
 
 def data_files(store):
@@ -53,7 +51,7 @@ def data_files(store):
 
 
 def test_merge_adds_columns(store):
-    eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="merge")
+    api.append_to_cube(NEW, CUBE, store, schema_mode="merge")
     assert query(store) == {
         "i": [7, 8, 9, 9],
         "p": ["a", "a", "b", "b"],
@@ -61,16 +59,16 @@ def test_merge_adds_columns(store):
         "v": [None, None, 1.5, 2.5],
         "x": [1, 2, 3, 4],
     }
-    assert eager_cube.verify_cube(CUBE, store).ok
-    assert eager_cube.verify_cube(CUBE, store, deep=False).ok
+    assert api.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store, deep=False).ok
 
 
 def test_merge_without_a_column(store):
-    eager_cube.append_to_cube(NEW[1:].drop(columns=["q"]), CUBE, store, schema_mode="merge")
+    api.append_to_cube(NEW[1:].drop(columns=["q"]), CUBE, store, schema_mode="merge")
     assert query(store)["q"] == [10, 20, 30, None]
-    eager_cube.append_to_cube(NEW, CUBE, store)
+    api.append_to_cube(NEW, CUBE, store)
     assert query(store)["q"] == [10, 20, 31, 40]
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 LOST = "lacks q, of which 1 stored cell would lose the value, such as {'p': 'b', 'x': 3}. Use merge_into_cube"
@@ -91,17 +89,17 @@ def test_merge_turns_no_value_into_null(driver, store_factory):
 def test_the_advice_for_a_correction_keeps_the_values_that_it_lacks(store):
     correction = OLD.tail(1).drop(columns="q")
     with pytest.raises(SchemaConflictError, match=r"q .* of others with merge_into_cube"):
-        eager_cube.append_to_cube(correction, CUBE, store)
-    eager_cube.merge_into_cube(correction, CUBE, store)
+        api.append_to_cube(correction, CUBE, store)
+    api.merge_into_cube(correction, CUBE, store)
     assert query(store)["q"] == [10, 20, 30]
 
 
 def test_merge_replaces_defaults_by_defaults_only(store):
-    eager_cube.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 5})
-    eager_cube.append_to_cube(OLD[:1], CUBE, store, schema_mode="merge")
-    eager_cube.append_to_cube(OLD[1:2].assign(n=6), CUBE, store)
+    api.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 5})
+    api.append_to_cube(OLD[:1], CUBE, store, schema_mode="merge")
+    api.append_to_cube(OLD[1:2].assign(n=6), CUBE, store)
     with pytest.raises(ValueError, match=r"lacks n, of which 1 stored cell would lose the value.*'x': 2"):
-        eager_cube.append_to_cube(OLD, CUBE, store, schema_mode="merge")
+        api.append_to_cube(OLD, CUBE, store, schema_mode="merge")
     assert query(store)["n"] == [5, 6, 5]
 
 
@@ -118,33 +116,31 @@ def test_merge_replaces_defaults_by_defaults_only(store):
     ids=lambda values: str(values.type),
 )
 def test_merge_knows_its_cells_by_dimensions_of_any_type(values):
-    cube, store = Cube(["x", "y"], ["p"], "cube"), memory()
+    cube, store = api.Cube(["x", "y"], ["p"], "cube"), memory()
     values = values.drop_null()
     cells = pa.table({"x": values, "y": range(len(values)), "p": [0] * len(values), "v": [1] * len(values)})
-    eager_cube.build_cube(cells, cube, store)
+    api.build_cube(cells, cube, store)
     for number in range(len(values)):
         with pytest.raises(ValueError, match=f"lacks v, of which 1 stored cell .*'y': {number}"):
-            eager_cube.append_to_cube(
-                cells.slice(number, 1).drop_columns("v"), cube, store, schema_mode="merge"
-            )
+            api.append_to_cube(cells.slice(number, 1).drop_columns("v"), cube, store, schema_mode="merge")
     others = cells.set_column(1, "y", pa.array(range(5, 5 + len(values)))).drop_columns("v")
-    eager_cube.append_to_cube(others, cube, store, schema_mode="merge")
+    api.append_to_cube(others, cube, store, schema_mode="merge")
     elsewhere = cells.set_column(2, "p", pa.array([1] * len(values))).drop_columns("v")
-    eager_cube.append_to_cube(elsewhere, cube, store, schema_mode="merge")
+    api.append_to_cube(elsewhere, cube, store, schema_mode="merge")
 
 
 def test_merge_sees_values_that_are_stored_while_it_runs(store):
     plan = AppendToCube(None, CUBE, store, schema_mode="merge").plan(["seed"])
     late = OLD.tail(1).assign(x=7)
     written = run_write(plan, prepare(plan, {"seed": [late.drop(columns="q")]}))
-    eager_cube.append_to_cube(late, CUBE, store)
+    api.append_to_cube(late, CUBE, store)
     with pytest.raises(ValueError, match="lacks q, of which 1 stored cell"):
         finish_write(plan, [written])
-    assert query(store, C("x") == 7)["q"] == [30]
+    assert query(store, api.C("x") == 7)["q"] == [30]
 
 
 def test_merge_of_equal_columns_changes_no_metadata(store):
-    eager_cube.append_to_cube(OLD, CUBE, store, schema_mode="merge")
+    api.append_to_cube(OLD, CUBE, store, schema_mode="merge")
     dataset = DatasetMetadata.load_from_store("cube++seed", store)
     assert EVOLUTION not in dataset.metadata
 
@@ -160,27 +156,27 @@ def test_merge_of_equal_columns_changes_no_metadata(store):
 )
 def test_what_merge_refuses(store, frame, message):
     other = pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})
-    eager_cube.extend_cube({"other": other}, CUBE, store)
+    api.extend_cube({"other": other}, CUBE, store)
     before = data_files(store)
     with pytest.raises(ValueError, match=message):
-        eager_cube.append_to_cube(frame, CUBE, store, schema_mode="merge")
+        api.append_to_cube(frame, CUBE, store, schema_mode="merge")
     assert data_files(store) == before
 
 
 def test_merge_adds_no_key(store):
     more = pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})
-    eager_cube.extend_cube({"more": more}, CUBE, store)
+    api.extend_cube({"more": more}, CUBE, store)
     with pytest.raises(ValueError, match="schema_mode='merge' adds no dimension, partition or index columns"):
-        eager_cube.append_to_cube({"more": more.assign(i=1)}, CUBE, store, schema_mode="merge")
+        api.append_to_cube({"more": more.assign(i=1)}, CUBE, store, schema_mode="merge")
 
 
 def test_strict_is_the_default_and_types_have_to_agree(store):
     with pytest.raises(SchemaConflictError):
-        eager_cube.append_to_cube(NEW, CUBE, store)
+        api.append_to_cube(NEW, CUBE, store)
     with pytest.raises(ValueError, match="schema_mode is 'strict' or 'merge', got 'union'"):
-        eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="union")
+        api.append_to_cube(NEW, CUBE, store, schema_mode="union")
     with pytest.raises(SchemaConflictError, match="q"):
-        eager_cube.append_to_cube(NEW.assign(q="text"), CUBE, store, schema_mode="merge")
+        api.append_to_cube(NEW.assign(q="text"), CUBE, store, schema_mode="merge")
 
 
 # -- update_schema --------------------------------------------------------------------------------
@@ -188,7 +184,7 @@ def test_strict_is_the_default_and_types_have_to_agree(store):
 
 def test_files_stay_as_they_are(store):
     before = data_files(store)
-    eager_cube.update_schema(CUBE, store, add={"n": "int64"}, drop=["q"], rename={}, defaults={"n": 5})
+    api.update_schema(CUBE, store, add={"n": "int64"}, drop=["q"], rename={}, defaults={"n": 5})
     assert data_files(store) == before
 
 
@@ -209,22 +205,22 @@ def test_files_stay_as_they_are(store):
 )
 @pytest.mark.parametrize("append", [False, True])
 def test_add(store, dtype, default, append):
-    eager_cube.update_schema(CUBE, store, add={"n": dtype}, defaults={"n": default})
+    api.update_schema(CUBE, store, add={"n": dtype}, defaults={"n": default})
     expected = [default] * 3
     if append:
-        eager_cube.append_to_cube(OLD.tail(1).assign(x=4), CUBE, store, schema_mode="merge")
+        api.append_to_cube(OLD.tail(1).assign(x=4), CUBE, store, schema_mode="merge")
         expected.append(default)
-    table = pa.concat_tables(arrow_cube.query_cube_arrow(CUBE, store))
+    table = pa.concat_tables(api.query_cube_arrow(CUBE, store))
     assert table.column("n").to_pylist() == expected
-    assert eager_cube.verify_cube(CUBE, store).ok
-    eager_cube.compact_cube(CUBE, store)
-    assert pa.concat_tables(arrow_cube.query_cube_arrow(CUBE, store)).column("n").to_pylist() == expected
+    assert api.verify_cube(CUBE, store).ok
+    api.compact_cube(CUBE, store)
+    assert pa.concat_tables(api.query_cube_arrow(CUBE, store)).column("n").to_pylist() == expected
 
 
 @pytest.mark.parametrize("columns", [["p"], []], ids=["partition key", "none"])
 @pytest.mark.parametrize("predicates", [None, [[("x", ">", 1)]]], ids=["all rows", "some rows"])
 def test_reads_without_a_stored_column_keep_the_number_of_rows(store, columns, predicates):
-    eager_cube.update_schema(CUBE, store, add={"n": "int64"})
+    api.update_schema(CUBE, store, add={"n": "int64"})
     frame = eager.read_table("cube++seed", store, columns=columns, predicates=predicates)
     expected = OLD if predicates is None else OLD[OLD.x > 1]
     assert frame.to_dict("list") == {column: expected[column].tolist() for column in columns}
@@ -233,13 +229,13 @@ def test_reads_without_a_stored_column_keep_the_number_of_rows(store, columns, p
 
 @pytest.mark.parametrize("entry", [{"n": {"added": True, "default": "many"}}, [], {"n": 1}], ids=repr)
 def test_malformed_metadata_are_reported(store, entry):
-    eager_cube.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 5})
+    api.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 5})
     edit_header(
         lambda: store, "cube++seed", lambda header: header["metadata"][EVOLUTION].update(columns=entry)
     )
     with pytest.raises(CorruptDatasetError, match=EVOLUTION):
         query(store)
-    assert [problem.kind for problem in eager_cube.verify_cube(CUBE, store).problems] == ["header"]
+    assert [problem.kind for problem in api.verify_cube(CUBE, store).problems] == ["header"]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +255,7 @@ def test_malformed_metadata_are_reported(store, entry):
     ids=str,
 )
 def test_types_of_pandas_numpy_and_python(store, given, expected):
-    dataset = eager_cube.update_schema(CUBE, store, add={"n": given})
+    dataset = api.update_schema(CUBE, store, add={"n": given})
     assert dataset.schema.field("n").type == expected
 
 
@@ -281,64 +277,64 @@ def test_types_of_pandas_numpy_and_python(store, given, expected):
     ],
 )
 def test_defaults_as_text_and_missing_values(store, dtype, given, expected):
-    eager_cube.update_schema(CUBE, store, add={"n": dtype}, defaults={"n": given})
-    [table] = arrow_cube.query_cube_arrow(CUBE, store)
+    api.update_schema(CUBE, store, add={"n": dtype}, defaults={"n": given})
+    [table] = api.query_cube_arrow(CUBE, store)
     assert table.column("n").to_pylist() == [expected] * 3
 
 
 def test_conditions_on_added_columns(store):
-    eager_cube.update_schema(CUBE, store, add={"n": "int64", "m": "int64"}, defaults={"n": 5})
-    assert query(store, C("n") == 5)["x"] == [1, 2, 3]
-    assert query(store, C("n") > 5) is None
-    assert query(store, C("m") > 5) is None
-    eager_cube.append_to_cube(OLD.tail(1).assign(n=6, m=7), CUBE, store)
-    assert query(store, C("n") == 6)["x"] == [3]
-    assert query(store, C("m") > 5)["x"] == [3]
+    api.update_schema(CUBE, store, add={"n": "int64", "m": "int64"}, defaults={"n": 5})
+    assert query(store, api.C("n") == 5)["x"] == [1, 2, 3]
+    assert query(store, api.C("n") > 5) is None
+    assert query(store, api.C("m") > 5) is None
+    api.append_to_cube(OLD.tail(1).assign(n=6, m=7), CUBE, store)
+    assert query(store, api.C("n") == 6)["x"] == [3]
+    assert query(store, api.C("m") > 5)["x"] == [3]
 
 
 def test_drop(store):
-    eager_cube.update_schema(CUBE, store, drop="q")
+    api.update_schema(CUBE, store, drop="q")
     assert query(store) == {"i": [7, 8, 9], "p": ["a", "a", "b"], "x": [1, 2, 3]}
-    assert eager_cube.verify_cube(CUBE, store).ok
-    eager_cube.append_to_cube(OLD.drop(columns="q").tail(1).assign(x=4), CUBE, store)
+    assert api.verify_cube(CUBE, store).ok
+    api.append_to_cube(OLD.drop(columns="q").tail(1).assign(x=4), CUBE, store)
     assert query(store)["x"] == [1, 2, 3, 4]
 
 
 def test_rename(store):
-    eager_cube.update_schema(CUBE, store, rename={"q": "r"})
+    api.update_schema(CUBE, store, rename={"q": "r"})
     assert query(store)["r"] == [10, 20, 30]
-    assert query(store, C("r") > 15, payload_columns=["r"])["r"] == [20, 30]
-    eager_cube.append_to_cube(OLD.rename(columns={"q": "r"}).tail(1).assign(r=31), CUBE, store)
-    eager_cube.update_schema(CUBE, store, rename={"r": "s"})
+    assert query(store, api.C("r") > 15, payload_columns=["r"])["r"] == [20, 30]
+    api.append_to_cube(OLD.rename(columns={"q": "r"}).tail(1).assign(r=31), CUBE, store)
+    api.update_schema(CUBE, store, rename={"r": "s"})
     assert query(store)["s"] == [10, 20, 31]
-    eager_cube.update_schema(CUBE, store, rename={"s": "q"})
+    api.update_schema(CUBE, store, rename={"s": "q"})
     assert query(store)["q"] == [10, 20, 31]
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_widen(store):
-    eager_cube.update_schema(CUBE, store, widen={"q": "float64"})
-    assert pa.concat_tables(arrow_cube.query_cube_arrow(CUBE, store)).column("q").type == pa.float64()
-    assert query(store, C("q") > 19.5)["q"] == [20.0, 30.0]
-    eager_cube.append_to_cube(OLD.tail(1).assign(q=30.5), CUBE, store)
+    api.update_schema(CUBE, store, widen={"q": "float64"})
+    assert pa.concat_tables(api.query_cube_arrow(CUBE, store)).column("q").type == pa.float64()
+    assert query(store, api.C("q") > 19.5)["q"] == [20.0, 30.0]
+    api.append_to_cube(OLD.tail(1).assign(q=30.5), CUBE, store)
     assert query(store)["q"] == [10.0, 20.0, 30.5]
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_widen_is_exact(store):
-    eager_cube.append_to_cube(OLD.tail(1).assign(q=2**53 + 1), CUBE, store)
+    api.append_to_cube(OLD.tail(1).assign(q=2**53 + 1), CUBE, store)
     with pytest.raises(ValueError, match="cannot be widened to float64, which cannot hold 9007199254740993"):
-        eager_cube.update_schema(CUBE, store, widen={"q": "float64"})
+        api.update_schema(CUBE, store, widen={"q": "float64"})
 
 
 def test_large_files_with_late_materialisation():
     n = 20_000
-    store, cube = memory(), Cube(["x"], ["p"], "cube")
+    store, cube = memory(), api.Cube(["x"], ["p"], "cube")
     seed = pd.DataFrame({"x": range(n), "p": "a", "q": range(n)})
-    eager_cube.build_cube({"seed": seed, "o": seed[["x", "p"]].assign(y=range(n), z=1.0)}, cube, store)
-    eager_cube.update_schema(cube, store, "o", add={"n": "int64"}, defaults={"n": 3}, rename={"y": "w"})
-    eager_cube.update_schema(cube, store, rename={"q": "r"})
-    [df] = eager_cube.query_cube(cube, store, (C("w") >= n - 2) & (C("n") == 3))
+    api.build_cube({"seed": seed, "o": seed[["x", "p"]].assign(y=range(n), z=1.0)}, cube, store)
+    api.update_schema(cube, store, "o", add={"n": "int64"}, defaults={"n": 3}, rename={"y": "w"})
+    api.update_schema(cube, store, rename={"q": "r"})
+    [df] = api.query_cube(cube, store, (api.C("w") >= n - 2) & (api.C("n") == 3))
     assert df.to_dict("list") == {
         "n": [3, 3],
         "p": ["a", "a"],
@@ -388,72 +384,72 @@ def test_large_files_with_late_materialisation():
     ],
 )
 def test_mistakes(store, update, message):
-    eager_cube.extend_cube({"other": pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})}, CUBE, store)
+    api.extend_cube({"other": pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})}, CUBE, store)
     before = dict(DatasetMetadata.load_from_store("cube++seed", store).to_dict())
     with pytest.raises((ValueError, TypeError), match=message):
-        eager_cube.update_schema(CUBE, store, **update)
+        api.update_schema(CUBE, store, **update)
     assert DatasetMetadata.load_from_store("cube++seed", store).to_dict() == before
 
 
 def test_merge_finds_conflicts_before_anything_is_written(store):
-    eager_cube.update_schema(CUBE, store, drop="q")
+    api.update_schema(CUBE, store, drop="q")
     with unchanged(lambda: store):
         with pytest.raises(ValueError, match="column q was dropped"):
-            eager_cube.append_to_cube(OLD, CUBE, store, schema_mode="merge")
+            api.append_to_cube(OLD, CUBE, store, schema_mode="merge")
         with pytest.raises(SchemaConflictError, match="the input do not fit those of the dataset"):
-            eager_cube.append_to_cube(OLD.assign(q=1), CUBE, store)
+            api.append_to_cube(OLD.assign(q=1), CUBE, store)
 
 
 def test_integers_and_floats_that_differ_are_not_mixed_unless_asked(store):
-    eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="merge")
+    api.append_to_cube(NEW, CUBE, store, schema_mode="merge")
     for data in (NEW.assign(q=[1.5, 2.5]), NEW.assign(v=[1, 2**53 + 1])):
         with pytest.raises(SchemaConflictError, match=r"float64|Int64"):
-            eager_cube.append_to_cube(data, CUBE, store, schema_mode="merge")
-    eager_cube.update_schema(CUBE, store, widen={"q": float})
-    eager_cube.append_to_cube(NEW.assign(q=[1.5, 2.5]), CUBE, store)
+            api.append_to_cube(data, CUBE, store, schema_mode="merge")
+    api.update_schema(CUBE, store, widen={"q": float})
+    api.append_to_cube(NEW.assign(q=[1.5, 2.5]), CUBE, store)
     assert query(store)["q"] == [10.0, 20.0, 1.5, 2.5]
 
 
 @pytest.mark.parametrize("update", [{"drop": "q"}, {"rename": {"q": "r"}}])
 def test_a_name_is_not_used_again(store, update):
-    eager_cube.update_schema(CUBE, store, **update)
+    api.update_schema(CUBE, store, **update)
     with pytest.raises(ValueError, match=r"column q was (dropped|renamed to r), and older files still hold"):
-        eager_cube.update_schema(CUBE, store, add={"q": "string"})
+        api.update_schema(CUBE, store, add={"q": "string"})
     frame = OLD.tail(1) if "drop" in update else OLD.tail(1).assign(r=1)
     with pytest.raises(ValueError, match=r"^Dataset 'cube\+\+seed': column q was .*choose another name$"):
-        eager_cube.append_to_cube(frame, CUBE, store, schema_mode="merge")
+        api.append_to_cube(frame, CUBE, store, schema_mode="merge")
 
 
 def test_an_overwrite_forgets_the_evolution(store):
-    eager_cube.update_schema(CUBE, store, drop="q")
+    api.update_schema(CUBE, store, drop="q")
     old = DatasetMetadata.load_from_store("cube++seed", store).metadata
-    eager_cube.build_cube(OLD, CUBE, store, overwrite=True, metadata={"seed": {EVOLUTION: old[EVOLUTION]}})
+    api.build_cube(OLD, CUBE, store, overwrite=True, metadata={"seed": {EVOLUTION: old[EVOLUTION]}})
     assert EVOLUTION not in DatasetMetadata.load_from_store("cube++seed", store).metadata
     assert query(store)["q"] == [10, 20, 30]
 
 
 def test_older_states_have_their_schema(store):
-    eager_cube.keep_cube_history(CUBE, store, 5)
-    before = eager_cube.list_cube_history(CUBE, store)["seed"][-1]
-    eager_cube.update_schema(CUBE, store, drop="q", add={"n": "int64"})
+    api.keep_cube_history(CUBE, store, 5)
+    before = api.list_cube_history(CUBE, store)["seed"][-1]
+    api.update_schema(CUBE, store, drop="q", add={"n": "int64"})
     assert sorted(query(store)) == ["i", "n", "p", "x"]
     assert query(store, as_of={"seed": before.version})["q"] == [10, 20, 30]
-    eager_cube.rollback_cube(CUBE, store, {"seed": before.version})
+    api.rollback_cube(CUBE, store, {"seed": before.version})
     assert query(store)["q"] == [10, 20, 30]
 
 
 def test_copies_have_the_evolution(store):
-    eager_cube.update_schema(CUBE, store, rename={"q": "r"})
+    api.update_schema(CUBE, store, rename={"q": "r"})
     target = memory()
-    eager_cube.copy_cube(CUBE, store, target)
+    api.copy_cube(CUBE, store, target)
     assert query(target)["r"] == [10, 20, 30]
 
 
 def test_an_index_on_an_added_column(store):
-    eager_cube.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 3}, rename={"q": "r"})
+    api.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 3}, rename={"q": "r"})
     eager.build_dataset_indices(store, "cube++seed", ["n", "r"])
-    assert len(eager_cube.query_cube(CUBE, store, C("n") == 3, partition_by="r")) == 3
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert len(api.query_cube(CUBE, store, api.C("n") == 3, partition_by="r")) == 3
+    assert api.verify_cube(CUBE, store).ok
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -464,28 +460,28 @@ def test_an_update_that_dies_before_the_header_is_put_changes_nothing(store, mon
     monkeypatch.setattr(sys.modules["kartothek_cube.core.commit.optimistic"], "compare_and_swap_header", die)
     with pytest.raises(KeyboardInterrupt):
         if merge:
-            eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="merge")
+            api.append_to_cube(NEW, CUBE, store, schema_mode="merge")
         else:
-            eager_cube.update_schema(CUBE, store, add={"n": "int64"}, drop="q")
+            api.update_schema(CUBE, store, add={"n": "int64"}, drop="q")
     monkeypatch.undo()
     assert query(store) == {"i": [7, 8, 9], "p": ["a", "a", "b"], "q": [10, 20, 30], "x": [1, 2, 3]}
-    eager_cube.append_to_cube(OLD.tail(1).assign(q=31), CUBE, store)
+    api.append_to_cube(OLD.tail(1).assign(q=31), CUBE, store)
     assert query(store)["q"] == [10, 20, 31]
-    eager_cube.update_schema(CUBE, store, drop="q")
+    api.update_schema(CUBE, store, drop="q")
     assert sorted(query(store)) == ["i", "p", "x"]
 
 
 @pytest.mark.parametrize("default, fits", [(7, True), (2**60 + 1, False)])
 def test_defaults_are_widened_exactly(store, default, fits):
     """Also if no file lacks the column, as rows that are appended later may."""
-    eager_cube.update_schema(CUBE, store, add={"z": "int64"}, defaults={"z": default})
-    eager_cube.update_cube(OLD.assign(z=1), CUBE, store, "all", ["seed"])
+    api.update_schema(CUBE, store, add={"z": "int64"}, defaults={"z": default})
+    api.update_cube(OLD.assign(z=1), CUBE, store, "all", ["seed"])
     if fits:
-        eager_cube.update_schema(CUBE, store, widen={"z": "float64"})
+        api.update_schema(CUBE, store, widen={"z": "float64"})
     else:
         with pytest.raises(ValueError, match="is no value of column z, which is double"):
-            eager_cube.update_schema(CUBE, store, widen={"z": "float64"})
-    eager_cube.append_to_cube(OLD.tail(1).assign(x=4), CUBE, store, schema_mode="merge")
+            api.update_schema(CUBE, store, widen={"z": "float64"})
+    api.append_to_cube(OLD.tail(1).assign(x=4), CUBE, store, schema_mode="merge")
     assert query(store)["z"] == [1, 1, 1, default]
 
 
@@ -497,7 +493,7 @@ def test_concurrent_appends_meet_the_new_schema(store):
 
     frames = {"seed": [OLD.tail(1)]}
     job = write_cube_job(AppendToCube(None, CUBE, store).plan(frames), frames)
-    eager_cube.update_schema(CUBE, store, rename={"q": "r"})
+    api.update_schema(CUBE, store, rename={"q": "r"})
     with pytest.raises(SchemaConflictError):
         execute(job)
     assert query(store)["r"] == [10, 20, 30]
@@ -553,44 +549,44 @@ def test_plateau_reads_and_updates(tmp_path):
 def test_other_libraries_read_rewritten_files(tmp_path):
     plateau = pytest.importorskip("plateau.io.eager")
     url = f"hfs://{tmp_path}"
-    eager_cube.build_cube(OLD, CUBE, url)
-    eager_cube.update_schema(CUBE, url, rename={"q": "r"}, add={"n": "int64"}, defaults={"n": 3})
+    api.build_cube(OLD, CUBE, url)
+    api.update_schema(CUBE, url, rename={"q": "r"}, add={"n": "int64"}, defaults={"n": 3})
     with pytest.raises(ValueError, match="Columns cannot be found in stored dataframe: r"):
         plateau.read_table("cube++seed", url, columns=["x", "r"])
-    assert eager_cube.compact_cube(CUBE, url)["seed"]["files_before"] == 0
+    assert api.compact_cube(CUBE, url)["seed"]["files_before"] == 0
     before = query(url)
-    counts = eager_cube.compact_cube(CUBE, url, min_files=1)["seed"]
+    counts = api.compact_cube(CUBE, url, min_files=1)["seed"]
     assert (counts["files_before"], counts["files_after"]) == (2, 2)
     assert query(url) == before
-    assert eager_cube.verify_cube(CUBE, url).ok
+    assert api.verify_cube(CUBE, url).ok
     df = plateau.read_table("cube++seed", url, columns=["x", "r", "n"], predicates=[[("r", ">", 10)]])
     assert df.sort_values("x").to_dict("list") == {"x": [2, 3], "r": [20, 30], "n": [3, 3]}
     # what is current already is left as it is
     rewritten = data_files(get_store_from_url(url))
-    eager_cube.compact_cube(CUBE, url, min_files=1)
+    api.compact_cube(CUBE, url, min_files=1)
     assert data_files(get_store_from_url(url)) == rewritten
 
 
 def test_only_needed_columns_of_a_remote_file_are_fetched(store_factory):
     """Large files of a remote store are read by ranges; older ones lack the requested names."""
     n = 30_000
-    cube = Cube(["x"], ["p"], "cube")
+    cube = api.Cube(["x"], ["p"], "cube")
     frame = pd.DataFrame({"x": range(n), "p": "a", "q": range(n), "t": [f"{i:040}" for i in range(n)]})
-    eager_cube.build_cube(frame, cube, store_factory)
+    api.build_cube(frame, cube, store_factory)
     add, rename = {"n": "int64"}, {"q": "r"}
-    eager_cube.update_schema(cube, store_factory, add=add, defaults={"n": 9}, rename=rename, drop="t")
-    [df] = eager_cube.query_cube(cube, store_factory, C("r") == n - 1, payload_columns=["r", "n"])
+    api.update_schema(cube, store_factory, add=add, defaults={"n": 9}, rename=rename, drop="t")
+    [df] = api.query_cube(cube, store_factory, api.C("r") == n - 1, payload_columns=["r", "n"])
     assert df.to_dict("list") == {"n": [9], "p": ["a"], "r": [n - 1], "x": [n - 1]}
 
 
 def test_merge_on_every_facade(driver, store_factory):
-    cube = Cube(["x"], ["p"], "cube")
+    cube = api.Cube(["x"], ["p"], "cube")
     seed = pd.DataFrame({"x": [1], "p": ["a"], "q": [1]})
     more = pd.DataFrame({"x": [2], "p": ["a"], "v": [2.5]})
     driver.build_cube(data=seed, cube=cube, store=store_factory)
     driver.append_to_cube(data=more, cube=cube, store=store_factory, schema_mode="merge")
     add, rename = {"n": "int64"}, {"v": "w"}
-    eager_cube.update_schema(cube, store_factory, add=add, defaults={"n": 9}, rename=rename)
+    api.update_schema(cube, store_factory, add=add, defaults={"n": 9}, rename=rename)
     assert rows(driver.query_cube(cube=cube, store=store_factory)) == {
         "n": [9, 9],
         "p": ["a", "a"],
@@ -615,12 +611,12 @@ def test_every_facade_reads_files_of_all_schemas(tmp_path, name):
         "o": pd.DataFrame({"x": [1, 3], "p": ["a", "b"], "y": [1, 2]}),
     }
     driver.build_cube(data=data, cube=CUBE, store=store)
-    eager_cube.keep_cube_history(CUBE, store, 9)
-    original, state = query(), eager_cube.list_cube_history(CUBE, store)[-1].version
-    eager_cube.update_schema(
+    api.keep_cube_history(CUBE, store, 9)
+    original, state = query(), api.list_cube_history(CUBE, store)[-1].version
+    api.update_schema(
         CUBE, store, add={"n": int}, defaults={"n": 5}, rename={"q": "r"}, drop="d", widen={"w": float}
     )
-    eager_cube.update_schema(CUBE, store, "o", rename={"y": "z"}, add={"k": str}, defaults={"k": "t"})
+    api.update_schema(CUBE, store, "o", rename={"y": "z"}, add={"k": str}, defaults={"k": "t"})
     new = pd.DataFrame({"x": [3, 4], "p": "b", "i": 9, "r": [31, 40], "w": [3.5, 4.5], "m": [True, False]})
     driver.append_to_cube(data=new, cube=CUBE, store=store, schema_mode="merge")
 
@@ -637,14 +633,14 @@ def test_every_facade_reads_files_of_all_schemas(tmp_path, name):
     }
     assert rows(query()) == expected
     for condition, cells in [
-        (C("r") > 15, [2, 3, 4]),
-        (C("n") == 5, [1, 2, 3, 4]),
-        (C("n") > 5, []),
-        (C("w") > 1.5, [2, 3, 4]),
-        (C("m") == True, [3]),  # noqa: E712
-        (C("m").is_null(), [1, 2]),
-        (C("k") == "t", [1, 3]),
-        ((C("i") == 9) & (C("r") == 31), [3]),
+        (api.C("r") > 15, [2, 3, 4]),
+        (api.C("n") == 5, [1, 2, 3, 4]),
+        (api.C("n") > 5, []),
+        (api.C("w") > 1.5, [2, 3, 4]),
+        (api.C("m") == True, [3]),  # noqa: E712
+        (api.C("m").is_null(), [1, 2]),
+        (api.C("k") == "t", [1, 3]),
+        ((api.C("i") == 9) & (api.C("r") == 31), [3]),
     ]:
         found = rows(query(conditions=condition, payload_columns=[])) or {"x": []}
         assert found["x"] == cells, condition
@@ -658,13 +654,13 @@ def test_every_facade_reads_files_of_all_schemas(tmp_path, name):
 
     driver.copy_cube(cube=CUBE, src_store=store, tgt_store=target)
     assert rows(driver.query_cube(cube=CUBE, store=target)) == expected
-    eager_cube.compact_cube(CUBE, store)
+    api.compact_cube(CUBE, store)
     assert rows(query()) == expected
-    assert eager_cube.verify_cube(CUBE, store).ok
-    assert eager_cube.verify_cube(CUBE, target).ok
-    eager_cube.rollback_cube(CUBE, store, state)
+    assert api.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, target).ok
+    api.rollback_cube(CUBE, store, state)
     assert rows(query()) == rows(original)
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 # -- concurrent changes ---------------------------------------------------------------------------
@@ -673,46 +669,46 @@ def test_every_facade_reads_files_of_all_schemas(tmp_path, name):
 def change_often(store):
     """More updates than a schema file holds versions of."""
     for number in range(10):
-        eager_cube.update_schema(CUBE, store, add={f"s{number}": "int64"})
-    eager_cube.update_schema(CUBE, store, drop="q")
+        api.update_schema(CUBE, store, add={f"s{number}": "int64"})
+    api.update_schema(CUBE, store, drop="q")
 
 
 @pytest.mark.parametrize(
     "operation",
     [
-        lambda store: eager_cube.query_cube(CUBE, store),
-        lambda store: discover_datasets(CUBE, store)["seed"].schema,
-        lambda store: eager_cube.collect_stats(CUBE, store),
-        lambda store: eager_cube.append_to_cube(
+        lambda store: api.query_cube(CUBE, store),
+        lambda store: api.discover_datasets(CUBE, store)["seed"].schema,
+        lambda store: api.collect_stats(CUBE, store),
+        lambda store: api.append_to_cube(
             NEW.drop(columns="q").assign(x=NEW["x"] + 100), CUBE, store, schema_mode="merge"
         ),
-        lambda store: eager_cube.compact_cube(CUBE, store, min_files=1),
-        lambda store: eager_cube.update_schema(CUBE, store, add={"t": "int64"}),
+        lambda store: api.compact_cube(CUBE, store, min_files=1),
+        lambda store: api.update_schema(CUBE, store, add={"t": "int64"}),
     ],
     ids=["query", "discover", "stats", "append", "compact", "update"],
 )
 @pytest.mark.parametrize("at", range(1, 5))
 def test_a_schema_changes_often_between_the_reads_of_a_header_and_its_schema(store, operation, at):
-    eager_cube.append_to_cube(OLD.assign(x=[5, 6, 7]), CUBE, store)
+    api.append_to_cube(OLD.assign(x=[5, 6, 7]), CUBE, store)
     other = FaultyStore(store).fail("get", at=at, key="_common_metadata", error=lambda: change_often(store))
     with suppress(ConcurrentWriteError):
         operation(other)
     if other.happened:
         assert "q" not in query(store)
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
 
 
 def test_an_older_header_has_its_own_schema(store):
     other = FaultyStore(store).fail("get", key="_common_metadata", error=lambda: change_often(store))
-    assert rows(eager_cube.query_cube(CUBE, other))["q"] == [10, 20, 30]
+    assert rows(api.query_cube(CUBE, other))["q"] == [10, 20, 30]
 
 
 @pytest.mark.parametrize("columns", [["v"], []])
 def test_an_undone_commit_does_not_undo_a_later_change_of_the_schema(store, columns):
     blobs = open_blobs(store)
     _, receipt = commit(blobs, ChangeSet("cube++seed", metadata={"note": 1}))
-    eager_cube.update_schema(CUBE, store, drop="q", add=dict.fromkeys(columns, "int64"))
+    api.update_schema(CUBE, store, drop="q", add=dict.fromkeys(columns, "int64"))
     rollback(blobs, receipt)
     assert query(store).keys() == {"i", "p", "x", *columns}
     assert "note" not in DatasetMetadata.load_from_store("cube++seed", store).metadata
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok

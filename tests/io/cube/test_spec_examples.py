@@ -3,9 +3,7 @@
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io import eager_cube
+from kartothek_cube.api import cube as api
 from tests.support.cubes import build, file_keys, frame, groups, memory, rows
 from tests.support.stores import CountingStore, Same
 
@@ -23,7 +21,7 @@ def place(request, store_factory):
     """A function that stores a cube in one of the placements."""
     partition, partitioned = request.param
 
-    def store(cube: Cube, **datasets: pd.DataFrame):
+    def store(cube: api.Cube, **datasets: pd.DataFrame):
         placed = {
             id_: df.assign(PART=partition(df["P"])) if partitioned or id_ == cube.seed_dataset else df
             for id_, df in datasets.items()
@@ -41,7 +39,7 @@ def found(driver, cube, store, columns, **arguments):
 
 
 def test_example_1_join_semantics(driver, place):
-    cube = Cube(["P"], ["PART"], "cube", seed_dataset="db_data")
+    cube = api.Cube(["P"], ["PART"], "cube", seed_dataset="db_data")
     store = place(
         cube,
         db_data=frame(P=[1, 2, 3, 5, 6]),
@@ -49,7 +47,7 @@ def test_example_1_join_semantics(driver, place):
         schedule=frame(P=[1, 2, 3, 4, 5], SCHED=[True, True, False, True, True]),
         predictions=frame(P=[1, 2, 3, 4, 6], PRED=[0.23, 0.12, 0.13, 0.03, 0.01]),
     )
-    conditions = (C("OK") == True) & (C("SCHED") == True)  # noqa: E712
+    conditions = (api.C("OK") == True) & (api.C("SCHED") == True)  # noqa: E712
     assert found(driver, cube, store, ["P", "PRED"], conditions=conditions) == {
         "P": [1, 5],
         "PRED": [0.23, None],
@@ -57,7 +55,7 @@ def test_example_1_join_semantics(driver, place):
 
 
 def test_example_2_outer_join(driver, place):
-    cube = Cube(["P", "L"], ["PART"], "cube", seed_dataset="db_data")
+    cube = api.Cube(["P", "L"], ["PART"], "cube", seed_dataset="db_data")
     cells = {"P": [1, 1, 2, 2], "L": [1, 2, 1, 2]}
     store = place(
         cube,
@@ -66,7 +64,7 @@ def test_example_2_outer_join(driver, place):
         schedule=frame(P=[1, 2], SCHED=[True, False]),
         predictions=frame(**cells, PRED=[0.23, 0.12, 0.13, 0.13]),
     )
-    conditions = (C("OK") == True) & (C("SCHED") == True)  # noqa: E712
+    conditions = (api.C("OK") == True) & (api.C("SCHED") == True)  # noqa: E712
     assert found(driver, cube, store, ["P", "L", "PRED"], conditions=conditions) == {
         "P": [1],
         "L": [1],
@@ -75,14 +73,14 @@ def test_example_2_outer_join(driver, place):
 
 
 def test_example_3_projection(driver, place):
-    cube = Cube(["P", "L"], ["PART"], "cube", seed_dataset="db_data")
+    cube = api.Cube(["P", "L"], ["PART"], "cube", seed_dataset="db_data")
     store = place(
         cube,
         db_data=frame(P=[1, 1, 1, 2, 2], L=[1, 2, 3, 1, 4]),
         schedule=frame(P=[1, 2], SCHED=[True, False]),
         agg=frame(P=[1, 2], AVG=[10.2, 1.34]),
     )
-    conditions = C("SCHED") == True  # noqa: E712
+    conditions = api.C("SCHED") == True  # noqa: E712
     result = found(driver, cube, store, ["P", "AVG"], conditions=conditions, dimension_columns=["P"])
     assert result == {"P": [1], "AVG": [10.2]}
 
@@ -91,7 +89,7 @@ def test_planning_example(driver):
     """Pre-conditions, partition-by, alignment and re-grouping of the first sections; one file per row."""
     store = CountingStore(memory())
     factory = Same.of(store)
-    cube = Cube(["X"], ["P", "Q"], "cube", index_columns=["I1", "I2"])
+    cube = api.Cube(["X"], ["P", "Q"], "cube", index_columns=["I1", "I2"])
     seed = frame(
         X=[1, 2, 3, 4, 5], P=[0, 0, 0, 1, 1], Q=[0, 1, 1, 0, 0], I1=[1, 2, 3, 4, 5], I2=[1, 1, 1, 1, 2]
     )
@@ -99,9 +97,9 @@ def test_planning_example(driver):
     build(factory, cube, seed=seed[:1], enrich=enrich[:1])
     for i in range(1, 5):
         data = {"seed": seed[i : i + 1], "enrich": enrich[i : i + 1]}
-        eager_cube.append_to_cube(data=data, cube=cube, store=factory)
+        api.append_to_cube(data=data, cube=cube, store=factory)
     store.reset()
-    arguments = {"conditions": C("I1") > 1, "partition_by": "I2", "payload_columns": ["V"]}
+    arguments = {"conditions": api.C("I1") > 1, "partition_by": "I2", "payload_columns": ["V"]}
     assert groups(driver.query_cube(cube=cube, store=factory, **arguments)) == [
         {"I2": [1, 1, 1], "P": [0, 0, 1], "Q": [1, 1, 0], "V": [7, None, 8], "X": [2, 3, 4]},
         {"I2": [2], "P": [1], "Q": [0], "V": [9], "X": [5]},

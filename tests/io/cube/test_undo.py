@@ -3,7 +3,6 @@
 import pytest
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.store.resolve import GenericBlobStore
 from tests.support.cubes import CUBE, HEADER, frame, memory
@@ -48,7 +47,7 @@ def refused_update(store, before_seed, meanwhile):
     before_seed(act)
     data = {"seed": SEED.iloc[:2].assign(v=-1), "extra": EXTRA.iloc[:2].assign(w=-1)}
     with pytest.raises(ConcurrentWriteError):
-        api.update_cube(data, CUBE, Same.of(store), C("p") == 0, ["seed", "extra"])
+        api.update_cube(data, CUBE, Same.of(store), api.C("p") == 0, ["seed", "extra"])
 
 
 def test_a_refused_update_is_undone(store, before_seed):
@@ -77,7 +76,7 @@ def test_what_others_have_replaced_stays(store, before_seed):
 
     def replace():
         data = EXTRA.iloc[:2].assign(w=9)
-        api.update_cube({"extra": data}, CUBE, Same.of(store), C("p") == 0, ["extra"])
+        api.update_cube({"extra": data}, CUBE, Same.of(store), api.C("p") == 0, ["extra"])
 
     refused_update(store, before_seed, replace)
     assert rows(store, "x", "w")[:3] == [[0, 9], [1, 9], [2, 2]]

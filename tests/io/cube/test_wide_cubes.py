@@ -13,14 +13,10 @@ import pytest
 
 import kartothek_cube
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_cube
-from kartothek_cube.io.sql import connect
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import memory
 
-CUBE = Cube(["X"], ["P"], "wide")
+CUBE = api.Cube(["X"], ["P"], "wide")
 VALUES = [
     [1.5, 2.5],
     pd.array([1, None], dtype="Int64"),
@@ -49,7 +45,7 @@ def built(n_columns: int):
 
 
 def sql(store) -> object:
-    with connect(CUBE, store) as connection:
+    with api.connect(CUBE, store) as connection:
         connection.execute("SET threads = 1")
         return connection.execute("SELECT * FROM wide").fetchall()
 
@@ -61,7 +57,7 @@ def show(shown) -> tuple[str, ...]:
 OPERATIONS = {
     "build": lambda store, n: api.build_cube(wide_frame(n), CUBE, memory()),
     "query": lambda store, n: api.query_cube(CUBE, store),
-    "conditions": lambda store, n: api.query_cube(CUBE, store, conditions=C("c0") > 1),
+    "conditions": lambda store, n: api.query_cube(CUBE, store, conditions=api.C("c0") > 1),
     "groups": lambda store, n: api.query_cube(CUBE, store, partition_by="X"),
     "pyarrow": lambda store, n: api.query_cube(CUBE, store, dtype_backend="pyarrow"),
     "table": lambda store, n: api.query_cube_table(CUBE, store),
@@ -69,7 +65,7 @@ OPERATIONS = {
     "append": lambda store, n: api.append_to_cube(wide_frame(n, first=3), CUBE, store, schema_mode="merge"),
     "merge": lambda store, n: api.merge_into_cube(wide_frame(n, first=2), CUBE, store, "seed"),
     "verify": lambda store, n: api.verify_cube(CUBE, store),
-    "discover": lambda store, n: discover_cube("wide", store),
+    "discover": lambda store, n: api.discover_cube("wide", store),
     "explain": lambda store, n: show(api.explain_query(CUBE, store)),
     "open": lambda store, n: show(api.open_cube("wide", store)),
 }

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from dask.utils import key_split
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.io import eager_cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from tests.io.dask.test_all_graphs import CUBE_WRITES, IDS, bag_of, ddf_of, fail, load
 from tests.support import headers
@@ -37,11 +36,11 @@ def tasks_of(*collections):
     "module", [bag_cube, delayed_cube, dataframe_cube], ids=lambda module: module.__name__
 )
 def test_stores_may_be_urls_and_directories(module, kind, tmp_path):
-    eager_cube.build_cube(SEED, CUBE, tmp_path / "cubes")
+    api.build_cube(SEED, CUBE, tmp_path / "cubes")
     suffix = module.__name__.rpartition(".")[2].partition("_")[0]
     lazy = getattr(module, f"collect_stats_{suffix}")(CUBE, kind(tmp_path / "cubes"))
     [stats] = dask.compute(lazy, scheduler="sync")
-    assert eager_cube.collect_stats(CUBE, tmp_path / "cubes") in ([*stats] if suffix == "bag" else [stats])
+    assert api.collect_stats(CUBE, tmp_path / "cubes") in ([*stats] if suffix == "bag" else [stats])
 
 
 @pytest.mark.parametrize("lazy", [CUBE_WRITES[name] for name in CUBE_WRITES if "build" in name])
@@ -134,7 +133,7 @@ def test_one_element_or_group_per_block(built):
     assert (bag.npartitions, len(bag.compute(scheduler="sync"))) == (2, 2)
     bag = bag_cube.query_cube_bag(CUBE, built, partition_by="x", blocksize=5)
     assert (bag.npartitions, len(bag.compute(scheduler="sync"))) == (1, 2)
-    bag = bag_cube.query_cube_bag(CUBE, built, C("p") == 9)
+    bag = bag_cube.query_cube_bag(CUBE, built, api.C("p") == 9)
     assert (bag.npartitions, bag.compute(scheduler="sync")) == (1, [])
 
 
@@ -149,9 +148,9 @@ SIZES = {
     "delayed query": lambda s, n: delayed_cube.query_cube_delayed(headers.CUBE, s, partition_by="p"),
     "dataframe query": lambda s, n: dataframe_cube.query_cube_dataframe(headers.CUBE, s, partition_by="p"),
     "bag append": lambda s, n: bag_cube.append_to_cube_from_bag(bag_of(n), headers.CUBE, s, IDS),
-    "bag update": lambda s, n: bag_cube.update_cube_from_bag(bag_of(n), headers.CUBE, s, C("p") > 1, IDS),
+    "bag update": lambda s, n: bag_cube.update_cube_from_bag(bag_of(n), headers.CUBE, s, api.C("p") > 1, IDS),
     "delayed update": lambda s, n: delayed_cube.update_cube_from_delayed(
-        [None] * n, headers.CUBE, s, C("p") > 1, IDS
+        [None] * n, headers.CUBE, s, api.C("p") > 1, IDS
     ),
     "bag stats": lambda s, n: bag_cube.collect_stats_bag(headers.CUBE, s, blocksize=1),
     "bag delete": lambda s, n: bag_cube.delete_cube_bag(headers.CUBE, s),
@@ -174,7 +173,7 @@ def test_graphs_of_10000_partitions_are_small(many, lazy):
 
 
 def test_tasks_of_a_write_do_not_carry_what_only_the_commit_needs(many):
-    bag = bag_cube.update_cube_from_bag(bag_of(3), headers.CUBE, many, C("p") > 1, IDS)
+    bag = bag_cube.update_cube_from_bag(bag_of(3), headers.CUBE, many, api.C("p") > 1, IDS)
     sizes = {key_split(key): len(pickle.dumps(task)) for key, task in bag.__dask_graph__().items()}
     assert sizes["update_cube-write"] < 5_000 < 100_000 < sizes["update_cube-commit"]
 
@@ -198,10 +197,10 @@ def test_a_failing_copy_leaves_no_dataset(built, name):
 def test_a_copy_takes_what_came_to_the_source_after_its_graph_was_built(built):
     target = Same.of(memory())
     copy = bag_cube.copy_cube_bag(CUBE, built, target)
-    eager_cube.append_to_cube(frame(x=[5], p=[5], v1=[15]), CUBE, built)
+    api.append_to_cube(frame(x=[5], p=[5], v1=[15]), CUBE, built)
     copy.compute(scheduler="sync")
     assert header(target, "cube++seed") == header(built, "cube++seed")
-    (result,) = eager_cube.query_cube(CUBE, target)
+    (result,) = api.query_cube(CUBE, target)
     assert list(result["x"]) == [0, 1, 5]
 
 
@@ -216,7 +215,7 @@ def test_results_do_not_depend_on_the_scheduler(monkeypatch, driver, scheduler):
     }
     driver().build_cube(data=data, cube=CUBE, store=store)
     frames = driver().query_cube(cube=CUBE, store=store, partition_by="p")
-    expected = eager_cube.query_cube(CUBE, store, partition_by="p")
+    expected = api.query_cube(CUBE, store, partition_by="p")
     assert len(frames) == len(expected) == 3
     for got, want in zip(frames, expected):
         pd.testing.assert_frame_equal(got, want)

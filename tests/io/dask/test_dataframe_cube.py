@@ -9,9 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.io import eager_cube
-from kartothek_cube.io.arrow_cube import query_cube_table
+from kartothek_cube.api import cube as api
 from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe, query_cube_dataframe
 from tests.support.cubes import (
     CUBE,
@@ -70,25 +68,23 @@ def read_datasets(store):
 
 
 def test_metadata_have_the_types_of_the_result(built):
-    ddf = query_cube_dataframe(CUBE, built, payload_columns=["v1", "v2", "v3"], conditions=C("x") != 1)
-    (expected,) = eager_cube.query_cube(
-        CUBE, built, payload_columns=["v1", "v2", "v3"], conditions=C("x") != 1
-    )
+    ddf = query_cube_dataframe(CUBE, built, payload_columns=["v1", "v2", "v3"], conditions=api.C("x") != 1)
+    (expected,) = api.query_cube(CUBE, built, payload_columns=["v1", "v2", "v3"], conditions=api.C("x") != 1)
     pd.testing.assert_series_equal(ddf.dtypes, expected.dtypes)
     pd.testing.assert_frame_equal(ddf.compute(scheduler="sync"), expected)
     assert not ddf.known_divisions
     result = query_cube_dataframe(CUBE, built).compute(scheduler="sync")
     assert rows([result])["v4"] == [b"y", None, b"z"]
     assert rows([result])["v3"] == [pd.Timestamp("2020-01-01"), None, pd.Timestamp("2020-01-02")]
-    ddf = query_cube_dataframe(CUBE, built, conditions=(C("v5") == 20) & (C("v2") > "a"))
+    ddf = query_cube_dataframe(CUBE, built, conditions=(api.C("v5") == 20) & (api.C("v2") > "a"))
     assert list(ddf["v1"].compute(scheduler="sync")) == [3.5]
     assert ddf["v1"].sum().compute(scheduler="sync") == 3.5
     assert len(ddf[["v2"]].compute(scheduler="sync")) == 1
     with dask.config.set(scheduler="sync"):
         assert len(query_cube_dataframe(CUBE, built)) == 3
         assert len(query_cube_dataframe(CUBE, built, payload_columns=[])) == 3
-        assert len(query_cube_dataframe(CUBE, built, C("x") == 9)) == 0
-    ddf = query_cube_dataframe(CUBE, built, C("x") == 9)
+        assert len(query_cube_dataframe(CUBE, built, api.C("x") == 9)) == 0
+    ddf = query_cube_dataframe(CUBE, built, api.C("x") == 9)
     assert ddf.npartitions == 1
     result = ddf.compute(scheduler="sync")
     assert list(result.columns) == ["p", "v1", "v2", "v3", "v4", "v5", "x"]
@@ -112,13 +108,13 @@ def test_only_the_columns_that_are_used_are_read(built, columns, datasets, parti
     built().reset()
     result = ddf.compute(scheduler="sync")
     assert read_datasets(built) == datasets
-    expected = pd.concat(eager_cube.query_cube(**arguments))[columns]
+    expected = pd.concat(api.query_cube(**arguments))[columns]
     pd.testing.assert_frame_equal(result, expected, check_dtype=partition_by is None)
 
 
 def test_groups_that_turn_out_to_be_empty_are_empty_partitions(store):
     build(store, CUBE.copy(index_columns=["i1"]), seed=frame(x=[0, 1], p=[0, 0], i1=["a", "b"], v1=[1, 2]))
-    ddf = query_cube_dataframe(CUBE, store, C("v1") == 1, partition_by="i1")
+    ddf = query_cube_dataframe(CUBE, store, api.C("v1") == 1, partition_by="i1")
     parts = dask.compute(*ddf.to_delayed(), scheduler="sync")
     assert [len(part) for part in parts] == [1, 0]
     pd.testing.assert_series_equal(parts[1].dtypes, ddf.dtypes)
@@ -176,7 +172,7 @@ def test_shuffled_rows_of_a_key_are_in_few_files(store, npartitions, num_buckets
     if bucket_by is None:
         assert min(labels.count(label) for label in labels) == num_buckets
     check_integrity(store)
-    (result,) = eager_cube.query_cube(CUBE, store)
+    (result,) = api.query_cube(CUBE, store)
     assert rows([result])["v1"] == df.sort_values("x")["v1"].tolist()
 
 
@@ -200,7 +196,7 @@ def test_nested_columns(store, bucket_by, nested):
     write(
         store, ddf_of(df.sort_values("v2", key=pd.isna), 3), shuffle=True, num_buckets=2, bucket_by=bucket_by
     )
-    result = query_cube_table(CUBE, store)["v2"].to_pylist()
+    result = api.query_cube_table(CUBE, store)["v2"].to_pylist()
     assert result == [*values, None] * 4
     contents = [{repr(value) for value in content["v2"]} for content in files(store, "cube++seed").values()]
     assert bucket_by is None or sum(map(len, contents)) == 3
@@ -211,7 +207,7 @@ def test_cells_of_several_partitions_of_the_input_may_be_equal(store):
     seed = frame(x=[0, 0], p=[0, 0], v1=[1, 2])
     for shuffle in (False, True):
         write(store, ddf_of(seed, 2), shuffle=shuffle, overwrite=True)
-        (result,) = eager_cube.query_cube(CUBE, store)
+        (result,) = api.query_cube(CUBE, store)
         assert result["x"].tolist() == [0]
 
 

@@ -11,10 +11,8 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, wait
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.io import eager_cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.io.dask import dataframe_cube, delayed_cube
-from kartothek_cube.io.dask.bag_cube import build_cube_from_bag, collect_stats_bag, query_cube_bag
 from tests.support.cubes import CUBE, build, check_integrity, file_keys, frame, keys, rows
 from tests.support.factories import local
 
@@ -63,7 +61,7 @@ def double(frames: dict[str, pd.DataFrame] | pd.DataFrame) -> pd.DataFrame:
 
 
 def payload(store) -> list:
-    (df,) = eager_cube.query_cube(CUBE, store, payload_columns=["v1"], dimension_columns=["x"])
+    (df,) = api.query_cube(CUBE, store, payload_columns=["v1"], dimension_columns=["x"])
     return rows([df.sort_values(["p", "x"])])["v1"]
 
 
@@ -75,29 +73,29 @@ def test_build_extend_query_transform_and_update(client, store):
     ddf = dask.dataframe.from_delayed(new, meta={"x": "int64", "p": "int64", "v3": "float64"})
     dataframe_cube.extend_cube_from_dataframe({"new": ddf}, CUBE, store).compute()
     groups = delayed_cube.query_cube_delayed(
-        CUBE, store, C("p") >= 3, partition_by="p", datasets="seed", payload_columns="v1"
+        CUBE, store, api.C("p") >= 3, partition_by="p", datasets="seed", payload_columns="v1"
     )
     changed = [dask.delayed(double)(df) for df in groups]
-    delayed_cube.update_cube_from_delayed(changed, CUBE, store, C("p") >= 3, "seed").compute()
-    found = pd.concat(query_cube_bag(CUBE, store, partition_by="p").compute())
+    delayed_cube.update_cube_from_delayed(changed, CUBE, store, api.C("p") >= 3, "seed").compute()
+    found = pd.concat(api.query_cube_bag(CUBE, store, partition_by="p").compute())
     assert found["v1"].tolist() == [0, 0, 1, -1, 2, -2, 6, -6, 8, -8, 10, -10]
     assert found["v3"].tolist() == [p + 0.5 for p in range(6) for _ in range(2)]
     check_integrity(store)
 
 
 def test_frames_are_those_of_the_eager_facade(client, store):
-    build_cube_from_bag(db.from_sequence(range(40), npartitions=40).map(load), CUBE, store, IDS).compute()
-    expected = eager_cube.query_cube(CUBE, store, partition_by="p")
+    api.build_cube_from_bag(db.from_sequence(range(40), npartitions=40).map(load), CUBE, store, IDS).compute()
+    expected = api.query_cube(CUBE, store, partition_by="p")
     results = [
         dask.compute(*delayed_cube.query_cube_delayed(CUBE, store, partition_by="p")),
-        query_cube_bag(CUBE, store, partition_by="p", blocksize=7).compute(),
+        api.query_cube_bag(CUBE, store, partition_by="p", blocksize=7).compute(),
         dask.compute(*dataframe_cube.query_cube_dataframe(CUBE, store, partition_by="p").to_delayed()),
     ]
     for frames in results:
         assert len(frames) == len(expected) == 40
         for got, want in zip(frames, expected):
             pd.testing.assert_frame_equal(got, want)
-    assert collect_stats_bag(CUBE, store, blocksize=3).compute()[0] == eager_cube.collect_stats(CUBE, store)
+    assert api.collect_stats_bag(CUBE, store, blocksize=3).compute()[0] == api.collect_stats(CUBE, store)
 
 
 @pytest.mark.parametrize("method", ["tasks", "p2p"])
@@ -122,7 +120,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_build(client, store, tmp_pat
         result = delayed_cube.build_cube_from_delayed(data, CUBE, store, IDS).compute()
     else:
         bag = db.from_sequence(range(12), npartitions=12).map(load_and_die, marker)
-        (result,) = build_cube_from_bag(bag, CUBE, store, IDS).compute()
+        (result,) = api.build_cube_from_bag(bag, CUBE, store, IDS).compute()
     assert marker.exists()
     assert {name: len(dataset.partitions) for name, dataset in result.items()} == {"enrich": 12, "seed": 12}
     assert payload(store) == [v for p in range(12) for v in (p, -p)]
@@ -160,7 +158,7 @@ def test_an_error_of_a_task_reaches_the_user(client, store):
 
 def threads_of_polars(store) -> int:
     """Query a cube, which imports Polars, and count its threads."""
-    eager_cube.query_cube(CUBE, store)
+    api.query_cube(CUBE, store)
     import polars
 
     return polars.thread_pool_size()

@@ -7,9 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, SchemaConflictError
-from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.schema import make_meta
 from tests.support import stored_files
 
@@ -34,7 +32,7 @@ def test_write_and_commit(store_factory):
     dataset = api.commit_dataset(store_factory, "u", handle)
     assert stored_files.directories(store_factory) == ["p=1", "p=2", "p=2", "p=3"]
     stored_files.check_integrity(store_factory)
-    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+    assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
 
 
 def test_handles_travel(stored):
@@ -225,7 +223,7 @@ def test_header_without_partitions(store_factory, schema, kind):
     )
     assert not dataset.explicit_partitions
     assert dataset.schema.names == ["p", "x"]
-    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+    assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
     assert api.read_table("u", store_factory).equals(PX[:0])
     if kind == "json":
         assert "partitions" not in stored_files.header(store_factory)
@@ -246,7 +244,7 @@ def test_commit_lists_all_files(memory):
     dataset = api.commit_dataset(memory, "u", first)
     assert dataset.explicit_partitions
     assert sorted(stored_files.directories(memory)) == ["p=1", "p=2", "p=7"]
-    assert dataset == DatasetMetadata.load_from_store("u", memory)
+    assert dataset == api.DatasetMetadata.load_from_store("u", memory)
 
 
 @pytest.mark.parametrize("change", [{"metadata": {"m": 1}}, {"delete_scope": [{"p": 1}]}])
@@ -300,7 +298,7 @@ def test_bad_headers(memory, schema, arguments, error, text):
 
 
 def test_factory(stored):
-    factory = DatasetFactory("u", stored)
+    factory = api.DatasetFactory("u", stored)
     handle = api.write_single_partition(data=stored_files.frame(p=[7], x=[7]), factory=factory)
     api.commit_dataset(new_partitions=handle, factory=factory)
     assert len(factory.partitions) == 2

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.testing import (
     TIME_TO_FREEZE,
@@ -18,7 +17,6 @@ from kartothek_cube.core.testing import (
     TIME_TO_FREEZE_ISO_QUOTED,
     cm_frozen_time,
 )
-from kartothek_cube.io.iter import store_dataframes_as_dataset__iter
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
 from tests.support.stored_files import (
     all_rows,
@@ -42,7 +40,7 @@ PX = frame(p=[1, 1, 2], x=[1, 2, 3])
 def test_round_trip(io, store_factory):
     dataset = io.store(store_factory, [XY, XY])
     assert all_rows(io.read(store_factory)) == [rows(XY)] * 2
-    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+    assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
     assert dataset.explicit_partitions
 
 
@@ -106,7 +104,7 @@ def test_layout(io, store_factory):
     "function",
     [
         lambda store, dfs: api.store_dataframes_as_dataset(store, "u", dfs),
-        lambda store, dfs: store_dataframes_as_dataset__iter(dfs, store, "u"),
+        lambda store, dfs: api.store_dataframes_as_dataset__iter(dfs, store, "u"),
     ],
     ids=["eager", "iter"],
 )
@@ -134,7 +132,7 @@ def test_anything_with_an_arrow_stream(memory):
 def test_what_is_no_input(io, memory, inputs):
     with pytest.raises(ValueError, match=type(inputs[0]).__name__):
         io.store(memory, inputs)
-    assert not DatasetMetadata.exists("u", memory)
+    assert not api.DatasetMetadata.exists("u", memory)
 
 
 @pytest.mark.parametrize("inputs", [1, "x"])
@@ -320,7 +318,7 @@ def test_schemas_have_to_agree(io, memory, other):
     with pytest.raises(SchemaConflictError, match="'u'") as caught:
         io.store(memory, [XY, other])
     assert isinstance(caught.value, ValueError)
-    assert not DatasetMetadata.exists("u", memory)
+    assert not api.DatasetMetadata.exists("u", memory)
     assert "u/table/_common_metadata" not in keys(memory)
 
 
@@ -406,7 +404,7 @@ def test_msgpack(io, store_factory, name):
         store_factory, [PX], partition_on="p", secondary_indices="x", metadata_storage_format=name
     )
     assert {key for key in keys(store_factory) if "/" not in key} == {"u.by-dataset-metadata.msgpack.zstd"}
-    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+    assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
     assert len(io.read(store_factory, predicates=[[("x", "==", 3)]])) == 1
 
 
@@ -460,7 +458,7 @@ def test_overwrite(io, memory, old, new):
     before = keys(memory)
     dataset = io.store(memory, [PX], metadata_storage_format=new, overwrite=True, partition_on="p")
     assert set(dataset.metadata) == {"creation_time"}
-    assert dataset == DatasetMetadata.load_from_store("u", memory)
+    assert dataset == api.DatasetMetadata.load_from_store("u", memory)
     assert all_rows(io.read(memory, columns=["x"])) == [{"x": [1, 2]}, {"x": [3]}]
     assert {key.rpartition(".")[2] for key in keys(memory) if "/" not in key} == {
         "json" if new == "json" else "zstd"
@@ -485,7 +483,7 @@ def test_iterator_is_consumed_input_by_input(memory):
             stored.append(sum(key.endswith(".parquet") for key in keys(memory)))
             yield frame(x=[number])
 
-    store_dataframes_as_dataset__iter(inputs(), memory, "u")
+    api.store_dataframes_as_dataset__iter(inputs(), memory, "u")
     assert stored == [0, 1, 2]
 
 
@@ -495,8 +493,8 @@ def test_failing_iterator_leaves_no_dataset(memory):
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError, match="no more"):
-        store_dataframes_as_dataset__iter(inputs(), memory, "u")
-    assert not DatasetMetadata.exists("u", memory)
+        api.store_dataframes_as_dataset__iter(inputs(), memory, "u")
+    assert not api.DatasetMetadata.exists("u", memory)
 
 
 @pytest.mark.parametrize("method", ["store", "update"])

@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.store.resolve import ensure_store
-from kartothek_cube.io import eager, eager_cube
+from kartothek_cube.io import eager
 from tests.support.cubes import INTERNAL, file_keys, keys, refuses, unchanged
 from tests.support.dataset_facades import FACADES
 from tests.support.stores import ReadOnlyStore, Wrapped
@@ -125,4 +125,4 @@ def test_a_function_that_opens_another_store_each_time():
     with pytest.raises(ValueError, match=expected):
         eager.store_dataframes_as_dataset(open_store, "u", [FRAME])
     with pytest.raises(ValueError, match=expected):
-        eager_cube.build_cube(FRAME.assign(x=[1, 2], p=1), Cube(["x"], ["p"], "c"), open_store)
+        api.build_cube(FRAME.assign(x=[1, 2], p=1), api.Cube(["x"], ["p"], "c"), open_store)

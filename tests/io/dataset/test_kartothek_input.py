@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.dataset import DatasetMetadata
 from tests.support.dataset_facades import as_arrow
 from tests.support.stored_files import all_rows, check_integrity, frame, header, index, keys, rows
 
@@ -88,7 +87,7 @@ def test_indices_in_the_input(io, memory):
 def test_several_tables_are_refused(io, memory, several):
     with pytest.raises(ValueError, match=r"'u' has several tables: core, .*one table"):
         io.store(memory, several)
-    assert not DatasetMetadata.exists("u", memory)
+    assert not api.DatasetMetadata.exists("u", memory)
 
 
 @deprecated

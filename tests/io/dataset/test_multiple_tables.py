@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.arrow import read_dataset_as_record_batches, read_table_arrow
 from tests.support.paths import DATA
 from tests.support.stored_files import all_rows, frame, header, keys, rows, snapshot
@@ -31,7 +30,7 @@ def tables(memory):
 
 
 def test_tables(io, tables):
-    assert DatasetMetadata.load_from_store(UUID, tables).tables == ["core", "helper"]
+    assert api.DatasetMetadata.load_from_store(UUID, tables).tables == ["core", "helper"]
     core, helper = (api.read_table(UUID, tables, table_name=name) for name in ("core", "helper"))
     assert set(core.columns) != set(helper.columns)
     for name, df in (("core", core), ("helper", helper)):
@@ -39,7 +38,7 @@ def test_tables(io, tables):
         pdt.assert_frame_equal(pd.concat(frames, ignore_index=True)[df.columns], df)
         assert read_table_arrow(UUID, tables, table_name=name).num_rows == len(df)
         assert read_dataset_as_record_batches(UUID, tables, table_name=name).read_all().num_rows == len(df)
-    dataset = DatasetMetadata.load_from_store(UUID, tables)
+    dataset = api.DatasetMetadata.load_from_store(UUID, tables)
     with pytest.warns(DeprecationWarning, match="table_meta"):
         schemas = dataset.copy().table_meta
     assert {table: set(schema.names) for table, schema in schemas.items()} == {
@@ -120,7 +119,7 @@ def test_indices(tables):
     for column, (name,) in tables_by_column.items():
         values = api.read_table(UUID, tables, table_name=name)[column].dropna().unique()
         assert sorted(loaded.indices[column].index_dct) == sorted(values)
-    assert sorted(keys(tables)) == sorted(DatasetMetadata.storage_keys(UUID, tables))
+    assert sorted(keys(tables)) == sorted(api.DatasetMetadata.storage_keys(UUID, tables))
 
 
 def test_index_on_a_column_of_both_tables(memory):

@@ -10,8 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api import dataset as api
-from kartothek_cube.io.arrow import read_dataset_as_arrow
-from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from tests.support.stored_files import contents, frame, keys
 
 INDICES = {
@@ -37,7 +35,7 @@ def df(request):
 def read(request):
     if request.param == "eager":
         return api.read_dataset_as_dataframes
-    return lambda *args, **kwargs: list(read_dataset_as_dataframes__iterator(*args, **kwargs))
+    return lambda *args, **kwargs: list(api.read_dataset_as_dataframes__iterator(*args, **kwargs))
 
 
 def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
@@ -69,7 +67,7 @@ def test_index_of_everything_is_fresh(memory, df):
     plain = df.reset_index(drop=True)
     pdt.assert_frame_equal(api.read_table("u", memory), plain)
     pdt.assert_frame_equal(api.read_dataset_as_dataframes("u", memory, dispatch_by=[])[0], plain)
-    assert read_dataset_as_arrow("u", memory)[0].column_names == ["x", "y"]
+    assert api.read_dataset_as_arrow("u", memory)[0].column_names == ["x", "y"]
 
 
 def test_sorting_resets_the_index(memory, df, read):

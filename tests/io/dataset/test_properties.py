@@ -13,8 +13,6 @@ from storefact import get_store_from_url
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.arrow import number_bits, storage_type, widen
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io.arrow import read_dataset_as_arrow, read_dataset_as_record_batches, read_table_arrow
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.predicates import KINDS, brute_force, plain, predicates_of, rows_of, tables
 from tests.support.stored_files import check_integrity
@@ -61,8 +59,8 @@ def test_what_is_written_is_read(given_inputs):
     names, parts, options = given_inputs
     store = fresh()
     dataset = api.store_dataframes_as_dataset(store, "u", parts, **options)
-    assert dataset == DatasetMetadata.load_from_store("u", store)
-    found = read_table_arrow("u", store)
+    assert dataset == api.DatasetMetadata.load_from_store("u", store)
+    found = api.read_table_arrow("u", store)
     rows = sorted(rows_of(found), key=lambda row: row["n"])
     assert canonical(rows) == canonical(rows_of(pa.concat_tables(parts)))
     assert found.column_names == [
@@ -74,7 +72,7 @@ def test_what_is_written_is_read(given_inputs):
             dtype = KINDS[name].dtype
             expected = storage_type(widen(dtype)) if name in options["partition_on"] else storage_type(dtype)
             assert found.schema.field(name).type == expected
-    stream = read_dataset_as_record_batches("u", store)
+    stream = api.read_dataset_as_record_batches("u", store)
     # numbers are as wide as in files, which the header tells
     types = [found.schema.field(name).type for name in found.column_names]
     assert stream.schema.types == [
@@ -106,8 +104,8 @@ def check_predicates(given_inputs, data):
         expected = [rows[position]["n"] for position in brute_force(rows, predicates)]
         pushdown = data.draw(st.booleans())
         reads = {"predicates": predicates, "predicate_pushdown_to_io": pushdown, "columns": ["n"]}
-        assert sorted(read_table_arrow("u", store, **reads).column("n").to_pylist()) == expected
-        parts_read = read_dataset_as_arrow("u", store, **reads)
+        assert sorted(api.read_table_arrow("u", store, **reads).column("n").to_pylist()) == expected
+        parts_read = api.read_dataset_as_arrow("u", store, **reads)
         assert sorted(n for table in parts_read for n in table.column("n").to_pylist()) == expected
 
 
@@ -127,7 +125,7 @@ def test_groups(given_inputs, data):
         key = tuple(plain(row[name]) for name in by)
         if None not in key:
             groups.setdefault(key, []).append(row["n"])
-    found = read_dataset_as_arrow("u", store, dispatch_by=by, columns=["n"])
+    found = api.read_dataset_as_arrow("u", store, dispatch_by=by, columns=["n"])
     numbers = [sorted(table.column("n").to_pylist()) for table in found]
     assert [group for group in numbers if group] == [groups[key] for key in sorted(groups)]
 

@@ -12,9 +12,6 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import DatasetNotFoundError
-from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
-from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.stored_files import all_rows, contents, frame, header, keys, rows
 from tests.support.stores import CountingStore, ReadOnlyStore, Same, Wrapped
@@ -200,7 +197,7 @@ def test_dates_that_nanoseconds_do_not_hold(io, memory, as_object, dispatch_by):
 def test_indices_of_dates_that_nanoseconds_do_not_hold(memory, as_object):
     df = frame(p=[DAY, FAR], i=[OLD, DAY])
     api.store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
-    factory = DatasetFactory("u", memory).load_all_indices()
+    factory = api.DatasetFactory("u", memory).load_all_indices()
     for column, days in (("p", [DAY, FAR]), ("i", [OLD, DAY])):
         expected = days if as_object else [pd.Timestamp(day) for day in days]
         index = factory.indices[column]
@@ -213,7 +210,7 @@ def test_indices_of_dates_that_nanoseconds_do_not_hold(memory, as_object):
 def test_dask_puts_far_dates_together(memory, index):
     df = frame(p=[DAY, FAR, OLD], i=[OLD, DAY, FAR])
     api.store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
-    ddf = read_dataset_as_ddf("u", memory, dates_as_object=False, dask_index_on=index)
+    ddf = api.read_dataset_as_ddf("u", memory, dates_as_object=False, dask_index_on=index)
     result = ddf.compute(scheduler="sync").reset_index()
     assert sorted(result["i"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
     assert sorted(result["p"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
@@ -380,14 +377,14 @@ def test_missing_file(io, parted):
     [("u", False, False), (None, True, False), ("u", True, True), (None,) * 3],
 )
 def test_ambiguous_dataset(io, flat, uuid, with_store, with_factory):
-    factory = DatasetFactory("u", flat) if with_factory else None
+    factory = api.DatasetFactory("u", flat) if with_factory else None
     with pytest.raises(ValueError, match="factory"):
         io.read(flat if with_store else None, uuid, factory=factory)
 
 
 def test_factory(io, parted):
     counting = CountingStore(parted())
-    factory = DatasetFactory("u", Same.of(counting))
+    factory = api.DatasetFactory("u", Same.of(counting))
     predicates = [[("y", "==", "a")]]
     first = io.read(None, None, factory=factory, predicates=predicates)
     counting.reset()
@@ -398,7 +395,7 @@ def test_factory(io, parted):
 
 
 def test_factory_without_schema(io, parted):
-    factory = DatasetFactory("u", parted, load_schema=False)
+    factory = api.DatasetFactory("u", parted, load_schema=False)
     assert [
         df["z"].tolist() for df in io.read(None, None, factory=factory, predicates=[[("p", "==", 1)]])
     ] == [[2]]
@@ -407,14 +404,14 @@ def test_factory_without_schema(io, parted):
 
 
 def test_iterator_raises_when_advanced(memory):
-    frames = read_dataset_as_dataframes__iterator("u", memory)
+    frames = api.read_dataset_as_dataframes__iterator("u", memory)
     with pytest.raises(KeyError):
         next(frames)
 
 
 def test_iterator_reads_when_asked(parted):
     counting = CountingStore(parted())
-    frames = read_dataset_as_dataframes__iterator("u", counting)
+    frames = api.read_dataset_as_dataframes__iterator("u", counting)
     for count in range(3):
         assert sum("/table/p=" in key for _, key in counting.log) == count
         next(frames)

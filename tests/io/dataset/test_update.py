@@ -10,10 +10,6 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core import errors
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.io import eager
-from kartothek_cube.io.iter import update_dataset_from_dataframes__iter
 from kartothek_cube.io_components.utils import combine_metadata
 from tests.support.stored_files import (
     all_rows,
@@ -40,7 +36,7 @@ def test_append(io, store_factory):
     assert directories(store_factory) == ["p=1", "p=2", "p=2", "p=3"]
     assert index(store_factory, "x") == {1: [0], 2: [0], 3: [1, 2], 4: [3]}
     check_integrity(store_factory)
-    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+    assert dataset == api.DatasetMetadata.load_from_store("u", store_factory)
 
 
 def test_missing_dataset_is_created(io, memory):
@@ -66,7 +62,7 @@ def test_missing_dataset_is_not_created_of_nothing(io, memory, nothing):
 
 @pytest.mark.parametrize("inputs", [PX, [PX], iter([PX]), [[PX]]])
 @pytest.mark.parametrize(
-    "function", [api.update_dataset_from_dataframes, update_dataset_from_dataframes__iter]
+    "function", [api.update_dataset_from_dataframes, api.update_dataset_from_dataframes__iter]
 )
 def test_inputs(memory, inputs, function):
     dataset = function([PX] if hasattr(inputs, "__next__") else inputs, store=memory, dataset_uuid="u")
@@ -125,7 +121,7 @@ def test_delete_scope_on_a_partition_key_of_times(io, memory, time):
     times = pd.DatetimeIndex(["2020-01-01", "2020-01-02"]) + pd.to_timedelta([0, 11045], unit="s")
     io.store(memory, [frame(t=times, x=[1, 2])], partition_on=["t"])
     io.update(memory, [], delete_scope=[{"t": time}])
-    assert eager.read_table("u", memory)["x"].tolist() == [1]
+    assert api.read_table("u", memory)["x"].tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +171,7 @@ def test_bad_scopes(io, grid, scope, error, text):
 def test_emptied_index_keeps_its_type(io, grid):
     io.update(grid, [], delete_scope=[{}])
     assert index(grid, "y") == {}
-    dataset = DatasetMetadata.load_from_store("u", grid, load_all_indices=True)
+    dataset = api.DatasetMetadata.load_from_store("u", grid, load_all_indices=True)
     assert str(dataset.indices["y"].dtype) == "int64"
     assert rows(api.read_table("u", grid)) == {"p": [], "q": [], "x": [], "y": []}
     io.update(grid, [frame(p=[1], q=["a"], x=[9], y=[1])])
@@ -249,7 +245,7 @@ def test_nulls_learn_a_type_and_never_lose_it(io, memory, nulls_first):
     io.store(memory, [first])
     dataset = io.update(memory, [second])
     assert list(map(str, dataset.schema.types)) == ["string"]
-    assert DatasetMetadata.load_from_store("u", memory).schema == dataset.schema
+    assert api.DatasetMetadata.load_from_store("u", memory).schema == dataset.schema
     assert api.read_table("u", memory, predicates=[[("x", "==", "a")]])["x"].tolist() == ["a"]
 
 
@@ -330,7 +326,7 @@ def test_metadata_merger_of_a_new_dataset(io, memory):
 
 def test_factory(io, memory):
     io.store(memory, [PX], partition_on="p")
-    factory = DatasetFactory("u", memory)
+    factory = api.DatasetFactory("u", memory)
     assert len(factory.partitions) == 2
     io.update(None, [PX], None, factory=factory)
     assert len(factory.partitions) == 2  # what it has loaded stays
@@ -339,14 +335,14 @@ def test_factory(io, memory):
 
 
 def test_factory_of_a_missing_dataset(io, memory):
-    io.update(None, [PX], None, factory=DatasetFactory("u", memory))
+    io.update(None, [PX], None, factory=api.DatasetFactory("u", memory))
     assert len(labels(memory)) == 1
 
 
 @pytest.mark.parametrize("given", [{"uuid": "u"}, {"store": "hmemory://"}, {}, "all"])
 def test_ambiguous_dataset(io, memory, given):
     if given == "all":
-        given = {"uuid": "u", "store": memory, "factory": DatasetFactory("u", memory)}
+        given = {"uuid": "u", "store": memory, "factory": api.DatasetFactory("u", memory)}
     with pytest.raises(ValueError, match="factory"):
         io.update(given.get("store"), [PX], given.get("uuid"), factory=given.get("factory"))
 
@@ -422,7 +418,7 @@ def _interrupted(memory, scope, **kwargs):
         yield frame(p=[1], x=[7])
         api.update_dataset_from_dataframes([frame(p=[1, 3], x=[8, 9])], memory, "u")
 
-    return update_dataset_from_dataframes__iter(inputs(), memory, "u", delete_scope=scope, **kwargs)
+    return api.update_dataset_from_dataframes__iter(inputs(), memory, "u", delete_scope=scope, **kwargs)
 
 
 def test_removal_of_what_was_never_seen(memory):
@@ -452,7 +448,7 @@ def test_index_that_was_added_meanwhile(memory):
         yield frame(p=[1], x=[7])
         api.build_dataset_indices(memory, "u", ["x"])
 
-    update_dataset_from_dataframes__iter(inputs(), memory, "u")
+    api.update_dataset_from_dataframes__iter(inputs(), memory, "u")
     assert index(memory, "x") == {1: [0], 2: [0], 3: [1], 7: [2]}
 
 
@@ -482,4 +478,4 @@ def test_rows_with_other_columns(io, memory):
     assert result["y"].isna().tolist() == [True, True, False, False]
     found = pd.concat(io.read(memory, predicates=[[("z", ">", 2.0), ("x", "==", 2)]]))
     assert found["x"].tolist() == [2]
-    assert eager.verify_dataset("u", memory).ok
+    assert api.verify_dataset("u", memory).ok

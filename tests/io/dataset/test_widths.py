@@ -8,16 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.api import cube as api
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io import eager, eager_cube
-from kartothek_cube.io.arrow_cube import query_cube_table
+from kartothek_cube.io import eager
 from kartothek_cube.serialization import CsvSerializer
 from tests.support.stored_files import header
 
 NARROW = pd.DataFrame({"p": [1, 2], "i": np.array([1, 2], "int8"), "f": np.array([1, 2], "float32")})
 WIDE = NARROW.astype({"i": "int64", "f": "float64"})
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 
 
 def record(store, uuid="u"):
@@ -112,31 +111,31 @@ def test_a_header_without_partitions_has_no_record(memory):
 
 
 def build(store, frame=NARROW):
-    return eager_cube.build_cube(frame.assign(x=[0, 1]), CUBE, store)
+    return api.build_cube(frame.assign(x=[0, 1]), CUBE, store)
 
 
 def widths_of_query(store, **kwargs):
-    schema = query_cube_table(CUBE, store, **kwargs).schema
+    schema = api.query_cube_table(CUBE, store, **kwargs).schema
     return {name: schema.field(name).type.bit_width for name in schema.names if name in "ifj"}
 
 
 def test_changes_of_the_schema(memory):
     build(memory)
-    eager_cube.update_schema(CUBE, memory, "seed", rename={"i": "j"}, widen={}, add={"n": pa.int64()})
+    api.update_schema(CUBE, memory, "seed", rename={"i": "j"}, widen={}, add={"n": pa.int64()})
     assert record(memory, "cube++seed") == {"j": 8, "f": 32}
     assert widths_of_query(memory) == {"j": 8, "f": 32}
-    eager_cube.update_schema(CUBE, memory, "seed", widen={"j": "float64"}, drop=["f"])
+    api.update_schema(CUBE, memory, "seed", widen={"j": "float64"}, drop=["f"])
     assert record(memory, "cube++seed") == {}
     assert widths_of_query(memory) == {"j": 64}
 
 
 def test_history_and_copies(memory):
     build(memory)
-    eager_cube.keep_cube_history(CUBE, memory, 5)
-    eager_cube.append_to_cube(WIDE.assign(x=[2, 3]), CUBE, memory)
+    api.keep_cube_history(CUBE, memory, 5)
+    api.append_to_cube(WIDE.assign(x=[2, 3]), CUBE, memory)
     assert widths_of_query(memory) == {"i": 64, "f": 64}
     assert widths_of_query(memory, as_of=1) == {"i": 8, "f": 32}
-    eager_cube.rollback_cube(CUBE, memory, as_of=1)
+    api.rollback_cube(CUBE, memory, as_of=1)
     assert record(memory, "cube++seed") == {"i": 8, "f": 32}
     eager.copy_dataset("cube++seed", memory, "copy", memory)
     assert record(memory, "copy") == {"i": 8, "f": 32}
@@ -144,18 +143,16 @@ def test_history_and_copies(memory):
 
 def test_compaction_of_all_files_begins_a_record(memory):
     build(memory)
-    eager_cube.append_to_cube(NARROW.assign(x=[2, 3], i=np.array([3, 4], "int16")), CUBE, memory)
+    api.append_to_cube(NARROW.assign(x=[2, 3], i=np.array([3, 4], "int16")), CUBE, memory)
     drop_record(memory, "cube++seed")
     assert widths_of_query(memory) == {"i": 16, "f": 32}
-    eager_cube.compact_cube(CUBE, memory)
+    api.compact_cube(CUBE, memory)
     assert record(memory, "cube++seed") == {"i": 16, "f": 32}
 
 
 def test_a_merge_of_rows(memory):
     build(memory)
-    eager_cube.merge_into_cube(
-        pd.DataFrame({"x": [0], "p": [1], "i": np.array([300], "int16")}), CUBE, memory
-    )
+    api.merge_into_cube(pd.DataFrame({"x": [0], "p": [1], "i": np.array([300], "int16")}), CUBE, memory)
     assert record(memory, "cube++seed") == {"i": 16, "f": 32}
 
 
@@ -168,6 +165,6 @@ def test_a_query_reads_no_more_files_for_their_types(memory):
 
 def test_files_keep_the_types_that_were_written(memory):
     build(memory)
-    eager_cube.append_to_cube(WIDE.assign(x=[2, 3]), CUBE, memory)
+    api.append_to_cube(WIDE.assign(x=[2, 3]), CUBE, memory)
     key = next(iter(header(memory, "cube++seed")["partitions"].values()))["files"]["table"]
     assert str(pq.read_schema(pa.BufferReader(memory().get(key))).field("i").type) == "int8"

@@ -7,13 +7,11 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.spark import create_frame
 
 pytestmark = pytest.mark.slow("tables of Spark's catalog")
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 NEW = {"dimension_columns": "x", "partition_columns": "p"}
 
 
@@ -157,7 +155,7 @@ def test_points_in_time_have_the_names_of_spark(spark, url, form):
     api.build_cube(cells(range(4)), CUBE, url)
     api.keep_cube_history(CUBE, url, 5)
     before = api.list_cube_history(CUBE, url)[-1]
-    api.remove_partitions(CUBE, url, C("p") == 1)
+    api.remove_partitions(CUBE, url, api.C("p") == 1)
     value = before.version if form.lower() == "versionasof" else before.time.isoformat()
     read = spark.read.format("kartothek_cube").options(store=url, cube="cube")
     assert xs(read.load()) == [0, 2] and xs(read.option(form, value).load()) == [0, 1, 2, 3]

@@ -8,15 +8,7 @@ import pytest
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
-from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io.spark import create_frame
-from kartothek_cube.io.spark.dataset import (
-    build_dataset_indices_spark,
-    garbage_collect_dataset_spark,
-    read_dataset_as_spark,
-    store_dataset_from_spark,
-    update_dataset_from_spark,
-)
 
 ROWS = pa.table(
     {
@@ -35,7 +27,7 @@ def frame(spark):
 
 @pytest.fixture
 def stored(frame, url):
-    store_dataset_from_spark(
+    api.store_dataset_from_spark(
         frame, url, "uuid", {"k": 1}, partition_on="p", secondary_indices="s", sort_partitions_by="x"
     )
     return url
@@ -53,7 +45,7 @@ def test_partitions_are_files(stored):
     frames = api.read_dataset_as_dataframes("uuid", stored)
     assert sorted(df["p"].tolist() for df in frames) == [[p] * 4 for p in range(3)]
     assert all(df["x"].is_monotonic_increasing for df in frames)
-    dataset = DatasetFactory("uuid", stored).dataset_metadata
+    dataset = api.DatasetFactory("uuid", stored).dataset_metadata
     assert dataset.metadata["k"] == 1 and list(dataset.secondary_indices) == ["s"]
 
 
@@ -68,7 +60,7 @@ def test_partitions_are_files(stored):
     ],
 )
 def test_reads_are_planned(stored, arguments, expected):
-    df = read_dataset_as_spark("uuid", stored, **arguments)
+    df = api.read_dataset_as_spark("uuid", stored, **arguments)
     assert [tuple(row) for row in df.collect()] == expected or values(df) == sorted(expected, key=str)
     assert df.columns == arguments["columns"]
 
@@ -86,37 +78,37 @@ def test_reads_are_planned(stored, arguments, expected):
 )
 def test_wrong_reads_are_refused_at_once(stored, arguments, error, fragment):
     with pytest.raises(error, match=fragment):
-        read_dataset_as_spark(**{"dataset_uuid": "uuid", "store": stored, **arguments})
+        api.read_dataset_as_spark(**{"dataset_uuid": "uuid", "store": stored, **arguments})
 
 
 def test_an_update_adds_and_removes(frame, stored):
     new = frame.where("p = 1").withColumn("x", frame["x"] + 100)
-    update_dataset_from_spark(new, stored, "uuid", delete_scope=[{"p": 1}], metadata={"k": 2})
+    api.update_dataset_from_spark(new, stored, "uuid", delete_scope=[{"p": 1}], metadata={"k": 2})
     assert sorted(api.read_table("uuid", stored)["x"]) == [0, 2, 3, 5, 6, 8, 9, 11, 101, 104, 107, 110]
-    update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
-    dataset = DatasetFactory("uuid", stored).dataset_metadata
+    api.update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
+    dataset = api.DatasetFactory("uuid", stored).dataset_metadata
     assert len(dataset.partitions) == 2 and dataset.metadata["k"] == 2
 
 
 def test_an_update_may_create(frame, url):
-    update_dataset_from_spark(frame, url, "new", partition_on="p")
+    api.update_dataset_from_spark(frame, url, "new", partition_on="p")
     assert len(api.read_table("new", url)) == 12
 
 
 def test_a_frame_without_rows_makes_an_empty_dataset(frame, url):
-    store_dataset_from_spark(frame.where("x < 0"), url, "uuid", partition_on="p")
-    df = read_dataset_as_spark("uuid", url)
+    api.store_dataset_from_spark(frame.where("x < 0"), url, "uuid", partition_on="p")
+    df = api.read_dataset_as_spark("uuid", url)
     assert sorted(df.columns) == sorted(ROWS.column_names) and df.count() == 0
 
 
 def test_a_dataset_without_partitions_is_one_file(frame, url):
-    dataset = store_dataset_from_spark(frame.repartition(3), url, "uuid")
+    dataset = api.store_dataset_from_spark(frame.repartition(3), url, "uuid")
     assert len(dataset.partitions) == 1
 
 
 @pytest.mark.parametrize("partition_on", [None, "p"])
 def test_files_may_be_limited(frame, url, partition_on):
-    dataset = store_dataset_from_spark(frame, url, "uuid", partition_on=partition_on, max_rows_per_file=3)
+    dataset = api.store_dataset_from_spark(frame, url, "uuid", partition_on=partition_on, max_rows_per_file=3)
     frames = api.read_dataset_as_dataframes("uuid", url)
     assert max(map(len, frames)) <= 3 and len(dataset.partitions) == len(frames) >= 4
     assert sorted(api.read_table("uuid", url)["x"]) == list(range(12))
@@ -137,49 +129,51 @@ def test_files_may_be_limited(frame, url, partition_on):
 def test_updates_that_do_not_fit_change_nothing(frame, stored, change, error, fragment):
     before = files(stored)
     with pytest.raises(error, match=fragment):
-        update_dataset_from_spark(change(frame), stored, "uuid")
+        api.update_dataset_from_spark(change(frame), stored, "uuid")
     assert files(stored) == before
 
 
 def test_a_dataset_is_not_replaced_by_accident(frame, stored):
     with pytest.raises(DatasetExistsError):
-        store_dataset_from_spark(frame, stored, "uuid", partition_on="p")
-    store_dataset_from_spark(frame.limit(1), stored, "uuid", overwrite=True)
+        api.store_dataset_from_spark(frame, stored, "uuid", partition_on="p")
+    api.store_dataset_from_spark(frame.limit(1), stored, "uuid", overwrite=True)
     assert len(api.read_table("uuid", stored)) == 1
 
 
 def test_indices_are_built_by_executors(spark, stored, monkeypatch):
     monkeypatch.setattr("kartothek_cube.io.spark.dataset._PARTITIONS", 1)
-    dataset = build_dataset_indices_spark(stored, "uuid", ["x"])
+    dataset = api.build_dataset_indices_spark(stored, "uuid", ["x"])
     assert sorted(dataset.secondary_indices) == ["s", "x"]
-    df = read_dataset_as_spark("uuid", stored, ["x"], predicates=[[("x", "in", [3, 4])]])
+    df = api.read_dataset_as_spark("uuid", stored, ["x"], predicates=[[("x", "in", [3, 4])]])
     assert values(df) == [(3,), (4,)]
     with pytest.raises(RuntimeError, match="y"):
-        build_dataset_indices_spark(stored, "uuid", ["y"])
+        api.build_dataset_indices_spark(stored, "uuid", ["y"])
 
 
 def test_garbage_is_collected_by_executors(frame, stored, monkeypatch):
     monkeypatch.setattr("kartothek_cube.io.spark.dataset._BLOCK", 1)
     before = files(stored)
-    update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}, {"p": 1}])
-    garbage_collect_dataset_spark("uuid", stored, retention=timedelta(hours=1))
+    api.update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}, {"p": 1}])
+    api.garbage_collect_dataset_spark("uuid", stored, retention=timedelta(hours=1))
     assert before <= files(stored)
-    garbage_collect_dataset_spark(factory=DatasetFactory("uuid", stored))
+    api.garbage_collect_dataset_spark(factory=api.DatasetFactory("uuid", stored))
     assert len(list(Path(stored.removeprefix("hfs://")).rglob("*.parquet"))) == 2
     assert len(api.read_table("uuid", stored)) == 4
 
 
 def test_older_and_staged_states_can_be_read(frame, stored):
     api.keep_dataset_history("uuid", stored, 5)
-    update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
+    api.update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
     version = api.list_dataset_history("uuid", stored)[-1].version
-    assert read_dataset_as_spark("uuid", stored).count() == 8
-    assert read_dataset_as_spark("uuid", stored, as_of=version - 1).count() == 12
-    staged = update_dataset_from_spark(read_dataset_as_spark("uuid", stored), stored, "uuid", publish=False)
-    n_rows = read_dataset_as_spark("uuid", stored).count()
-    assert read_dataset_as_spark("uuid", stored, as_of=staged).count() == 2 * n_rows
-    older = DatasetFactory("uuid", stored, as_of=version - 1)
-    assert read_dataset_as_spark(factory=older).count() == 12
+    assert api.read_dataset_as_spark("uuid", stored).count() == 8
+    assert api.read_dataset_as_spark("uuid", stored, as_of=version - 1).count() == 12
+    staged = api.update_dataset_from_spark(
+        api.read_dataset_as_spark("uuid", stored), stored, "uuid", publish=False
+    )
+    n_rows = api.read_dataset_as_spark("uuid", stored).count()
+    assert api.read_dataset_as_spark("uuid", stored, as_of=staged).count() == 2 * n_rows
+    older = api.DatasetFactory("uuid", stored, as_of=version - 1)
+    assert api.read_dataset_as_spark(factory=older).count() == 12
 
 
 def test_an_update_with_other_columns(spark, stored):
@@ -188,8 +182,8 @@ def test_an_update_with_other_columns(spark, stored):
     with pytest.raises(
         SchemaConflictError, match=r"v +- +double +drop the column, or append with schema_mode"
     ):
-        update_dataset_from_spark(other, stored, "uuid")
+        api.update_dataset_from_spark(other, stored, "uuid")
     assert files(stored) == before
-    update_dataset_from_spark(other, stored, "uuid", schema_mode="merge")
-    rows = read_dataset_as_spark("uuid", stored).where("x = 0").select("t", "v")
+    api.update_dataset_from_spark(other, stored, "uuid", schema_mode="merge")
+    rows = api.read_dataset_as_spark("uuid", stored).where("x = 0").select("t", "v")
     assert sorted(map(tuple, rows.collect()), key=str) == [(None, 1.5), (ROWS["t"][0].as_py(), None)]

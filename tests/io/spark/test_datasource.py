@@ -13,16 +13,12 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql.datasource import GreaterThan, IsNull, StringStartsWith
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.transforms import bucket, month
 from kartothek_cube.io.spark import create_frame, datasource
-from kartothek_cube.io.spark.cube import build_cube_from_spark, query_cube_spark
 
 pytestmark = pytest.mark.slow("runs many Spark jobs")
 
-CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["s"])
+CUBE = api.Cube(["x", "y"], ["p"], "cube", index_columns=["s"])
 FORMAT = "kartothek_cube"
 N = 24
 
@@ -82,8 +78,8 @@ def rows(df) -> list[tuple]:
 
 def test_a_read_is_the_query(spark, cube_url):
     df = load(spark, cube_url)
-    assert df.schema == query_cube_spark(CUBE, cube_url).schema
-    assert rows(df) == rows(query_cube_spark(CUBE, cube_url))
+    assert df.schema == api.query_cube_spark(CUBE, cube_url).schema
+    assert rows(df) == rows(api.query_cube_spark(CUBE, cube_url))
     df = spark.read.format(FORMAT).schema("v bigint, s string").load(cube_url, cube="cube")
     assert sorted(df.collect()) == sorted(zip(range(N), SEED["s"].to_pylist()))
     options = f"store '{cube_url}', cube 'cube', columns 'v'"
@@ -180,7 +176,7 @@ def test_older_states_can_be_read(spark, url):
     api.build_cube(SEED, CUBE, url)
     api.keep_cube_history(CUBE, url, 5)
     before = api.list_cube_history(CUBE, url)["seed"][-1]
-    api.remove_partitions(CUBE, url, C("p") == "a")
+    api.remove_partitions(CUBE, url, api.C("p") == "a")
     assert load(spark, url).count() == N * 2 // 3
     for as_of in (before.time.isoformat(), f'{{"seed": {before.version}}}'):
         assert load(spark, url, as_of=as_of).where("x >= 0").count() == N
@@ -215,7 +211,7 @@ CONDITIONS = (
 
 @pytest.mark.slow("many queries of Spark")
 def test_filters_mean_the_same_wherever_they_are_evaluated(spark, cube_url):
-    plain = create_frame(query_cube_spark(CUBE, cube_url).toArrow(), spark).cache()
+    plain = create_frame(api.query_cube_spark(CUBE, cube_url).toArrow(), spark).cache()
     expected = plain.selectExpr("x", *(f"({c}) AS c{i}" for i, c in enumerate(CONDITIONS))).toArrow()
     frames = [load(spark, cube_url).where(c).selectExpr(f"{i} AS i", "x") for i, c in enumerate(CONDITIONS)]
     found = reduce(lambda a, b: a.unionAll(b), frames).toArrow().to_pylist()
@@ -286,7 +282,7 @@ def test_a_table_can_have_conditions(spark, cube_url, conditions, where):
 # writing ----------------------------------------------------------------------------------------------------
 
 NEW = {"dimension_columns": "x", "partition_columns": "p", "index_columns": "i1"}
-SMALL = Cube(["x"], ["p"], "cube", index_columns=["i1"])
+SMALL = api.Cube(["x"], ["p"], "cube", index_columns=["i1"])
 
 
 def frame(spark, xs, **more):
@@ -332,7 +328,7 @@ def test_a_new_cube_may_have_partition_transforms(spark, url):
     options = {"dimension_columns": "x, day", "partition_columns": "bucket(2, x), month(day)"}
     days = "SELECT id AS x, timestamp_ntz'2024-01-30' + make_interval(0, 0, 0, id) AS day FROM range(4)"
     save(spark.sql(days), url, **options)
-    assert discover_cube("cube", url)[0] == Cube(["x", "day"], [bucket(2, "x"), month("day")], "cube")
+    assert api.discover_cube("cube", url)[0] == api.Cube(["x", "day"], [bucket(2, "x"), month("day")], "cube")
     save(spark.sql(days.replace("01-30", "02-28")), url, **options)
     read = load(spark, url, conditions="day >= 2024-02-01 & day < 2024-03-01")
     assert [str(row.day) for row in read.orderBy("day").collect()] == [
@@ -541,12 +537,12 @@ def test_cells_that_several_tasks_write_are_shown_with_their_rows(spark, url):
 @pytest.mark.slow("several jobs of Spark")
 def test_a_frame_whose_files_a_cleanup_has_deleted_says_so(spark, url):
     api.build_cube(SEED, CUBE, url)
-    old, source = query_cube_spark(CUBE, url), load(spark, url)
+    old, source = api.query_cube_spark(CUBE, url), load(spark, url)
     assert source.count() == N
     api.merge_into_cube(SEED.slice(0, 1), CUBE, url)
     api.cleanup_cube(CUBE, url)
     copied = CUBE.copy(uuid_prefix="copied")
-    for use in (old.collect, source.collect, lambda: build_cube_from_spark(old, copied, url)):
+    for use in (old.collect, source.collect, lambda: api.build_cube_from_spark(old, copied, url)):
         with pytest.raises(PythonException, match="and a cleanup has deleted files of that state") as caught:
             use()
         assert "Traceback" not in str(caught.value)

@@ -7,16 +7,15 @@ import pyarrow as pa
 import pytest
 from storefact import get_store_from_url
 
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io import arrow_cube, eager, eager_cube, iter_cube
+from kartothek_cube.api import cube as api
+from kartothek_cube.io import eager
 from kartothek_cube.io import iter as iter_
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark._session import no_pandas_warnings
 
 pytestmark = pytest.mark.slow("runs many Spark jobs")
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 DATA = pd.DataFrame({"x": range(12), "p": [i % 3 for i in range(12)], "v1": [i * 0.5 for i in range(12)]})
 
 
@@ -28,12 +27,12 @@ def store(request, url):
 
 @pytest.fixture
 def built(store):
-    eager_cube.build_cube(DATA, CUBE, store)
+    api.build_cube(DATA, CUBE, store)
     return store
 
 
 def partition(store, p: int) -> pd.DataFrame:
-    (df,) = eager_cube.query_cube(CUBE, store, C("p") == p)
+    (df,) = api.query_cube(CUBE, store, api.C("p") == p)
     return df
 
 
@@ -41,7 +40,7 @@ def test_queries_in_map_partitions(jvm, built):
     def sums(ps):
         for p in ps:
             yield p, "eager", float(partition(built, p)["v1"].sum())
-            frames = iter_cube.query_cube__iterator(CUBE, built, C("p") == p, partition_by="p")
+            frames = api.query_cube__iterator(CUBE, built, api.C("p") == p, partition_by="p")
             yield p, "iter", sum(float(df["v1"].sum()) for df in frames)
 
     found = jvm.sparkContext.parallelize(range(3), 2).mapPartitions(sums).collect()
@@ -53,7 +52,7 @@ def test_queries_in_map_in_arrow(spark, built):
     def read(batches):
         for batch in batches:
             for p in batch["id"].to_pylist():
-                for table in arrow_cube.query_cube_arrow(CUBE, built, C("p") == p, payload_columns=["v1"]):
+                for table in api.query_cube_arrow(CUBE, built, api.C("p") == p, payload_columns=["v1"]):
                     yield from table.select(["x", "v1"]).to_batches()
 
     with no_pandas_warnings():
@@ -66,13 +65,13 @@ def test_writes_in_tasks_are_all_kept(jvm, built):
         for n in numbers:
             new = pd.DataFrame({"x": [100 + n], "p": [n % 3], "v1": [float(n)]})
             if n % 2:
-                eager_cube.append_to_cube(new, CUBE, built)
+                api.append_to_cube(new, CUBE, built)
             else:
-                iter_cube.append_to_cube__iter(iter([new]), CUBE, built, ktk_cube_dataset_ids=["seed"])
+                api.append_to_cube__iter(iter([new]), CUBE, built, ktk_cube_dataset_ids=["seed"])
             yield n
 
     assert jvm.sparkContext.parallelize(range(8), 4).mapPartitions(append).count() == 8
-    (df,) = eager_cube.query_cube(CUBE, built)
+    (df,) = api.query_cube(CUBE, built)
     assert df["x"].tolist() == [*range(12), *range(100, 108)]
 
 
@@ -101,12 +100,12 @@ def test_groups_of_spark_are_written_and_read_by_themselves(spark, built):
     def update(table: pa.Table) -> pa.Table:
         p = table["p"][0].as_py()
         df = table.to_pandas()
-        eager_cube.update_cube(df, CUBE, built, C("p") == p, ["seed"])
+        api.update_cube(df, CUBE, built, api.C("p") == p, ["seed"])
         return pa.table({"p": [p], "n": [len(partition(built, p))]})
 
     new = create_frame(DATA.assign(v1=DATA["v1"] + 1)[DATA["x"] < 9], spark)
     with no_pandas_warnings():
         counts = new.groupBy("p").applyInArrow(update, "p bigint, n bigint").collect()
     assert sorted(map(tuple, counts)) == [(p, 3) for p in range(3)]
-    (df,) = eager_cube.query_cube(CUBE, built)
+    (df,) = api.query_cube(CUBE, built)
     assert df["v1"].tolist() == (DATA["v1"] + 1).tolist()[:9]

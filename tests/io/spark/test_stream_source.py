@@ -7,15 +7,13 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kartothek_cube.api import cube as api
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.spark._datasource_options import StreamOptions
 from kartothek_cube.io.spark.datasource import ReadMaxFiles
 from tests.support.stream_kills import run_with_kills
 
 pytestmark = pytest.mark.slow("streams of Spark, which wait for batches")
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = api.Cube(["x"], ["p"], "cube")
 
 
 def cells(xs, v=0) -> pa.Table:
@@ -102,7 +100,7 @@ def test_a_stream_starts_now(stream, url):
 
 def test_removed_rows_are_an_error_unless_they_are_left_out(stream, url):
     append(url, [4])
-    api.remove_partitions(CUBE, url, C("p") == 1)
+    api.remove_partitions(CUBE, url, api.C("p") == 1)
     append(url, [5])
     with pytest.raises(PySparkException, match=r"operation remove.*removed or.*skipChangeCommits"):
         stream.run(startingVersion=3)

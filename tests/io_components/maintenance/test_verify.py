@@ -11,24 +11,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core import caching
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema import make_meta
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io import eager, eager_cube
+from kartothek_cube.io import eager
 from kartothek_cube.io.dask.bag_cube import verify_cube_bag
-from kartothek_cube.io.dask.delayed_cube import verify_cube_delayed
-from kartothek_cube.io.iter_cube import verify_cube__iter
 from kartothek_cube.io_components.maintenance.verify_dataset import REMEDIES, REPAIRABLE, Problem, Report
 from tests.support.cubes import edit_header, file_keys, frame, header, memory, snapshot
 from tests.support.paths import DATA
 from tests.support.stores import FaultyStore, ReadOnlyStore
 
-CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
+CUBE = api.Cube(["x"], ["p"], "cube", index_columns=["i1"])
 SEED = frame(x=[0, 1, 2], p=[0, 0, 1], i1=["a", "b", None], v1=[1.0, 2.0, 3.0]).assign(i1=["a", "b", "c"])
 ENRICH = frame(x=[0, 2], p=[0, 1], v2=[1, 2])
 
@@ -36,8 +34,8 @@ ENRICH = frame(x=[0, 2], p=[0, 1], v2=[1, 2])
 @pytest.fixture
 def store():
     store = memory()
-    eager_cube.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
-    eager_cube.append_to_cube(SEED.head(1).assign(v1=9.0), CUBE, store)
+    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    api.append_to_cube(SEED.head(1).assign(v1=9.0), CUBE, store)
     return store
 
 
@@ -222,11 +220,11 @@ DEEP = {
 
 def test_a_cube_as_it_has_to_be(store):
     before = snapshot(lambda: store)
-    report = eager_cube.verify_cube(CUBE, ReadOnlyStore(store))
+    report = api.verify_cube(CUBE, ReadOnlyStore(store))
     assert report.ok
     assert dict(report.checked) == {"datasets": 2, "files": 5, "rows": 6, "indices": 2}
     assert repr(report) == "no problems in 2 datasets, 5 files, 6 rows, 2 indices"
-    assert eager_cube.repair_cube(CUBE, store) == report
+    assert api.repair_cube(CUBE, store) == report
     assert snapshot(lambda: store) == before
 
 
@@ -235,10 +233,10 @@ EMPTY_LISTS = DATA / "empty-lists"
 
 @pytest.mark.parametrize("deep", [True, False])
 def test_files_of_kartothek_and_plateau_with_empty_lists_only(deep):
-    cube = Cube(["x"], ["p"], "cube")
+    cube = api.Cube(["x"], ["p"], "cube")
     store = "hfs://" + quote(str(EMPTY_LISTS / "kartothek"))
-    assert eager_cube.verify_cube(cube, store, deep=deep).problems == ()
-    assert [values.tolist() for values in eager_cube.query_cube(cube, store)[0]["v"]] == [[], [1]]
+    assert api.verify_cube(cube, store, deep=deep).problems == ()
+    assert [values.tolist() for values in api.query_cube(cube, store)[0]["v"]] == [[], [1]]
     store = "hfs://" + quote(str(EMPTY_LISTS / "plateau"))
     assert eager.verify_dataset("dataset", store, deep=deep).problems == ()
     assert [values.tolist() for values in eager.read_table("dataset", store)["s"]] == [[], ["a"]]
@@ -273,8 +271,8 @@ def test_faults(store, name):
     fault(store)
     before = snapshot(lambda: store)
     is_deep = kind in DEEP or name == "spoiled pages"
-    assert kinds(eager_cube.verify_cube(CUBE, store, deep=False)) == ([] if is_deep else [kind])
-    report = eager_cube.verify_cube(CUBE, store)
+    assert kinds(api.verify_cube(CUBE, store, deep=False)) == ([] if is_deep else [kind])
+    report = api.verify_cube(CUBE, store)
     if kind == "shared-file":
         # its rows are those of another partition
         assert kind in kinds(report)
@@ -293,12 +291,12 @@ def test_faults(store, name):
 @pytest.mark.parametrize("name", [name for name, (_, kind) in FAULTS.items() if kind in REPAIRABLE])
 def test_repair(store, name):
     FAULTS[name][0](store)
-    broken = eager_cube.verify_cube(CUBE, store)
+    broken = api.verify_cube(CUBE, store)
     before = header(lambda: store, "cube++seed")
-    report = eager_cube.repair_cube(CUBE, store)
+    report = api.repair_cube(CUBE, store)
     assert report.ok
     assert [problem.kind for problem in report.repaired] == kinds(broken)
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert api.verify_cube(CUBE, store).ok
     after = header(lambda: store, "cube++seed")
     assert after["partitions"] == before["partitions"]
     assert f"repaired: {broken.problems[0].dataset}: " in repr(report)
@@ -309,7 +307,7 @@ def test_beyond_repair(store, fault):
     """Where data are missing, an index built anew would hide it."""
     fault(store)
     before = snapshot(lambda: store)
-    assert kinds(eager_cube.repair_cube(CUBE, store)) == kinds(eager_cube.verify_cube(CUBE, store))
+    assert kinds(api.repair_cube(CUBE, store)) == kinds(api.verify_cube(CUBE, store))
     assert snapshot(lambda: store) == before
 
 
@@ -317,21 +315,21 @@ def test_a_repair_of_indices_is_no_new_state(store):
     lose_index(store)
     forget_label(store)
     before = eager.list_dataset_history("cube++seed", store)
-    assert eager_cube.repair_cube(CUBE, store).ok
+    assert api.repair_cube(CUBE, store).ok
     assert eager.list_dataset_history("cube++seed", store) == before
 
 
 def test_files_that_only_older_states_need_are_a_problem_of_the_history(store):
     eager.keep_dataset_history("cube++seed", store)
     lose_index(store)
-    assert set(kinds(eager_cube.repair_cube(CUBE, store))) == {"history-file"}
-    eager_cube.cleanup_cube(CUBE, store)
-    assert eager_cube.verify_cube(CUBE, store).ok
+    assert set(kinds(api.repair_cube(CUBE, store))) == {"history-file"}
+    api.cleanup_cube(CUBE, store)
+    assert api.verify_cube(CUBE, store).ok
 
 
 VERIFY = {
-    "iter": verify_cube__iter,
-    "delayed": lambda cube, store, **kw: verify_cube_delayed(cube, lambda: store, **kw).compute(
+    "iter": api.verify_cube__iter,
+    "delayed": lambda cube, store, **kw: api.verify_cube_delayed(cube, lambda: store, **kw).compute(
         scheduler="sync"
     ),
     "bag": lambda cube, store, **kw: verify_cube_bag(cube, lambda: store, **kw).compute(scheduler="sync")[0],
@@ -343,7 +341,7 @@ VERIFY = {
 def test_all_facades_find_the_same(store, verify, deep):
     for fault in (truncate, forget_value, overlap):
         fault(store)
-    assert verify(CUBE, store, deep=deep) == eager_cube.verify_cube(CUBE, store, deep=deep)
+    assert verify(CUBE, store, deep=deep) == api.verify_cube(CUBE, store, deep=deep)
     chosen = verify(CUBE, store, ktk_cube_dataset_ids="enrich", deep=deep)
     assert chosen.ok
     assert chosen.checked["datasets"] == 1
@@ -352,7 +350,7 @@ def test_all_facades_find_the_same(store, verify, deep):
 @pytest.mark.parametrize("ids", ["sed", ["seed", "more"]])
 def test_unknown_datasets(store, ids):
     with pytest.raises(ValueError, match=r"unknown dataset (sed|more)"):
-        eager_cube.verify_cube(CUBE, store, ids)
+        api.verify_cube(CUBE, store, ids)
 
 
 # datasets --------------------------------------------------------------------------------------------------
@@ -372,11 +370,11 @@ def test_dataset(store):
 
 @pytest.mark.parametrize("process", ["of the writer", "another"])
 def test_a_damaged_seed_is_reported_beside_datasets_of_its_operations(store, process):
-    eager_cube.append_to_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    api.append_to_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
     store.put("cube++seed.by-dataset-metadata.json", b"{")
     if process == "another":
         caching.clear()
-    report = eager_cube.verify_cube(CUBE, store)
+    report = api.verify_cube(CUBE, store)
     assert kinds(report) == ["unknown-operation", "header"]
     assert "cube++seed" in report.problems[0].message
 
@@ -420,7 +418,7 @@ def test_types(values):
 def test_history(store):
     eager.keep_dataset_history("cube++seed", store, 5)
     old = header(lambda: store, "cube++seed")["indices"]["x"]
-    eager_cube.append_to_cube(SEED, CUBE, store)
+    api.append_to_cube(SEED, CUBE, store)
     assert eager.verify_dataset("cube++seed", store).ok
     store.delete(old)
     (problem,) = eager.verify_dataset("cube++seed", store).problems[:1]
@@ -440,9 +438,9 @@ def test_schema_of_an_unfinished_write(store):
     schema = make_meta(frame(x=[1], other=["a"]), "new")
     with pytest.raises(Died):
         commit(open_blobs(failing), ChangeSet("cube++enrich", mode=WriteMode.REPLACE, schema=schema))
-    (problem,) = eager_cube.verify_cube(CUBE, store).problems
+    (problem,) = api.verify_cube(CUBE, store).problems
     assert problem.kind == "schema-pending"
-    assert eager_cube.repair_cube(CUBE, store).ok
+    assert api.repair_cube(CUBE, store).ok
     names = pq.read_schema(pa.BufferReader(store.get("cube++enrich/table/_common_metadata"))).names
     assert names == ["p", "v2", "x"]
 

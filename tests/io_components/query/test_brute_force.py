@@ -16,14 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from storefact import get_store_from_url
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core import tuning
-from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io import eager_cube
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import file_keys, memory
 
-CUBE = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
+CUBE = api.Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
 XS = {
     "int": [1, 2, 3],
     "text": ["a", "b", "ü"],
@@ -51,9 +49,9 @@ def store_of(kind):
         "extra": grid[["x", "p"]].drop_duplicates().assign(u=1.0),
         "whole": grid[["y"]].drop_duplicates().assign(z=1.0),
     }
-    eager_cube.build_cube(data=datasets, cube=CUBE, store=lambda: store, partition_on={"whole": []})
+    api.build_cube(data=datasets, cube=CUBE, store=lambda: store, partition_on={"whole": []})
     again = {id_: datasets[id_][datasets[id_].p == 1] for id_ in ("seed", "enrich")}
-    eager_cube.append_to_cube(data=again, cube=CUBE, store=lambda: store)
+    api.append_to_cube(data=again, cube=CUBE, store=lambda: store)
     return store
 
 
@@ -155,15 +153,15 @@ def plain(value):
 
 CONDITIONS = {
     "nothing": ((), []),
-    "seed": ((C("v") > 0.5,), [("v", lambda v: v > 0.5)]),
-    "enrichment": ((C("w") > 0.5,), [("w", lambda v: v > 0.5)]),
-    "dimension": ((C("y") < 2,), [("y", lambda v: v < 2)]),
+    "seed": ((api.C("v") > 0.5,), [("v", lambda v: v > 0.5)]),
+    "enrichment": ((api.C("w") > 0.5,), [("w", lambda v: v > 0.5)]),
+    "dimension": ((api.C("y") < 2,), [("y", lambda v: v < 2)]),
     "all": (
-        (C("v") < 1.5, C("w") > 0.5, C("y") != 0),
+        (api.C("v") < 1.5, api.C("w") > 0.5, api.C("y") != 0),
         [("v", lambda v: v < 1.5), ("w", lambda v: v > 0.5), ("y", lambda v: v != 0)],
     ),
-    "shared": ((C("z") > 0.5, C("u") < 1.5), [("z", lambda v: v > 0.5), ("u", lambda v: v < 1.5)]),
-    "none": ((C("v") > 9.0,), [("v", lambda v: v > 9)]),
+    "shared": ((api.C("z") > 0.5, api.C("u") < 1.5), [("z", lambda v: v > 0.5), ("u", lambda v: v < 1.5)]),
+    "none": ((api.C("v") > 9.0,), [("v", lambda v: v > 9)]),
 }
 
 
@@ -213,7 +211,7 @@ def test_queries_against_brute_force(kind, data):
                 write(copy, key, rows, id_, kind, how[id_])
         stack.enter_context(mock.patch.object(tuning, "BLOCK_BYTES", block))
         stack.enter_context(mock.patch.object(tuning, "MAX_RESTRICTING_CELLS", restricting))
-        found = eager_cube.query_cube(
+        found = api.query_cube(
             cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by
         )
     expected = expected_rows(content, tests)

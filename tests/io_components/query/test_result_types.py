@@ -18,21 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from storefact import get_store_from_url
 
+from kartothek_cube.api import cube as api
 from kartothek_cube.core import tuning
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io import eager_cube
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.dask.bag_cube import query_cube_bag
-from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
-from kartothek_cube.io.iter_cube import query_cube__iterator
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query
 from tests.support.cubes import memory
 
-CUBE = Cube(["x"], ["p", "q"], "cube", index_columns=["i"])
+CUBE = api.Cube(["x"], ["p", "q"], "cube", index_columns=["i"])
 #: partition keys, column and types of each dataset; ``many`` has several files although it has no partitions
 DATASETS = {
     "seed": (("p", "q"), "v", ("int8", "int16", "int64")),
@@ -70,10 +65,10 @@ def written(data, where, tmp_path_factory):
     store = memory() if where == "memory" else get_store_from_url(f"hfs://{path}")
     first = {name: frames[0] for name, frames in data.items()}
     keys = {name: list(DATASETS[name][0]) for name in data}
-    eager_cube.build_cube(first, CUBE, store, partition_on=keys)
+    api.build_cube(first, CUBE, store, partition_on=keys)
     for name, frames in data.items():
         for df in frames[1:]:
-            eager_cube.append_to_cube({name: df}, CUBE, store)
+            api.append_to_cube({name: df}, CUBE, store)
     yield store
 
 
@@ -155,18 +150,18 @@ def check_types(tmp_path_factory, blocks, data, draw):
         files = bits_in_files(store)
         # a condition on an indexed column leaves out files, whose types do not count without a record
         if recorded or conditions is None or conditions.column != "x":
-            for table in query_cube_arrow(**query):
+            for table in api.query_cube_arrow(**query):
                 found = {column: table[column].type.bit_width for _, column, _ in DATASETS.values()}
                 assert found == expected_bits(files, conditions, recorded)
-        frames = eager_cube.query_cube(**query)
+        frames = api.query_cube(**query)
         expected = types_of(frames)
-        lists = [list(query_cube__iterator(**query))]
+        lists = [list(api.query_cube__iterator(**query))]
         with dask.config.set(scheduler="sync"):
-            parts = dask.compute(query_cube_delayed(**query))[0]
+            parts = dask.compute(api.query_cube_delayed(**query))[0]
             lists.append(
                 [frame for frame in parts if len(frame)]
             )  # a group without rows is an empty frame there
-            lists.append(query_cube_bag(**query, blocksize=2).compute())
+            lists.append(api.query_cube_bag(**query, blocksize=2).compute())
         plan = plan_query(QueryFrames(**query))
         if plan.groups:
             cut = draw.draw(st.integers(0, len(plan.groups)), label="cut")

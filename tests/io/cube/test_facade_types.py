@@ -78,7 +78,7 @@ WRITERS = {
     "pandas of Arrow": lambda table, store: api.build_cube(typed_frame(table), CUBE, store),
     "arrow": lambda table, store: api.build_cube(table, CUBE, store),
     "polars": lambda table, store: api.build_cube(pl.DataFrame(table), CUBE, store),
-    "iter": lambda table, store: api.iter_cube.build_cube__iter(
+    "iter": lambda table, store: api.build_cube__iter(
         iter([table[:1].to_pandas(), table[1:].to_pandas()]), CUBE, store
     ),
     "dask": build_from_dask,
@@ -104,7 +104,7 @@ READERS = {
     "stream": lambda store: api.query_cube_as_record_batches(CUBE, store).read_all(),
     "dataset": lambda store: api.cube_dataset(CUBE, store).to_table(),
     "polars": lambda store: api.query_cube_polars(CUBE, store).to_arrow(),
-    "iter": lambda store: frames_to_table(api.iter_cube.query_cube__iterator(CUBE, store, partition_by="p")),
+    "iter": lambda store: frames_to_table(api.query_cube__iterator(CUBE, store, partition_by="p")),
     "delayed": lambda store: frames_to_table(
         map(compute, delayed_cube.query_cube_delayed(CUBE, store, partition_by="p"))
     ),

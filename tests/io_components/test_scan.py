@@ -384,3 +384,16 @@ def test_object_stores_are_read_with_more_files_at_once_unless_the_user_has_chos
         monkeypatch.setenv(name, chosen)
     scan._locate(Remote(), ["a", "b"])
     assert [os.environ[name] for name in scan._CONCURRENT_FILES] == [then, then]
+
+
+def test_types_of_files_that_do_not_fit_together_are_those_of_a_damaged_dataset(local):
+    keys = ["d/a.parquet", "d/b.parquet"]
+    for key, values in zip(keys, ([1], ["a"])):
+        put(local, key, pa.table({"x": values}))
+    with pytest.raises(CorruptDatasetError, match="types that do not fit together") as caught:
+        scan_one(local, keys)
+    assert caught.value.key == keys[0]
+    put(local, "d/c.parquet", pa.table({"x": pa.array([2], pa.decimal256(50, 0))}))
+    # pyarrow reads what Polars does not have
+    found = scan_one(local, [keys[0], "d/c.parquet"], schema=pa.schema([("x", pa.decimal256(50, 0))]))
+    assert list(map(int, found.table["x"].to_pylist())) == [1, 2]

@@ -1,12 +1,16 @@
 """Publishing commits: answers that are lost, inputs that have to be there, places in the order of commit."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import dataset as api
+from kartothek_cube.core.commit import atomic, header_store
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
+from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec, merge_results
@@ -152,3 +156,44 @@ def test_scope_and_inputs(store):
     delta = ChangeSet("u", replaces=pa.array(labels(store)[:1]), remove_where=("x", "==", 3))
     commit(open_blobs(store), delta)
     assert values(store) == [2]
+
+
+@pytest.mark.parametrize(
+    "change, fits",
+    [
+        ({}, True),
+        ({"partition_on": None}, False),
+        ({"secondary_indices": None}, False),
+        ({"secondary_indices": ["x", "v"]}, False),
+        ({"dfs": [frame(p=[2], x=[2], v=[2], more=[2])]}, False),
+    ],
+    ids=["same", "partition keys", "less indices", "more indices", "schema"],
+)
+def test_partitions_that_came_after_an_overwrite_stay_if_they_fit_what_comes_back(tmp_path, change, fits):
+    store, layout = new_memory(tmp_path), {"partition_on": "p", "secondary_indices": ["x"]}
+    old, (new, more) = frame(p=[1], x=[1], v=[1]), (frame(p=[n], x=[n], v=[n]) for n in (2, 3))
+    old = api.store_dataframes_as_dataset(store, "u", [old], **layout)
+    changed = {"dfs": [new], **layout, **change}
+    more = more if "dfs" not in change else more.assign(more=3)
+    new = api.store_dataframes_as_dataset(store, "u", **changed, overwrite=True)
+    state = api.update_dataset_from_dataframes([more], store, "u")
+    if fits:
+        found = atomic.invert(state, old, new, open_blobs(store))
+        assert [label.partition("/")[0] for label in found.partitions] == ["p=1", "p=3"]
+        assert found.indices["x"].index_dct.keys() == {1, 3}
+    else:
+        with pytest.raises(ConcurrentWriteError, match="added some to a dataset that it replaced"):
+            atomic.invert(state, old, new, open_blobs(store))
+
+
+def test_a_first_commit_looks_for_tombstones_in_files(store):
+    blobs = open_blobs(store)
+    files = [key for key in keys(store) if "/table/" in key and key.endswith(".parquet")]
+    header_store.put_tombstone_file(blobs, "u", "collection", ["u/table/other.parquet"])
+    arguments = (blobs, "u", "u.by-dataset-metadata.json", files)
+    assert header_store.confirm_first_commit(*arguments, "no commit") == {"other.parquet"}
+    header_store.put_tombstone_file(blobs, "u", "collection", files[:1])
+    record = parse_record(json.loads(blobs.get("u.by-dataset-metadata.json")))
+    with pytest.raises(ConcurrentWriteError, match="retention"):
+        header_store.confirm_first_commit(*arguments, record.commit)
+    assert not blobs.exists("u.by-dataset-metadata.json")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.api import dataset as api
 from kartothek_cube.core.dataset import (
     DatasetMetadata,
     DatasetMetadataBuilder,
@@ -798,3 +799,34 @@ def test_mappings_become_dicts():
 
     found = to_ordinary_dict(MappingProxyType({"a": MappingProxyType({"b": [1]})}))
     assert found == {"a": {"b": [1]}} and type(found["a"]) is dict
+
+
+@pytest.mark.parametrize("table", ["table", "core"])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_headers_have_the_schema_of_a_file_that_is_gone(table, emptied):
+    store = open_blobs("hmemory://")
+    df = pd.DataFrame({"p": [1], "x": [1.5]})
+    api.store_dataframes_as_dataset(store, "u", [df], partition_on="p", table_name=table)
+    if emptied:
+        api.update_dataset_from_dataframes([], store, "u", delete_scope=[{}], table_name=table)
+    expected = DatasetMetadata.load_from_store("u", store)
+    store.delete([f"u/{table}/_common_metadata"])
+    ds = DatasetMetadata.load_from_store("u", store, table_name=table)
+    assert (ds.table_name, ds.schema.origin) == (table, {f"u/{table}/_common_metadata"})
+    assert ds.schema.equals(expected.schema)
+    if not emptied or table == "table":
+        for ds in (DatasetMetadata.load_shared("u", store), DatasetMetadata.load_from_store("u", store)):
+            assert ds.table_name == table and ds.schema.equals(expected.schema)
+
+
+def test_headers_have_a_schema_that_the_file_has_no_more():
+    """Several other commits may replace the file between the reads of the header and of the schema."""
+    store = open_blobs("hmemory://")
+    api.store_dataframes_as_dataset(store, "u", [pd.DataFrame({"x": [1]})])
+    content = store.get(HEADER_KEY)
+    for number in range(12):
+        api.update_dataset_schema("u", store, add={f"s{number}": "int64"})
+    store.put(HEADER_KEY, content)
+    assert DatasetMetadata.load_from_store("u", store).schema.names == ["x"]
+    for _ in range(2):
+        assert DatasetMetadata.load_shared("u", store).schema.names == ["x"]

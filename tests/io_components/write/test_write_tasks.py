@@ -17,8 +17,10 @@ from kartothek_cube.io_components.write.table_writer import delete_attempts, del
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, finish_write
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, merge_writes
 from kartothek_cube.io_components.write.write_tasks import (
+    check_announced,
     check_dataset_input,
     check_duplicate_cells,
+    prepare,
     write_stream,
 )
 
@@ -54,12 +56,12 @@ def dataset_plan(store_factory):
 
 
 def test_tables_become_files(plan, store_factory):
+    assert len(write_stream(plan, "seed", [])["seed"].labels) == 0
+    assert stored(store_factory) == set()
     results = write_stream(plan, "seed", iter([table([0, 0], [2, 1]), table([1], [3]), table([], [])]))
     assert results["seed"].rows == 3 and len(results["seed"].labels) == 2
     finish_write(plan, [results])
     assert query_cube(CUBE, store_factory)[0]["x"].tolist() == [1, 2, 3]
-    assert len(write_stream(plan, "seed", [])["seed"].labels) == 0
-    assert stored(store_factory) == set()
 
 
 def test_tables_become_partitions_of_a_dataset(dataset_plan, store_factory):
@@ -179,3 +181,39 @@ def test_files_of_all_attempts_go(store_factory):
     for own in (spec, other):
         delete_attempts(WritePlan(store=store_factory, specs={"uuid": own}))
         assert stored(store_factory) == before
+
+
+NAMES = list("fbdeca")
+
+
+@pytest.mark.parametrize(
+    "check, text",
+    [
+        (lambda plan: check_announced(plan, NAMES), "not announced: a, b, c, d, e, f. Specified"),
+        (
+            lambda plan: prepare(plan, {"seed": [table([0], [1]), with_columns(NAMES)]}),
+            "different columns: a, b, c, d, e, f only in some",
+        ),
+        (
+            lambda plan: prepare(plan, {"seed": [with_columns(f"__{name}" for name in NAMES)]}),
+            "'seed': __a, __b, __c, __d, __e, __f. No query",
+        ),
+        (lambda plan: prepare(plan, {"seed": [with_columns(NAMES * 2)]}), "more than once: a, b, c, d, e, f"),
+        (
+            lambda plan: prepare(plan, {"seed": [with_columns(NAMES), with_columns(NAMES, 2)]}),
+            "a +b +c +d +e +f\n",
+        ),
+    ],
+    ids=["datasets", "frames", "reserved", "duplicates", "rows"],
+)
+def test_names_in_messages_are_sorted(plan, check, text):
+    with pytest.raises(ValueError, match=text):
+        check(plan)
+
+
+def with_columns(names, value=1) -> pa.Table:
+    base = table([0], [1])
+    names = list(names)
+    return pa.Table.from_arrays(
+        [*base.columns, *[pa.array([value])] * len(names)], [*base.column_names, *names]
+    )

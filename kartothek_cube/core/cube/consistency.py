@@ -165,6 +165,7 @@ class Rule(Enum):
     TYPES = "shared columns have one type"
     PARTITION_KEYS = "partition columns are partition keys"
     DIMENSIONS = "datasets have dimension columns, the seed all of them"
+    SPECIFICATION = "the seed was written with these dimension columns"
     INDICES = "dimension columns of the seed and index columns have an index"
     KEY_INDICES = "partition keys have no secondary index"
 
@@ -208,7 +209,12 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
             yield Violation(Rule.TABLE, name, error)
     yield from _overlaps(ordered, cube)
     yield from _type_conflicts(ordered)
-    for rule in (_partition_key_violations, _dimension_violations, _index_violations):
+    for rule in (
+        _partition_key_violations,
+        _dimension_violations,
+        _specification_violations,
+        _index_violations,
+    ):
         for name, dataset in ordered.items():
             yield from rule(name, dataset, cube)
 
@@ -276,6 +282,20 @@ def _dimension_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> It
         return
     if missing:
         yield Violation(Rule.DIMENSIONS, name, ValueError(problem), tuple(sorted(missing)))
+
+
+def _specification_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
+    stored = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
+    if name != cube.seed_dataset or not isinstance(stored, list):
+        return
+    # with other dimensions, queries and merges would take rows of several cells for versions of one
+    if set(stored) != set(cube.dimension_columns):
+        error = ValueError(
+            f"Seed dataset {name!r} was written with the dimension columns {_join(stored)}, the specification "
+            f"has {_join(cube.dimension_columns)}. Pass {cube.uuid_prefix!r} or what discover_cube returns; "
+            "queries with fewer dimensions take dimension_columns"
+        )
+        yield Violation(Rule.SPECIFICATION, name, error)
 
 
 def _index_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:

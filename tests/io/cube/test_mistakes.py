@@ -111,6 +111,17 @@ MISTAKES = {
         ValueError,
         "Column 'DAY' mixes timestamps with and without time zone",
     ),
+    "dimensions of a query": (
+        lambda d, s: d.query_cube(cube=Cube(["SHOP"], ["COUNTRY"], "c"), store=s),
+        ValueError,
+        "Seed dataset 'seed' was written with the dimension columns DAY, SHOP, the specification has SHOP. "
+        "Pass 'c' or what discover_cube returns",
+    ),
+    "dimensions of a write": (
+        lambda d, s: d.append_to_cube(data=MORE, cube=Cube(["SHOP"], ["COUNTRY"], "c"), store=s),
+        ValueError,
+        "was written with the dimension columns DAY, SHOP, the specification has SHOP",
+    ),
     "name of a new cube": (
         lambda d, s: d.build_cube(data={"seed": SEED}, cube="new", store=s),
         CubeNotFoundError,

@@ -26,6 +26,7 @@ from kartothek_cube.io_components.dataset_read import (
     read_frame,
     run_each,
 )
+from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import garbage
@@ -55,6 +56,7 @@ __all__ = (
     "copy_dataset",
     "create_empty_dataset_header",
     "delete_dataset",
+    "delete_dataset_rows",
     "garbage_collect_dataset",
     "keep_dataset_history",
     "list_dataset_garbage",
@@ -208,6 +210,7 @@ def commit_dataset(commit: dataset_writes.CommitDataset) -> DatasetMetadata:
 create_empty_dataset_header = facade(
     __name__, "create_empty_dataset_header", dataset_writes.CreateHeader, dataset_writes.create_header
 )
+delete_dataset_rows = _eager("delete_dataset_rows", DeleteDatasetRows)
 garbage_collect_dataset = _eager("garbage_collect_dataset", garbage.CollectDatasetGarbage)
 
 

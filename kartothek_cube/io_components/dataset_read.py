@@ -210,7 +210,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     group = [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
     # a predicate cannot hold bytes with a NUL, the values of a group can: these are applied after reading
     pushed = [literal for literal in group if not isinstance(literal[2], bytes)]
-    rows = _read_rows(context, files, _remaining_filters(context, values, len(files), pushed))
+    rows = _read_rows(context, files, remaining_filters(context, files, values, pushed))
     table = rows.table
     for column in reversed(context.partition_keys):
         if column in values and (context.columns is None or column in context.columns):
@@ -238,16 +238,20 @@ def _key_values(context: ReadContext, files: PartitionTable) -> Values:
     return files.keys(context.partition_keys, context.schema)
 
 
-def _remaining_filters(
-    context: ReadContext, values: Values, length: int, group: Sequence[expressions.LiteralType]
+def remaining_filters(
+    context: ReadContext,
+    files: PartitionTable,
+    values: Values | None = None,
+    group: Sequence[expressions.LiteralType] = (),
 ) -> list[expressions.Tree | bool]:
     """What has to be checked in each file: False if no row can match, True if all do."""
-    where = expressions.all_of([context.where, *group])
+    length, where = len(files), expressions.all_of([context.where, *group])
     if where is None:
         return [True] * length
     keys = [c for c in context.partition_keys if c in expressions.columns_of(where)]
     if not keys:
         return [where] * length
+    values = _key_values(context, files) if values is None else values
     # evaluated once per distinct key instead of once per file
     codes = group_codes([values[c] for c in keys], length)
     _, first_files = np.unique(codes, return_index=True)

@@ -1,26 +1,28 @@
-"""Delete the rows of cells that meet conditions: partitions are removed, or written again without them."""
+"""Delete rows that meet conditions from cubes and datasets: partitions are removed, or written again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Generic, Literal
+from typing import Generic, Literal, cast
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core import naming
-from kartothek_cube.core.arrow import Ints, to_numpy
-from kartothek_cube.core.cube import discover
+from kartothek_cube.core import expressions, naming
+from kartothek_cube.core.arrow import Ints, Mask, to_numpy
+from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, reduce_to_columns, tree_mask
+from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.partition import group_positions
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import StoreInput, open_blobs
 from kartothek_cube.io_components import runtime
+from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.dataset_read import ReadDataset, remaining_filters
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job
 from kartothek_cube.io_components.kernels import group_codes, join_codes, lookup_keys
@@ -29,7 +31,11 @@ from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask, plan_query
 from kartothek_cube.io_components.scan import count_rows
 from kartothek_cube.io_components.write import cube_writes, rewrite, table_writer
+from kartothek_cube.io_components.write.dataset_writes import UpdateDataset
 from kartothek_cube.serialization import DataFrameSerializer
+
+#: what the answer tells
+_COUNTS = ("rows_deleted", "partitions")
 
 
 @attrs.frozen(kw_only=True)
@@ -134,9 +140,7 @@ class DeleteRows(Generic[StoreT]):
             context=attrs.evolve(context, plan=plan.without_commit_state()),
             tasks=tasks,
             run=run_delete,
-            finish=partial(
-                rewrite.finish_rewrite, context, names=("rows_deleted", "partitions"), unchanged=True
-            ),
+            finish=partial(rewrite.finish_rewrite, context, names=_COUNTS, unchanged=True),
             steps=("prepare", "partition", "commit"),
             is_parallel=True,
             files=query.n_files,
@@ -158,7 +162,9 @@ def _make_tasks(
         table = dataset.partition_table
         keys = table.keys(dataset.partition_keys, dataset.schema)
         own = [keys[column] for column in columns if column in keys]
-        is_shared = len(own) < len(columns) or not {*cube.dimension_columns} <= {*arrow_schema(dataset).names}
+        is_shared = len(own) < len(columns) or not {*cube.dimension_columns} <= {
+            *consistency.arrow_schema(dataset).names
+        }
         if is_shared or not where.operands:
             part = rewrite.PartitionFiles.of(name, table, group_positions(group_codes(own, len(table))))
             if not where.operands:
@@ -216,7 +222,7 @@ def _find(rows: pa.Table, cells: pa.Table) -> Ints:
     return lookup_keys(columns, cells.columns, len(rows), len(cells))
 
 
-def _delete_all(context: DeleteContext, part: rewrite.PartitionFiles) -> rewrite.Rewritten:
+def _delete_all(context: rewrite.RewriteContext, part: rewrite.PartitionFiles) -> rewrite.Rewritten:
     stored = context.stored[part.name]
     keys = part.files.files[stored.spec.table].to_pylist()
     if all(key.endswith(naming.PARQUET_FILE_SUFFIX) for key in keys):
@@ -232,13 +238,165 @@ def _delete_cells(
 ) -> rewrite.Rewritten:
     runtime.progress_add_total(len(block.files))
     rows, _ = rewrite.read_visible(context.stored[block.name], block)
-    numbers, is_deleted = rows.column(rewrite.PARTITION).to_numpy(), _find(rows, cells) >= 0
+    numbers = rows.column(rewrite.PARTITION).to_numpy()
+    return _keep_rest(context, block, rows.drop_columns(rewrite.PARTITION), numbers, _find(rows, cells) >= 0)
+
+
+def _keep_rest(
+    context: rewrite.RewriteContext,
+    block: rewrite.PartitionFiles,
+    rows: pa.Table,
+    numbers: Ints,
+    is_deleted: Mask,
+) -> rewrite.Rewritten:
+    """Write what is left of the partitions with deleted rows, by the number of the partition of each row."""
     is_changed = np.bincount(numbers[is_deleted], minlength=len(block)) > 0
-    remaining = rows.filter(pa.array(is_changed[numbers] & ~is_deleted)).drop_columns(rewrite.PARTITION)
+    remaining = rows.filter(pa.array(is_changed[numbers] & ~is_deleted))
     write = partial(table_writer.write_table, context.plan.specs[block.name], threads=1)
     counts = _counts(is_deleted.sum(), is_changed.sum())
     return rewrite.replace_files(block, is_changed, remaining, write, counts)
 
 
 def _counts(rows_deleted: int, partitions: int) -> pa.Table:
-    return pa.table({"rows_deleted": [int(rows_deleted)], "partitions": [int(partitions)]})
+    return pa.table([[int(rows_deleted)], [int(partitions)]], names=_COUNTS)
+
+
+# -- single datasets -----------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class DeleteFromDatasetContext(rewrite.RewriteContext):
+    """The same, and what deleted rows meet."""
+
+    where: expressions.Tree | None
+
+
+@attrs.frozen(eq=False)
+class DeleteFromDatasetTask:
+    """Files of a dataset, of which some rows are deleted or all."""
+
+    files: rewrite.PartitionFiles
+    is_whole: bool
+
+
+@attrs.frozen
+class DeleteDatasetRows:
+    """Delete the rows of a dataset that meet predicates, by one commit.
+
+    What :func:`read_table` returns for the predicates is deleted. Partitions whose rows are all deleted, as
+    their partition keys tell, are removed without being read. Others that may have such rows, as partition
+    keys, indices and statistics tell, are written again without them. The old files stay until
+    :func:`garbage_collect_dataset`, and :func:`rollback_dataset` brings the rows back until then. Rows that
+    others append meanwhile stay.
+
+    Parameters
+    ----------
+    predicates
+        Predicates as in :func:`read_table`; ``"all"`` deletes all rows.
+    df_serializer
+        How files are written; Parquet with SNAPPY by default.
+
+    Returns
+    -------
+    dict
+        The numbers of ``rows_deleted`` and of changed ``partitions``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        For no predicates and for unknown columns, and if the dataset belongs to a cube: use
+        :func:`~kartothek_cube.io.eager_cube.delete_rows`.
+    TypeError
+        If a predicate has a value of the wrong type.
+    ConcurrentWriteError
+        Another writer removed or replaced a partition of which rows are deleted. Nothing is changed: repeat
+        the call.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import delete_dataset_rows
+    >>> from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> delete_dataset_rows("geodata", store, [[("CITY", "==", "Bonn")]])
+    {'rows_deleted': 1, 'partitions': 1}
+    >>> sorted(read_table("geodata", store)["CITY"])
+    ['Rom', 'Ulm']
+    """
+
+    dataset_uuid: str | None = None
+    store: StoreInput | None = None
+    predicates: expressions.PredicatesType | Literal["all"] = None
+    df_serializer: DataFrameSerializer | None = None
+    factory: DatasetFactory | None = None
+    publish: bool = attrs.field(default=True, kw_only=True)
+
+    def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
+        """Rewrite the files that have such rows, then commit."""
+        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        state, predicates = dataset.dataset_metadata, self.predicates
+        dimensions = constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS
+        if consistency.read_specification(state.metadata, dimensions) is not None:
+            # without the newest version of a cell, queries would return an older one
+            raise ValueError(
+                f"Dataset {state.uuid!r} belongs to a cube: use delete_rows(cube, store, conditions)"
+            )
+        cube_writes.check_is_full_removal("predicates", predicates, is_full=not predicates)
+        where = None if isinstance(predicates, str) and predicates == "all" else predicates
+        read = ReadDataset(factory=dataset, predicates=where).plan()
+        update = UpdateDataset(factory=dataset, df_serializer=self.df_serializer, publish=self.publish)
+        plan = attrs.evolve(update.plan(), operation="delete_rows")
+        spec, n_files = plan.spec, len(read.partitions)
+        filters = remaining_filters(read.context, read.partitions)
+        tasks = []
+        for is_whole in (True, False):
+            positions = [
+                i for i, rest in enumerate(filters) if rest is not False and (rest is True) == is_whole
+            ]
+            for own in rewrite.cut_tasks(positions, n_files):
+                # each file by itself, as a dataset may be one large partition
+                files = rewrite.PartitionFiles.of(spec.name, read.partitions, [np.array([i]) for i in own])
+                tasks.append(DeleteFromDatasetTask(files, is_whole))
+        stored = rewrite.RewriteContext.of(plan, {spec.name: state}).stored
+        context = DeleteFromDatasetContext(plan=plan, stored=stored, where=read.context.where)
+        return Job(
+            name="delete_dataset_rows",
+            description=f"delete rows of dataset {state.uuid}",
+            context=attrs.evolve(context, plan=plan.without_commit_state()),
+            tasks=tasks,
+            run=run_delete_from_dataset,
+            finish=partial(_finish_dataset, context),
+            steps=("prepare", "partition", "commit"),
+            is_parallel=True,
+            files=n_files,
+        )
+
+
+def run_delete_from_dataset(
+    context: DeleteFromDatasetContext, task: DeleteFromDatasetTask
+) -> list[rewrite.Rewritten]:
+    """Write what is left of files of which rows are deleted."""
+    if task.is_whole:
+        return [_delete_all(context, task.files)]
+    stored = context.stored[task.files.name]
+    return rewrite.collect_parts(
+        context.plan, (_delete_matches(context, block) for block in task.files.split(stored))
+    )
+
+
+def _delete_matches(context: DeleteFromDatasetContext, block: rewrite.PartitionFiles) -> rewrite.Rewritten:
+    rows, lengths = context.stored[block.name].read(block.files)
+    is_deleted = to_numpy(tree_mask(rows, context.where))
+    return _keep_rest(context, block, rows, np.repeat(block.numbers, lengths), is_deleted)
+
+
+def _finish_dataset(
+    context: DeleteFromDatasetContext, tasks: Iterable[Iterable[rewrite.Rewritten]]
+) -> dict[str, int]:
+    counts = rewrite.finish_rewrite(context, tasks, names=_COUNTS, unchanged=False)
+    return cast("dict[str, int]", counts) if context.plan.staged_id else counts[context.plan.spec.name]

@@ -291,9 +291,9 @@ def _specification_violations(name: str, dataset: DatasetMetadata, cube: Cube) -
     # with other dimensions, queries and merges would take rows of several cells for versions of one
     if set(stored) != set(cube.dimension_columns):
         error = ValueError(
-            f"Seed dataset {name!r} was written with the dimension columns {_join(stored)}, the specification "
-            f"has {_join(cube.dimension_columns)}. Pass {cube.uuid_prefix!r} or what discover_cube returns; "
-            "queries with fewer dimensions take dimension_columns"
+            f"Seed dataset {name!r} was written with the dimension columns {_join(stored)}, the "
+            f"specification has {_join(cube.dimension_columns)}. Pass {cube.uuid_prefix!r} or what "
+            "discover_cube returns; queries with fewer dimensions take dimension_columns"
         )
         yield Violation(Rule.SPECIFICATION, name, error)
 

@@ -26,6 +26,7 @@ from kartothek_cube.io.dask._dask_executor import (
 )
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_job, read_frame
+from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset, with_scope
@@ -36,6 +37,7 @@ from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
     "delete_dataset__delayed",
+    "delete_dataset_rows__delayed",
     "garbage_collect_dataset__delayed",
     "read_dataset_as_delayed",
     "read_table_as_delayed",
@@ -158,6 +160,16 @@ def delete_dataset__delayed(delete: DeleteDataset) -> Delayed:
     A first task deletes the header, others the files. The Delayed is None.
     """
     return answer_as_delayed(with_stores(delete, picklable_store).job(_BLOCK))
+
+
+@define_facade(DeleteDatasetRows, example=Example(value=SYNC))
+def delete_dataset_rows__delayed(delete: DeleteDatasetRows) -> Delayed:
+    """Delete the rows of a dataset that meet predicates, by one commit.
+
+    Files with such rows are found when the graph is built; a task rewrites up to 16. The Delayed is a dict of
+    the numbers of ``rows_deleted`` and of changed ``partitions``.
+    """
+    return answer_as_delayed(with_stores(delete, picklable_store).job())
 
 
 @define_facade(_CollectDatasetGarbage, example=SYNC_ALL)

@@ -19,6 +19,7 @@ from kartothek_cube.io.spark._conversion import spark_schema
 from kartothek_cube.io.spark._session import active_session, picklable_store, workers
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.dataset_read import ReadGroups, read_dataset_job
+from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
@@ -28,6 +29,7 @@ from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
     "build_dataset_indices_spark",
+    "delete_dataset_rows_spark",
     "garbage_collect_dataset_spark",
     "read_dataset_as_spark",
     "store_dataset_from_spark",
@@ -40,7 +42,7 @@ _BLOCK = 1000
 _PARTITIONS = 100
 
 
-D = TypeVar("D", ReadGroups, BuildDatasetIndices, CollectDatasetGarbage, UpdateDataset)
+D = TypeVar("D", ReadGroups, BuildDatasetIndices, CollectDatasetGarbage, DeleteDatasetRows, UpdateDataset)
 
 
 def _with_dataset(operation: D) -> D:
@@ -57,6 +59,11 @@ class _ReadDataset(ReadGroups):
 
 @attrs.frozen
 class _BuildDatasetIndices(BuildDatasetIndices):
+    spark: SparkSession | None = attrs.field(default=None, kw_only=True)
+
+
+@attrs.frozen
+class _DeleteDatasetRows(DeleteDatasetRows):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
@@ -182,6 +189,15 @@ def build_dataset_indices_spark(build: _BuildDatasetIndices) -> DatasetMetadata:
     Each task reads 100 partitions; the driver commits.
     """
     return executor.execute_on_spark(_with_dataset(build).job(_PARTITIONS), build.spark)
+
+
+@define_facade(_DeleteDatasetRows, example=Example(_SESSION))
+def delete_dataset_rows_spark(delete: _DeleteDatasetRows) -> dict[str, int]:
+    """Delete the rows of a dataset that meet predicates, by one commit.
+
+    Each task rewrites up to 16 files; the driver commits.
+    """
+    return executor.execute_on_spark(_with_dataset(delete).job(), delete.spark)
 
 
 @define_facade(_CollectDatasetGarbage, example=Example(_SESSION))

@@ -36,7 +36,7 @@ from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.scan import FileRows, Scan, run_scans
-from kartothek_cube.io_components.write.write_plan import WriteResult, WriteSpec
+from kartothek_cube.io_components.write.write_plan import NO_CUBE, WriteResult, WriteSpec
 
 
 @attrs.frozen
@@ -56,8 +56,10 @@ class StoredRows:
 
     @property
     def keys(self) -> list[str]:
-        """Columns that identify a physical partition of the cube."""
-        return [c for c in self.spec.cube.partition_columns if c in self.schema.names]
+        """Columns that identify a physical partition of the cube, or of a dataset without one."""
+        spec = self.spec
+        columns = spec.partition_on if spec.cube is NO_CUBE else spec.cube.partition_columns
+        return [c for c in columns if c in self.schema.names]
 
     @property
     def cell(self) -> list[str]:

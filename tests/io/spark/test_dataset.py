@@ -150,6 +150,16 @@ def test_indices_are_built_by_executors(spark, stored, monkeypatch):
         api.build_dataset_indices_spark(stored, "uuid", ["y"])
 
 
+def test_rows_are_deleted_by_executors(stored):
+    predicates = [[("p", "==", 2)], [("x", "==", 1)]]
+    deleted = api.read_table("uuid", stored, predicates=predicates)
+    before = len(api.read_table("uuid", stored))
+    counts = api.delete_dataset_rows_spark("uuid", stored, predicates)
+    assert counts["rows_deleted"] == len(deleted) > 0
+    assert len(api.read_table("uuid", stored)) == before - len(deleted)
+    assert api.verify_dataset("uuid", stored).ok
+
+
 def test_garbage_is_collected_by_executors(frame, stored, monkeypatch):
     monkeypatch.setattr("kartothek_cube.io.spark.dataset._BLOCK", 1)
     before = files(stored)

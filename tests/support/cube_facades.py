@@ -5,7 +5,9 @@ statistics and written datasets in a dict, whatever the façade makes of them (g
 """
 
 import importlib
+import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import dask
@@ -18,7 +20,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 
 Written = dict[str, DatasetMetadata]
-Stats = dict[str, dict[str, int]]
 
 #: what computes graphs; by default this thread
 SCHEDULER = "sync"
@@ -31,86 +32,69 @@ def ids_of(data: Any, cube: api.Cube) -> list[str]:
     return [cube.seed_dataset] if isinstance(data, pd.DataFrame) else []
 
 
+#: operations with input, and without
+WRITES = ("build_cube", "extend_cube", "append_to_cube", "update_cube")
+OTHERS = (
+    *("remove_partitions", "delete_cube", "copy_cube", "cleanup_cube", "collect_stats"),
+    "build_column_statistics",
+)
+
+
 class Eager:
     """pandas in, pandas out, at once."""
 
     name = "eager"
+    #: where its functions are, and how they are called
+    module: Any = api
+    writes = others = "{}"
+    #: whether datasets are announced, since input comes in parts
+    announces = False
     groups_share_types = False
-
     #: whether cells that occur twice in a frame of input are refused
     checks_duplicates = True
+    #: arguments of functions that have them
+    options: Mapping[str, Any] = {}
 
-    def build_cube(self, **kwargs: Any) -> Written:
-        return api.build_cube(**kwargs)
+    def __getattr__(self, operation: str) -> Any:
+        if operation in WRITES:
+            return partial(self.write, operation)
+        if operation in OTHERS:
+            return partial(self.run, self.others.format(operation))
+        raise AttributeError(operation)
 
-    def extend_cube(self, **kwargs: Any) -> Written:
-        return api.extend_cube(**kwargs)
+    def write(self, operation: str, data: Any, **kwargs: Any) -> Written:
+        if self.announces and operation != "update_cube":
+            kwargs = {"ktk_cube_dataset_ids": ids_of(data, kwargs["cube"]), **kwargs}
+        return self.run(self.writes.format(operation), self.make_input(data, kwargs.get("cube")), **kwargs)
 
-    def append_to_cube(self, **kwargs: Any) -> Written:
-        return api.append_to_cube(**kwargs)
+    def run(self, name: str, *data: Any, **kwargs: Any) -> Any:
+        function = getattr(self.module, name)
+        known = inspect.signature(function).parameters
+        options = {option: value for option, value in self.options.items() if option in known}
+        return self.finish(function(*data, **options, **kwargs))
 
-    def update_cube(self, **kwargs: Any) -> Written:
-        return api.update_cube(**kwargs)
+    def make_input(self, data: Any, cube: Any) -> Any:
+        return data
+
+    def finish(self, result: Any) -> Any:
+        return result
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
         return api.query_cube(**kwargs)
-
-    def remove_partitions(self, **kwargs: Any) -> Written:
-        return api.remove_partitions(**kwargs)
-
-    def delete_cube(self, **kwargs: Any) -> None:
-        api.delete_cube(**kwargs)
-
-    def copy_cube(self, **kwargs: Any) -> None:
-        api.copy_cube(**kwargs)
-
-    def collect_stats(self, **kwargs: Any) -> Stats:
-        return api.collect_stats(**kwargs)
-
-    def build_column_statistics(self, **kwargs: Any) -> Written:
-        return api.build_column_statistics(**kwargs)
-
-    def cleanup_cube(self, **kwargs: Any) -> None:
-        api.cleanup_cube(**kwargs)
 
 
 class Iter(Eager):
     """The input is an iterator with one element, results are taken from an iterator."""
 
     name = "iter"
+    writes = others = "{}__iter"
+    announces = True
 
-    def build_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        return api.build_cube__iter(iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs)
-
-    def extend_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        return api.extend_cube__iter(iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs)
-
-    def append_to_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        return api.append_to_cube__iter(iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs)
-
-    def update_cube(self, data: Any, **kwargs: Any) -> Written:
-        return api.update_cube__iter(iter([data]), **kwargs)
+    def make_input(self, data: Any, cube: Any) -> Any:
+        return iter([data])
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
         return list(api.query_cube__iterator(**kwargs))
-
-    def remove_partitions(self, **kwargs: Any) -> Written:
-        return api.remove_partitions__iter(**kwargs)
-
-    def delete_cube(self, **kwargs: Any) -> None:
-        api.delete_cube__iter(**kwargs)
-
-    def copy_cube(self, **kwargs: Any) -> None:
-        api.copy_cube__iter(**kwargs)
-
-    def collect_stats(self, **kwargs: Any) -> Stats:
-        return api.collect_stats__iter(**kwargs)
-
-    def build_column_statistics(self, **kwargs: Any) -> Written:
-        return api.build_column_statistics__iter(**kwargs)
-
-    def cleanup_cube(self, **kwargs: Any) -> None:
-        api.cleanup_cube__iter(**kwargs)
 
 
 def same(data: Any) -> Any:
@@ -123,156 +107,75 @@ def compute(item: Any) -> Any:
     return item.compute(scheduler=SCHEDULER)
 
 
-class Delayed(Iter):
+class Delayed(Eager):
     """Delayed objects in, Delayed objects out."""
 
     name = "delayed"
+    module, writes, others = delayed_cube, "{}_from_delayed", "{}_delayed"
+    announces = True
 
-    def build_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        items = [dask.delayed(same)(data)]
-        ids = ids_of(data, cube)
-        return compute(delayed_cube.build_cube_from_delayed(items, cube, ktk_cube_dataset_ids=ids, **kwargs))
+    def make_input(self, data: Any, cube: Any) -> Any:
+        return [dask.delayed(same)(data)]
 
-    def extend_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        items = [dask.delayed(same)(data)]
-        ids = ids_of(data, cube)
-        return compute(delayed_cube.extend_cube_from_delayed(items, cube, ktk_cube_dataset_ids=ids, **kwargs))
-
-    def append_to_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        items = [dask.delayed(same)(data)]
-        ids = ids_of(data, cube)
-        return compute(
-            delayed_cube.append_to_cube_from_delayed(items, cube, ktk_cube_dataset_ids=ids, **kwargs)
-        )
-
-    def update_cube(self, data: Any, **kwargs: Any) -> Written:
-        return compute(delayed_cube.update_cube_from_delayed([dask.delayed(same)(data)], **kwargs))
+    def finish(self, result: Any) -> Any:
+        return compute(result)
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
         frames = dask.compute(*delayed_cube.query_cube_delayed(**kwargs), scheduler=SCHEDULER)
         return [df for df in frames if len(df)]
 
-    def remove_partitions(self, **kwargs: Any) -> Written:
-        return compute(delayed_cube.remove_partitions_delayed(**kwargs))
 
-    def delete_cube(self, **kwargs: Any) -> None:
-        return compute(delayed_cube.delete_cube_delayed(**kwargs))
-
-    def copy_cube(self, **kwargs: Any) -> None:
-        return compute(delayed_cube.copy_cube_delayed(**kwargs))
-
-    def collect_stats(self, **kwargs: Any) -> Stats:
-        return compute(delayed_cube.collect_stats_delayed(**kwargs))
-
-    def build_column_statistics(self, **kwargs: Any) -> Written:
-        return compute(delayed_cube.build_column_statistics_delayed(**kwargs))
-
-    def cleanup_cube(self, **kwargs: Any) -> None:
-        return compute(delayed_cube.cleanup_cube_delayed(**kwargs))
-
-
-class Bag(Delayed):
+class Bag(Eager):
     """A bag with one element in, bags out; one piece of work per task."""
 
     name = "bag_bs1"
-    blocksize = 1
+    module, writes, others = bag_cube, "{}_from_bag", "{}_bag"
+    announces = True
+    options = {"blocksize": 1}
 
-    def build_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        bag = db.from_sequence([data])
-        ids = ids_of(data, cube)
-        return only(bag_cube.build_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
+    def make_input(self, data: Any, cube: Any) -> Any:
+        return db.from_sequence([data])
 
-    def extend_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        bag = db.from_sequence([data])
-        ids = ids_of(data, cube)
-        return only(bag_cube.extend_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
-
-    def append_to_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        bag = db.from_sequence([data])
-        ids = ids_of(data, cube)
-        return only(bag_cube.append_to_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
-
-    def update_cube(self, data: Any, **kwargs: Any) -> Written:
-        return only(bag_cube.update_cube_from_bag(db.from_sequence([data]), **kwargs))
+    def finish(self, result: Any) -> Any:
+        """The only element of a bag, or None of one that has no others."""
+        elements = compute(result)
+        if all(element is None for element in elements):
+            return None
+        (element,) = elements
+        return element
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
-        return compute(bag_cube.query_cube_bag(blocksize=self.blocksize, **kwargs))
-
-    def remove_partitions(self, **kwargs: Any) -> Written:
-        return only(bag_cube.remove_partitions_bag(**kwargs))
-
-    def delete_cube(self, **kwargs: Any) -> None:
-        done(bag_cube.delete_cube_bag(blocksize=self.blocksize, **kwargs))
-
-    def copy_cube(self, **kwargs: Any) -> None:
-        done(bag_cube.copy_cube_bag(blocksize=self.blocksize, **kwargs))
-
-    def collect_stats(self, **kwargs: Any) -> Stats:
-        return only(bag_cube.collect_stats_bag(blocksize=self.blocksize, **kwargs))
-
-    def build_column_statistics(self, **kwargs: Any) -> Written:
-        return only(bag_cube.build_column_statistics_bag(**kwargs))
-
-    def cleanup_cube(self, **kwargs: Any) -> None:
-        done(bag_cube.cleanup_cube_bag(blocksize=self.blocksize, **kwargs))
-
-
-def only(bag: db.Bag) -> Any:
-    """Compute the only element of a bag."""
-    (element,) = compute(bag)
-    return element
-
-
-def done(bag: db.Bag) -> None:
-    """Compute a bag of None."""
-    assert set(compute(bag)) <= {None}
+        return compute(bag_cube.query_cube_bag(**self.options, **kwargs))
 
 
 class LargeBag(Bag):
     """The same, with three pieces of work per task."""
 
     name = "bag_bs3"
-    blocksize = 3
+    options = {"blocksize": 3}
 
 
-class DataFrame(Delayed):
+class DataFrame(Eager):
     """dask DataFrames of two partitions in, dask DataFrames out."""
 
     name = "dataframe"
+    module, writes, others = dataframe_cube, "{}_from_dataframe", "{}_dataframe"
     checks_duplicates = False
 
-    def build_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        return compute(dataframe_cube.build_cube_from_dataframe(frames_of(data), cube, **kwargs))
+    def make_input(self, data: Any, cube: Any) -> Any:
+        return frames_of(data)
 
-    def extend_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        return compute(dataframe_cube.extend_cube_from_dataframe(frames_of(data), cube, **kwargs))
+    def finish(self, result: Any) -> Any:
+        return compute(result)
 
-    def append_to_cube(self, data: Any, cube: api.Cube, **kwargs: Any) -> Written:
-        return compute(dataframe_cube.append_to_cube_from_dataframe(frames_of(data), cube, **kwargs))
-
-    def update_cube(self, data: Any, **kwargs: Any) -> Written:
-        return compute(dataframe_cube.update_cube_from_dataframe(frames_of(data), **kwargs))
+    def build_column_statistics(self, **kwargs: Any) -> Written:
+        return Delayed().build_column_statistics(**kwargs)
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
         ddf = dataframe_cube.query_cube_dataframe(**kwargs)
         frames = dask.compute(*ddf.to_delayed(), scheduler=SCHEDULER)
         assert {tuple(df.columns) for df in frames} == {tuple(ddf.columns)}
         return [df for df in frames if len(df)]
-
-    def remove_partitions(self, **kwargs: Any) -> Written:
-        return compute(dataframe_cube.remove_partitions_dataframe(**kwargs))
-
-    def delete_cube(self, **kwargs: Any) -> None:
-        return compute(dataframe_cube.delete_cube_dataframe(**kwargs))
-
-    def copy_cube(self, **kwargs: Any) -> None:
-        return compute(dataframe_cube.copy_cube_dataframe(**kwargs))
-
-    def collect_stats(self, **kwargs: Any) -> Stats:
-        return compute(dataframe_cube.collect_stats_dataframe(**kwargs))
-
-    def cleanup_cube(self, **kwargs: Any) -> None:
-        return compute(dataframe_cube.cleanup_cube_dataframe(**kwargs))
 
 
 def frames_of(data: Any) -> Any:

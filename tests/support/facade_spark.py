@@ -10,14 +10,12 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.pandas_conversion import as_table, to_pandas
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark import cube as spark_cube
 from kartothek_cube.io_components.write.write_tasks import collect_input
+from tests.support.cube_facades import Eager
 from tests.support.spark_session import shared_session
-
-Written = dict[str, DatasetMetadata]
 
 
 def to_frame(table: Any) -> Any:
@@ -66,25 +64,20 @@ def to_result(df: Any) -> pd.DataFrame:
     return to_pandas(table)
 
 
-class Spark:
+class Spark(Eager):
     """Spark DataFrames in, Spark DataFrames out."""
 
     name = "spark"
-    checks_duplicates = True
+    module, writes, others = spark_cube, "{}_from_spark", "{}_spark"
     #: a DataFrame has one type per column
     groups_share_types = True
 
-    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
-        return spark_cube.build_cube_from_spark(to_frames(data, cube), cube, **kwargs)
+    def run(self, name: str, *data: Any, **kwargs: Any) -> Any:
+        self.options = {"spark": None if data else shared_session()}
+        return super().run(name, *data, **kwargs)
 
-    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
-        return spark_cube.extend_cube_from_spark(to_frames(data, cube), cube, **kwargs)
-
-    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
-        return spark_cube.append_to_cube_from_spark(to_frames(data, cube), cube, **kwargs)
-
-    def update_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
-        return spark_cube.update_cube_from_spark(to_frames(data, cube), cube, **kwargs)
+    def make_input(self, data: Any, cube: Any) -> Any:
+        return to_frames(data, cube)
 
     def query_cube(self, cube: Cube, partition_by: Any = None, **kwargs: Any) -> list[pd.DataFrame]:
         shared_session()
@@ -98,21 +91,3 @@ class Spark:
         keys = [dimensions] if isinstance(dimensions, str) else list(dimensions)
         keys += [c for c in cube.partition_columns if c not in keys]
         return [result.sort_values(keys, ignore_index=True)] if len(result) else []
-
-    def remove_partitions(self, **kwargs: Any) -> Written:
-        return spark_cube.remove_partitions_spark(**kwargs)
-
-    def delete_cube(self, **kwargs: Any) -> None:
-        spark_cube.delete_cube_spark(spark=shared_session(), **kwargs)
-
-    def copy_cube(self, **kwargs: Any) -> None:
-        spark_cube.copy_cube_spark(spark=shared_session(), **kwargs)
-
-    def collect_stats(self, **kwargs: Any) -> dict[str, dict[str, int]]:
-        return spark_cube.collect_stats_spark(spark=shared_session(), **kwargs)
-
-    def build_column_statistics(self, **kwargs: Any) -> Written:
-        return spark_cube.build_column_statistics_spark(spark=shared_session(), **kwargs)
-
-    def cleanup_cube(self, **kwargs: Any) -> None:
-        spark_cube.cleanup_cube_spark(spark=shared_session(), **kwargs)

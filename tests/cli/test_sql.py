@@ -127,11 +127,11 @@ def test_error_in_a_scan(error, url, tmp_path):
 
 
 def test_what_is_missing_is_explained(error, monkeypatch):
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    assert "pip install 'kartothek_cube[sql]'" in error("cube", "sql", "SELECT 1")
     Terminal(monkeypatch)
     monkeypatch.setattr(command, "prompt", None)
     assert "prompt_toolkit" in error("cube", "sql")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert "pip install 'kartothek_cube[sql]'" in error("cube", "sql", "SELECT 1")
 
 
 class Terminal:

@@ -36,7 +36,7 @@ def ids_of(data: Any, cube: api.Cube) -> list[str]:
 WRITES = ("build_cube", "extend_cube", "append_to_cube", "update_cube")
 OTHERS = (
     *("remove_partitions", "delete_cube", "copy_cube", "cleanup_cube", "collect_stats"),
-    "build_column_statistics",
+    *("build_column_statistics", "compact_cube", "delete_rows", "verify_cube"),
 )
 
 
@@ -168,8 +168,10 @@ class DataFrame(Eager):
     def finish(self, result: Any) -> Any:
         return compute(result)
 
-    def build_column_statistics(self, **kwargs: Any) -> Written:
-        return Delayed().build_column_statistics(**kwargs)
+    def __getattr__(self, operation: str) -> Any:
+        if operation in OTHERS and not hasattr(dataframe_cube, self.others.format(operation)):
+            return getattr(Delayed(), operation)
+        return super().__getattr__(operation)
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
         ddf = dataframe_cube.query_cube_dataframe(**kwargs)

@@ -1,5 +1,7 @@
 """One class per façade of datasets, all with the same methods: a test of behaviour is written once."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dask
@@ -14,34 +16,52 @@ from kartothek_cube.io import iter as iter_
 from kartothek_cube.io.dask import bag, delayed
 
 
+def as_arrow(item: Any) -> Any:
+    return pa.Table.from_pandas(item) if isinstance(item, pd.DataFrame) else item
+
+
+def same(item: Any) -> Any:
+    return item
+
+
 class Eager:
     """pandas in, pandas out, at once."""
 
     name = "eager"
+    functions: tuple[Callable[..., Any], ...] = (
+        lambda dfs, store, uuid, **kwargs: eager.store_dataframes_as_dataset(store, uuid, dfs, **kwargs),
+        eager.update_dataset_from_dataframes,
+        eager.read_dataset_as_dataframes,
+    )
+
+    def make_input(self, dfs: Any) -> Any:
+        return dfs
+
+    def finish(self, result: Any) -> Any:
+        return result
 
     def store(self, store: Any, dfs: Any, uuid: str = "u", **kwargs: Any) -> DatasetMetadata:
-        return eager.store_dataframes_as_dataset(store, uuid, dfs, **kwargs)
+        return self.finish(self.functions[0](self.make_input(dfs), store, uuid, **kwargs))
 
     def update(self, store: Any, dfs: Any, uuid: str | None = "u", **kwargs: Any) -> DatasetMetadata:
-        return eager.update_dataset_from_dataframes(dfs, store=store, dataset_uuid=uuid, **kwargs)
+        return self.finish(self.functions[1](self.make_input(dfs), store, uuid, **kwargs))
 
     def read(self, store: Any, uuid: str | None = "u", **kwargs: Any) -> list[pd.DataFrame]:
-        return eager.read_dataset_as_dataframes(uuid, store, **kwargs)
+        return list(self.finish(self.functions[2](uuid, store, **kwargs)))
 
 
 class Iter(Eager):
     """pandas in, pandas out, one frame after the other."""
 
     name = "iter"
+    functions = (
+        iter_.store_dataframes_as_dataset__iter,
+        iter_.update_dataset_from_dataframes__iter,
+        iter_.read_dataset_as_dataframes__iterator,
+    )
 
-    def store(self, store: Any, dfs: Any, uuid: str = "u", **kwargs: Any) -> DatasetMetadata:
-        return iter_.store_dataframes_as_dataset__iter(iter(dfs), store, uuid, **kwargs)
-
-    def update(self, store: Any, dfs: Any, uuid: str | None = "u", **kwargs: Any) -> DatasetMetadata:
-        return iter_.update_dataset_from_dataframes__iter(iter(dfs), store, uuid, **kwargs)
-
-    def read(self, store: Any, uuid: str | None = "u", **kwargs: Any) -> list[pd.DataFrame]:
-        return list(iter_.read_dataset_as_dataframes__iterator(uuid, store, **kwargs))
+    def make_input(self, dfs: Any) -> Any:
+        return iter(dfs)
 
 
 class Arrow(Eager):
@@ -49,11 +69,8 @@ class Arrow(Eager):
 
     name = "arrow"
 
-    def store(self, store: Any, dfs: Any, uuid: str = "u", **kwargs: Any) -> DatasetMetadata:
-        return super().store(store, map(as_arrow, dfs), uuid, **kwargs)
-
-    def update(self, store: Any, dfs: Any, uuid: str | None = "u", **kwargs: Any) -> DatasetMetadata:
-        return super().update(store, map(as_arrow, dfs), uuid, **kwargs)
+    def make_input(self, dfs: Any) -> Any:
+        return map(as_arrow, dfs)
 
     def read(self, store: Any, uuid: str | None = "u", **kwargs: Any) -> list[pd.DataFrame]:
         dates_as_object = kwargs.pop("dates_as_object", True)
@@ -62,46 +79,32 @@ class Arrow(Eager):
         return [to_pandas(t, dates_as_object=dates_as_object, categories=categories) for t in tables]
 
 
-def as_arrow(item: Any) -> Any:
-    return pa.Table.from_pandas(item) if isinstance(item, pd.DataFrame) else item
-
-
 class Delayed(Eager):
     """One Delayed per frame in, one Delayed per frame out."""
 
     name = "delayed"
+    functions = (
+        delayed.store_delayed_as_dataset,
+        delayed.update_dataset_from_delayed,
+        delayed.read_dataset_as_delayed,
+    )
 
-    def store(self, store: Any, dfs: Any, uuid: str = "u", **kwargs: Any) -> DatasetMetadata:
-        items = [dask.delayed(same)(item) for item in dfs]
-        return compute(delayed.store_delayed_as_dataset(items, store, uuid, **kwargs))
+    def make_input(self, dfs: Any) -> Any:
+        return [dask.delayed(same)(item) for item in dfs]
 
-    def update(self, store: Any, dfs: Any, uuid: str | None = "u", **kwargs: Any) -> DatasetMetadata:
-        items = [dask.delayed(same)(item) for item in dfs]
-        return compute(delayed.update_dataset_from_delayed(items, store, uuid, **kwargs))
-
-    def read(self, store: Any, uuid: str | None = "u", **kwargs: Any) -> list[pd.DataFrame]:
-        return list(dask.compute(*delayed.read_dataset_as_delayed(uuid, store, **kwargs), scheduler="sync"))
+    def finish(self, result: Any) -> Any:
+        return dask.compute(result, scheduler="sync")[0]
 
 
 class Bag(Delayed):
     """A bag of two partitions in, a bag out; updates are those of Delayed objects."""
 
     name = "bag"
+    functions = (*Delayed.functions[:2], partial(bag.read_dataset_as_dataframe_bag, partition_size=2))
 
     def store(self, store: Any, dfs: Any, uuid: str = "u", **kwargs: Any) -> DatasetMetadata:
         items = db.from_sequence(list(dfs), npartitions=2)
-        return compute(bag.store_bag_as_dataset(items, store, uuid, **kwargs))
-
-    def read(self, store: Any, uuid: str | None = "u", **kwargs: Any) -> list[pd.DataFrame]:
-        return compute(bag.read_dataset_as_dataframe_bag(uuid, store, partition_size=2, **kwargs))
-
-
-def same(item: Any) -> Any:
-    return item
-
-
-def compute(item: Any) -> Any:
-    return item.compute(scheduler="sync")
+        return self.finish(bag.store_bag_as_dataset(items, store, uuid, **kwargs))
 
 
 FACADES: dict[str, type[Eager]] = {cls.name: cls for cls in (Eager, Iter, Arrow, Delayed, Bag)}

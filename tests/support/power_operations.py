@@ -30,7 +30,7 @@ from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.publication.delta_log import published_keys, read_log
 from tests.support import crash, power
-from tests.support.crash import COPY, CUBE, Place, cells, seed
+from tests.support.crash import CUBE, Place, cells, seed
 
 UUID = "sales"
 HEADER = ".by-dataset-metadata.json"
@@ -101,23 +101,10 @@ OPERATIONS = {
     "cube build": Operation(
         (), (crash.build, lambda at: api.extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store))
     ),
-    "cube overwrite": Operation((crash.build_two,), (crash.overwrite,)),
-    "cube append": Operation((crash.build_two,), (crash.append,)),
-    "cube update": Operation(
-        (crash.build_two,),
-        (lambda at: api.update_cube(seed(1, v1=9), CUBE, at.store, api.C("p") == 1, ["seed"]),),
-    ),
-    "cube remove": Operation(
-        (crash.build_two,), (lambda at: api.remove_partitions(CUBE, at.store, api.C("p") == 1),)
-    ),
-    "cube delete rows": Operation(
-        (crash.build_two,), (lambda at: api.delete_rows(CUBE, at.store, "p == 0 | x < 1010"),)
-    ),
     "cube compact": Operation(
         (crash.build_two, crash.append),
         (lambda at: api.compact_cube(CUBE, at.store), lambda at: api.cleanup_cube(CUBE, at.store)),
     ),
-    "cube cleanup": Operation((crash.litter,), (lambda at: api.cleanup_cube(CUBE, at.store),)),
     "cube publish": Operation(
         (crash.build_two, lambda at: api.publish_cube(CUBE, at.store)),
         (
@@ -134,11 +121,11 @@ OPERATIONS = {
         (lambda at: api.unpublish_cube(CUBE, at.store),),
     ),
     "cube history": Operation(_CUBE_HISTORY, (crash.append, crash.append, _rollback_cube)),
-    "cube copy": Operation(
-        (crash.build_two,),
-        (lambda at: api.copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix),),
-    ),
-    "cube delete": Operation((crash.build_two,), (lambda at: api.delete_cube(CUBE, at.store),)),
+    **{
+        f"cube {name}": Operation((other.before,), (other.run,))
+        for name, other in crash.OPERATIONS.items()
+        if name not in ("build", "extend", "index")
+    },
 }
 
 #: (store, dataset) -> what can be seen of it

@@ -4,16 +4,10 @@ import json
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kartothek_cube.core.header import COMMIT_RECORD
-
-HEADER = ".by-dataset-metadata."
-
-
-def frame(**columns: Any) -> pd.DataFrame:
-    return pd.DataFrame(columns)
+from tests.support.cubes import HEADER, frame, keys, snapshot  # noqa: F401 - for tests of datasets
+from tests.support.cubes import read_parquet as parquet
 
 
 def rows(df: pd.DataFrame) -> dict[str, list[Any]]:
@@ -31,10 +25,6 @@ def all_rows(frames: list[pd.DataFrame]) -> list[dict[str, list[Any]]]:
     return [rows(df) for df in frames]
 
 
-def keys(store: Any) -> set[str]:
-    return set(store().keys())
-
-
 def header(store: Any, uuid: str = "u") -> dict[str, Any]:
     """The header without the commit record, which no two commits have in common."""
     content = json.loads(store().get(f"{uuid}{HEADER}json"))
@@ -48,10 +38,6 @@ def labels(store: Any, uuid: str = "u") -> list[str]:
 def directories(store: Any, uuid: str = "u") -> list[str]:
     """Labels without their last component, in the order of the header."""
     return [label.rpartition("/")[0] for label in labels(store, uuid)]
-
-
-def parquet(store: Any, key: str) -> pq.ParquetFile:
-    return pq.ParquetFile(pa.BufferReader(store().get(key)))
 
 
 def contents(store: Any, uuid: str = "u", table: str = "table") -> list[dict[str, list[Any]]]:
@@ -84,8 +70,3 @@ def check_integrity(store: Any, uuid: str = "u") -> None:
     assert named | set(content.get("indices", {}).values()) <= keys(store)
     for column in content.get("indices", {}):
         assert index(store, column, uuid) == index_of_files(store, column, uuid)
-
-
-def snapshot(store: Any) -> dict[str, bytes]:
-    opened = store()
-    return {key: opened.get(key) for key in opened.keys()}

@@ -28,23 +28,6 @@ SEED = frame(x=[0, 1, 2], p=[0, 0, 1], v1=[10, 11, 12])
 XY = api.Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
 
 
-def compact_delayed(cube, store, **kwargs):
-    return api.compact_cube_delayed(cube, lambda: store, **kwargs).compute(scheduler="sync")
-
-
-def compact_bag(cube, store, **kwargs):
-    (result,) = api.compact_cube_bag(cube, lambda: store, **kwargs).compute(scheduler="sync")
-    return result
-
-
-COMPACT = {
-    "eager": api.compact_cube,
-    "iter": api.compact_cube__iter,
-    "delayed": compact_delayed,
-    "bag": compact_bag,
-}
-
-
 @pytest.fixture
 def store():
     """Two partitions; the first one has three files, one row of which is hidden twice."""
@@ -55,10 +38,9 @@ def store():
     return store
 
 
-@pytest.mark.parametrize("compact", COMPACT.values(), ids=COMPACT.keys())
-def test_files_become_one(store, compact):
+def test_files_become_one(store, driver):
     before = api.query_cube(CUBE, store)
-    counts = compact(CUBE, store)
+    counts = driver.compact_cube(cube=CUBE, store=lambda: store)
     assert file_contents(lambda: store, "cube++seed") == [
         {"x": [2], "v1": [12]},
         {"x": [0, 1, 3], "v1": [10, 31, 23]},

@@ -18,23 +18,6 @@ KEYS = cubes.frame(x=[0, 1, 2, 3, 4, 5], y=[0, 0, 0, 1, 1, 1], p=[0, 0, 0, 1, 1,
 SEED = KEYS.assign(i=[0, 1, 0, 1, 0, 1], v=[0, 1, 2, 3, 4, 5])
 
 
-def delete_delayed(cube, store, *args, **kwargs):
-    return api.delete_rows_delayed(cube, lambda: store, *args, **kwargs).compute(scheduler="sync")
-
-
-def delete_bag(cube, store, *args, **kwargs):
-    (result,) = api.delete_rows_bag(cube, lambda: store, *args, **kwargs).compute(scheduler="sync")
-    return result
-
-
-FACADES = {
-    "eager": api.delete_rows,
-    "iter": api.delete_rows__iter,
-    "delayed": delete_delayed,
-    "bag": delete_bag,
-}
-
-
 @pytest.fixture
 def store():
     """A cube of datasets with all keys, without the partition column, and with one dimension only."""
@@ -60,9 +43,8 @@ def stored(store, name, column):
     )
 
 
-@pytest.mark.parametrize("delete", FACADES.values(), ids=FACADES.keys())
-def test_rows_are_deleted_from_all_datasets(store, delete):
-    counts = delete(CUBE, store, C("v") == 1)
+def test_rows_are_deleted_from_all_datasets(store, driver):
+    counts = driver.delete_rows(cube=CUBE, store=lambda: store, conditions=C("v") == 1)
     assert {name: count["rows_deleted"] for name, count in counts.items()} == {
         "extra": 1,
         "names": 0,

@@ -20,7 +20,6 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema import make_meta
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import eager
-from kartothek_cube.io.dask.bag_cube import verify_cube_bag
 from kartothek_cube.io_components.maintenance.verify_dataset import REMEDIES, REPAIRABLE, Problem, Report
 from tests.support.cubes import edit_header, file_keys, frame, header, memory, snapshot
 from tests.support.paths import DATA
@@ -327,22 +326,13 @@ def test_files_that_only_older_states_need_are_a_problem_of_the_history(store):
     assert api.verify_cube(CUBE, store).ok
 
 
-VERIFY = {
-    "iter": api.verify_cube__iter,
-    "delayed": lambda cube, store, **kw: api.verify_cube_delayed(cube, lambda: store, **kw).compute(
-        scheduler="sync"
-    ),
-    "bag": lambda cube, store, **kw: verify_cube_bag(cube, lambda: store, **kw).compute(scheduler="sync")[0],
-}
-
-
-@pytest.mark.parametrize("verify", VERIFY.values(), ids=VERIFY.keys())
 @pytest.mark.parametrize("deep", [True, False])
-def test_all_facades_find_the_same(store, verify, deep):
+def test_all_facades_find_the_same(store, driver, deep):
     for fault in (truncate, forget_value, overlap):
         fault(store)
-    assert verify(CUBE, store, deep=deep) == api.verify_cube(CUBE, store, deep=deep)
-    chosen = verify(CUBE, store, ktk_cube_dataset_ids="enrich", deep=deep)
+    arguments = {"cube": CUBE, "store": lambda: store, "deep": deep}
+    assert driver.verify_cube(**arguments) == api.verify_cube(CUBE, store, deep=deep)
+    chosen = driver.verify_cube(**arguments, ktk_cube_dataset_ids="enrich")
     assert chosen.ok
     assert chosen.checked["datasets"] == 1
 

@@ -120,23 +120,11 @@ def types_of(frames):
     return [frame.dtypes.astype(str).to_dict() for frame in frames]
 
 
-@pytest.mark.slow("many random groups")
-@pytest.mark.parametrize("blocks", BLOCKS)
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=writes(), draw=st.data())
-def test_types_of_groups(tmp_path_factory, blocks, data, draw):
-    check_types(tmp_path_factory, blocks, data, draw)
-
-
 @pytest.mark.slow("10 random cubes, queried with all façades")
 @pytest.mark.parametrize("blocks", BLOCKS)
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=writes(), draw=st.data())
-def test_many_types_of_groups(tmp_path_factory, blocks, data, draw):
-    check_types(tmp_path_factory, blocks, data, draw)
-
-
-def check_types(tmp_path_factory, blocks, data, draw):
+def test_types_of_groups(tmp_path_factory, blocks, data, draw):
     where = draw.draw(st.sampled_from(["memory", "disk"]), label="where")
     partition_by = draw.draw(st.sampled_from([None, "p", "x", "i", ["i", "q"], "q"]), label="partition_by")
     conditions = draw.draw(st.sampled_from([None, C("x") > 1, C("v") > 2, C("w") >= 1.0]), label="conditions")

@@ -27,6 +27,9 @@ GAPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "test_a_failed_overwrite_says_so": (_MEMORY, ()),
     "test_query_planning": (_MEMORY, ()),
     "test_planning_example": (_MEMORY, ()),
+    "test_files_become_one": (_MEMORY, ()),
+    "test_rows_are_deleted_from_all_datasets": (_MEMORY, ()),
+    "test_all_facades_find_the_same": (_MEMORY, ()),
 }
 
 

@@ -15,6 +15,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.api import cube as api
+from kartothek_cube.api.discover import discover_cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.schema import read_schema_metadata
+from kartothek_cube.io import eager
 from tests.support.paths import DATA
 from tests.support.values import compare_frames, compare_json, decode, encode
 
@@ -135,22 +140,12 @@ CONDITIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _conditions(triples: Any) -> Any:
     """Conjunction of ``[column, operator, value]`` triples."""
-    from kartothek_cube.core.cube.conditions import C
-
-    conditions = [CONDITIONS[op](C(column), value) for column, op, value in triples or ()]
+    conditions = [CONDITIONS[op](api.C(column), value) for column, op, value in triples or ()]
     return functools.reduce(operator.and_, conditions) if conditions else None
 
 
-def _cube(spec: Mapping[str, Any]) -> Any:
-    from kartothek_cube.core.cube.cube import Cube
-
-    return Cube(**spec)
-
-
-def _dataset(uuid: str, store: str) -> Any:
-    from kartothek_cube.core.dataset import DatasetMetadata
-
-    return DatasetMetadata.load_from_store(uuid, store)
+def _load(case: Mapping[str, Any], store: str, *, indices: bool = True) -> DatasetMetadata:
+    return DatasetMetadata.load_from_store(case["dataset_uuid"], store, load_all_indices=indices)
 
 
 def _with_predicates(args: dict[str, Any]) -> dict[str, Any]:
@@ -160,24 +155,20 @@ def _with_predicates(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_table(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> Frames:
-    from kartothek_cube.io.eager import read_table
-
     if "table" in args:
         args["table_name"] = args.pop("table")
-    return [{"table": read_table(dataset_uuid=case["dataset_uuid"], store=store, **_with_predicates(args))}]
+    return [{"table": eager.read_table(case["dataset_uuid"], store, **_with_predicates(args))}]
 
 
 def _read_dataset_as_dataframes(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> Frames:
     """Frames of each table, one call per table; ``columns`` may be given per table."""
-    from kartothek_cube.io.eager import read_dataset_as_dataframes
-
     columns = args.pop("columns", None)
     args.pop("tables", None)
     tables = sorted({table for item in case["expect"].get("files", ()) for table in item}) or ["table"]
     frames = [
-        read_dataset_as_dataframes(
-            dataset_uuid=case["dataset_uuid"],
-            store=store,
+        eager.read_dataset_as_dataframes(
+            case["dataset_uuid"],
+            store,
             columns=columns.get(table) if isinstance(columns, dict) else columns,
             **_with_predicates(dict(args)),
             **({} if table == "table" else {"table_name": table}),
@@ -188,21 +179,11 @@ def _read_dataset_as_dataframes(store: str, case: Mapping[str, Any], args: dict[
 
 
 def _query_cube(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> Frames:
-    from kartothek_cube.io.eager_cube import query_cube
-
     args["conditions"] = _conditions(args.get("conditions"))
-    return [{"table": frame} for frame in query_cube(cube=_cube(case["cube"]), store=store, **args)]
-
-
-def _collect_stats(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> Any:
-    from kartothek_cube.io.eager_cube import collect_stats
-
-    return encode(collect_stats(cube=_cube(case["cube"]), store=store, **args))
+    return [{"table": frame} for frame in api.query_cube(api.Cube(**case["cube"]), store, **args)]
 
 
 def _discover_cube(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> Any:
-    from kartothek_cube.api.discover import discover_cube
-
     cube, datasets = discover_cube(args["uuid_prefix"], store)
     return {
         "cube": {
@@ -218,7 +199,7 @@ def _discover_cube(store: str, case: Mapping[str, Any], args: dict[str, Any]) ->
 
 
 def _dataset_metadata(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> Any:
-    ds = _dataset(case["dataset_uuid"], store)
+    ds = _load(case, store, indices=False)
     dct = ds.to_dict()
     return {
         "dataset_uuid": dct["dataset_uuid"],
@@ -235,14 +216,12 @@ def _dataset_metadata(store: str, case: Mapping[str, Any], args: dict[str, Any])
 
 
 def _schema(ds: Any, table: str, store: str) -> list[list[str]]:
-    from kartothek_cube.core.schema import read_schema_metadata
-
     schema = ds.schema if len(ds.tables) == 1 else read_schema_metadata(ds.uuid, store, table)
     return [[name, type_name(schema.field(name).type)] for name in schema.names]
 
 
 def _indices(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> Any:
-    ds = _dataset(case["dataset_uuid"], store).load_all_indices(store)
+    ds = _load(case, store)
     columns = args.get("columns") or sorted(ds.indices)
     return {column: _index(ds.indices[column]) for column in columns}
 
@@ -258,38 +237,22 @@ def _index(index: Any) -> dict[str, Any]:
 
 
 def _indices_as_dataframe(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> Frames:
-    ds = _dataset(case["dataset_uuid"], store).load_all_indices(store)
-    frame = ds.get_indices_as_dataframe(**_with_predicates(args))
+    frame = _load(case, store).get_indices_as_dataframe(**_with_predicates(args))
     return [{"table": frame.rename_axis(index="partition").reset_index()}]
-
-
-def _query_partitions(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> list[str]:
-    ds = _dataset(case["dataset_uuid"], store).load_all_indices(store)
-    return sorted(ds.query(**args["values"]))
-
-
-def _storage_keys(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> list[str]:
-    from kartothek_cube.core.dataset import DatasetMetadata
-
-    return sorted(DatasetMetadata.storage_keys(case["dataset_uuid"], store))
-
-
-def _exists(store: str, case: Mapping[str, Any], args: dict[str, Any]) -> bool:
-    from kartothek_cube.core.dataset import DatasetMetadata
-
-    return DatasetMetadata.exists(case["dataset_uuid"], store)
 
 
 OPERATIONS: dict[str, Callable[[str, Mapping[str, Any], dict[str, Any]], Any]] = {
     "query_cube": _query_cube,
-    "collect_stats": _collect_stats,
+    "collect_stats": lambda store, case, args: encode(
+        api.collect_stats(api.Cube(**case["cube"]), store, **args)
+    ),
     "discover_cube": _discover_cube,
     "dataset_metadata": _dataset_metadata,
     "indices": _indices,
     "indices_as_dataframe": _indices_as_dataframe,
-    "query_partitions": _query_partitions,
-    "storage_keys": _storage_keys,
-    "exists": _exists,
+    "query_partitions": lambda store, case, args: sorted(_load(case, store).query(**args["values"])),
+    "storage_keys": lambda store, case, _: sorted(DatasetMetadata.storage_keys(case["dataset_uuid"], store)),
+    "exists": lambda store, case, _: DatasetMetadata.exists(case["dataset_uuid"], store),
     "read_table": _read_table,
     "read_dataset_as_dataframes": _read_dataset_as_dataframes,
 }

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit.change import UnchangedMetadata, UnchangedPartitions
@@ -18,6 +19,7 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import StateNotFoundError, format_count
+from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
@@ -235,7 +237,6 @@ class ComputeDataset(Generic[StoreT]):
 def run_compute(context: ComputeContext, task: ScanTask) -> Written:
     """Call the function with the cells of one partition, and write what it returns."""
     results = []
-    keys = list(context.plan.cube.partition_columns)
     for frame in run_frames(context.scan, task):
         rows = context.function(frame)
         if rows is None:
@@ -244,15 +245,34 @@ def run_compute(context: ComputeContext, task: ScanTask) -> Written:
             raise TypeError(
                 f"The function returns a DataFrame or None, but it returned {type(rows).__name__}"
             )
-        if keys and set(keys) <= set(rows.columns) and len(rows):
-            outside = ~rows[keys].isin({key: [frame[key].iloc[0]] for key in keys}).all(axis=1)
-            if outside.any():
-                raise ValueError(
-                    f"The function got the partition {frame[keys].iloc[0].to_dict()} and returned rows of "
-                    f"another one: {rows.loc[outside, keys].iloc[0].to_dict()}"
-                )
+        if len(rows):
+            _check_partition(context.plan, frame, rows)
         results.append(write_part(context.plan, {context.into: rows}))
     return merge_writes(results)
+
+
+def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -> None:
+    """Refuse rows of another partition than that of the cells: what is computed there later replaces them."""
+    keys = plan.cube.partition_columns
+    given = [key for key in keys if key in rows.columns]
+    is_own = np.ones(len(rows), bool)
+    for key in given:
+        is_own &= rows[key].isin(frame[key].head(1)).to_numpy()
+    wrong = rows.loc[~is_own, given].head(1).to_dict("records")
+    for transform in plan.spec.transforms(rows.columns):
+        if transform.name not in given and not wrong:
+            own, new = (
+                transform.apply(as_table(df[[transform.column]]).column(0).drop_null())
+                for df in (frame.head(1), rows)
+            )
+            wrong = [
+                {transform.name: value} for value in new.filter(pc.not_equal(new, own[0]))[:1].to_pylist()
+            ]
+    if wrong:
+        raise ValueError(
+            f"The function got the partition {frame[list(keys)].iloc[0].to_dict()} and returned rows of "
+            f"another one: {wrong[0]}"
+        )
 
 
 def _finish_compute(

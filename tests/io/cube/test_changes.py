@@ -328,6 +328,24 @@ def test_mistakes_are_errors_that_change_nothing(store, function, into, error, m
     assert set(store.keys()) == before
 
 
+@pytest.mark.parametrize("transform", [api.month("day"), api.day("day"), api.truncate(2, "x")], ids=str)
+def test_rows_of_another_derived_partition_are_refused(transform):
+    """The next computation of that partition would replace them."""
+    cube, store = api.Cube(["x", "day"], [transform], "cube"), memory()
+    days = pd.to_datetime(["2024-01-31", "2024-02-01", "2024-02-29"])
+    api.build_cube(pd.DataFrame({"x": [0, 2, 4], "day": days, "v": [1, 2, 3]}), cube, store)
+
+    def move(df, months, places):
+        rows = df[["x", "day"]].assign(w=df["v"])
+        return rows.assign(day=rows["day"] + pd.DateOffset(months=months), x=rows["x"] + places)
+
+    with pytest.raises(ValueError, match=f"returned rows of another one: {{'{transform.name}'"):
+        api.compute_dataset(lambda df: move(df, 1, 2), cube, store, "later")
+    assert set(api.discover_datasets_unchecked("cube", store)) == {"seed"}
+    api.compute_dataset(lambda df: move(df, 0, 0), cube, store, "same")
+    assert api.query_cube_df(cube, store)["w"].tolist() == [1, 2, 3]
+
+
 def test_a_function_may_return_no_rows(store):
     api.compute_dataset(lambda df: double(df) if df["p"].iloc[0] else None, CUBE, store, "doubled")
     assert doubled(store) == pytest.approx({0: float("nan"), 1: 22, 2: 24}, nan_ok=True)

@@ -54,7 +54,8 @@ def _write_csv(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) ->
 
 def _write_csv_rows(sink: BinaryIO, table: pa.Table, *, include_header: bool) -> None:
     options = pyarrow.csv.WriteOptions(include_header=include_header, quoting_style="needed")
-    pyarrow.csv.write_csv(_flatten(table), sink, options)
+    # a column has one format in all blocks, whatever their times are
+    pyarrow.csv.write_csv(_flatten(table, shorten_to_dates=False), sink, options)
 
 
 def _write_json(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -264,7 +265,7 @@ def _table_width(widths: Iterable[int]) -> int:
     return sum(width + 2 for width in widths) - 2
 
 
-def _flatten(table: pa.Table) -> pa.Table:
+def _flatten(table: pa.Table, *, shorten_to_dates: bool = True) -> pa.Table:
     """Convert nested columns to JSON, bytes to hexadecimal digits, and times to short texts."""
     columns = {}
     for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
@@ -276,7 +277,7 @@ def _flatten(table: pa.Table) -> pa.Table:
         elif pa.types.is_interval(field.type):
             columns[number] = pa.chunked_array([_format_intervals(column)])
         elif pa.types.is_timestamp(field.type):
-            columns[number] = _shorten_timestamps(column)
+            columns[number] = _shorten_timestamps(column, to_dates=shorten_to_dates)
         elif pa.types.is_null(field.type):
             columns[number] = column.cast(pa.string())
     return arrow.replace_columns(table, columns)
@@ -298,11 +299,11 @@ def _format_intervals(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.array([None if v is None else format_interval(v) for v in column.to_pylist()], pa.string())
 
 
-def _shorten_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _shorten_timestamps(column: pa.ChunkedArray, *, to_dates: bool) -> pa.ChunkedArray:
     """Cast to dates if all times are midnight (without a zone), otherwise to the coarsest lossless unit."""
     zone = column.type.tz
     times = [pa.timestamp(unit, zone) for unit in ("s", "ms", "us")]
-    for dtype in times if zone else (pa.date32(), *times):
+    for dtype in (pa.date32(), *times) if to_dates and not zone else times:
         try:
             short = column.cast(dtype)
             if short.cast(column.type).equals(column):

@@ -36,7 +36,7 @@ def test_table_and_csv(ok):
         "d           i1    p   v1  v2  x\n2020-01-01  true  a  0.5  m   1\n"
     )
     assert ok("cube", "query", "-o", "csv", "--where", "x > 2") == (
-        '"d","i1","p","v1","v2","x"\n2020-01-01,true,"b",2.5,,3\n2020-01-02,,"b",,,4\n'
+        '"d","i1","p","v1","v2","x"\n2020-01-01 00:00:00,true,"b",2.5,,3\n2020-01-02 00:00:00,,"b",,,4\n'
     )
     assert ok("cube", "query", "-o", "csv", "--where", "x > 9") == '"d","i1","p","v1","v2","x"\n'
     assert ok("cube", "query") == ok("cube", "query", "--columns", "__all__")
@@ -130,6 +130,13 @@ def test_limit_stops_reading(ok, monkeypatch):
     n_files.clear()
     assert len(rows(ok("cube", "query", "-o", "json"))) > 1
     assert sum(n_files) > 1
+
+
+def test_times_have_one_format_in_all_partitions(ok, url):
+    late = pd.DataFrame({"x": [5], "d": pd.Timestamp("2020-01-01 05:00"), "p": ["c"], "v1": 1.5})
+    append_to_cube(late, CUBE, url)
+    lines = ok("cube", "query", "-o", "csv", "--columns", "v1").splitlines()[1:]
+    assert {len(line.split(",")[0]) for line in lines} == {len("2020-01-01 05:00:00")}
 
 
 def test_the_first_rows_are_written_before_other_partitions_are_read(ok, url, monkeypatch):

@@ -60,7 +60,7 @@ def test_files(ok, tmp_path):
     assert pq.read_table(path)["x"].to_pylist() == [1, 2, 3, 4]
     path = tmp_path / "rows.csv"
     ok("cube", "sql", "SELECT x, d FROM cube ORDER BY x LIMIT 1", "--to", str(path))
-    assert path.read_text() == '"x","d"\n1,2020-01-01\n'
+    assert path.read_text() == '"x","d"\n1,2020-01-01 00:00:00\n'
 
 
 def test_as_of(ok, url):

@@ -286,7 +286,9 @@ def _dimension_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> It
 
 def _specification_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
     stored = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
-    if name != cube.seed_dataset or not isinstance(stored, list):
+    is_seed = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED)
+    # another dataset may be read as a cube of its own, with the dimensions that it has
+    if name != cube.seed_dataset or not is_seed or not isinstance(stored, list):
         return
     # with other dimensions, queries and merges would take rows of several cells for versions of one
     if set(stored) != set(cube.dimension_columns):

@@ -2,14 +2,15 @@
 
 import datetime
 import decimal
+import itertools
 import math
 import operator
 import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from types import ModuleType
 from typing import Any
@@ -646,18 +647,14 @@ def test_duckdb_join_with_itself_on_many_threads(store):
     cube = api.cube_dataset(CUBE, store)
     statement = "SELECT count(*) FROM cube a JOIN cube b USING (x, day, p) WHERE a.qty IS NOT NULL"
     expected = cube.filter(pc.field("qty").is_valid()).count_rows()
-    results: list[Any] = []
 
-    def run() -> None:
+    def run(_number: int) -> list[Any]:
         with duckdb.connect(config={"threads": 4}) as connection:
             connection.register("cube", cube)
-            results.extend(connection.sql(statement).fetchall()[0] for _ in range(5))
+            return [connection.sql(statement).fetchall()[0] for _ in range(5)]
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        results = list(itertools.chain(*pool.map(run, range(4))))
     assert results == [(expected,)] * 20
 
 

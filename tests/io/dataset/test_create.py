@@ -141,9 +141,11 @@ def test_what_is_no_iterable_of_inputs(memory, inputs):
         api.store_dataframes_as_dataset(memory, "u", inputs)
 
 
-def test_no_input(io, memory):
+@pytest.mark.parametrize("inputs, options", [([], {}), ([None], {"partition_on": ["p"]})])
+def test_no_input(io, memory, inputs, options):
+    """Nothing tells no types of partition keys."""
     with pytest.raises(ValueError, match="no input for 'u'"):
-        io.store(memory, [])
+        io.store(memory, inputs, **options)
     assert keys(memory) == set()
 
 
@@ -154,11 +156,6 @@ def test_only_nothing(io, memory, nothing):
     assert len(api.read_table("u", memory).columns) == 0
     io.update(memory, [XY])
     assert all_rows(io.read(memory)) == [rows(XY)]
-
-
-def test_nothing_tells_no_types_of_partition_keys(io, memory):
-    with pytest.raises(ValueError, match="no input"):
-        io.store(memory, [None], partition_on=["p"])
 
 
 def test_random_uuid(memory):
@@ -270,17 +267,13 @@ def test_categories_without_rows_make_no_partition(io, memory):
         (frame(p=["a", None], x=[1, 2]), "1 of 2 rows would be lost"),
         (frame(p=[1.0, np.nan], x=[1, 2]), "1 of 2 rows would be lost"),
         (frame(p=[pd.Timestamp(0), pd.NaT], x=[1, 2]), "1 of 2 rows would be lost"),
+        (pa.table({"p": [np.nan], "x": [1]}), "1 of 1 row would be lost"),
     ],
 )
 def test_bad_partition_columns(io, memory, df, text):
     with pytest.raises(ValueError, match=text):
         io.store(memory, [df], partition_on=["p"])
     assert keys(memory) == set()
-
-
-def test_nan_of_arrow_is_missing_as_well(memory):
-    with pytest.raises(ValueError, match="1 of 1 row would be lost"):
-        api.store_dataframes_as_dataset(memory, "u", [pa.table({"p": [np.nan], "x": [1]})], partition_on="p")
 
 
 # frames without rows ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import datetime
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -273,16 +274,18 @@ def test_sort(io, memory):
     assert contents(memory) == [{"x": [1, 3], "y": [3, 1]}, {"x": [2, None], "y": [2, 4]}]
 
 
-def test_categories_are_sorted_by_value(io, memory):
-    df = frame(x=pd.Categorical(["b", "c", "a"], categories=["c", "a", "b"]), y=[1, 2, 3])
+@pytest.mark.parametrize(
+    "df, expected",
+    [
+        (frame(x=pd.Categorical(["b", "c", "a"], categories=["c", "a", "b"]), y=[1, 2, 3]), [3, 1, 2]),
+        (frame(x=[1, 0] * 50, y=range(100)), [*range(1, 100, 2), *range(0, 100, 2)]),
+    ],
+    ids=["categories by value", "stable"],
+)
+def test_order_of_equal_values_and_categories(io, memory, df, expected):
     io.update(memory, [df], sort_partitions_by="x")
-    assert contents(memory) == [{"x": ["a", "b", "c"], "y": [3, 1, 2]}]
-
-
-def test_sort_is_stable(io, memory):
-    df = frame(x=[1, 0] * 50, y=range(100))
-    io.update(memory, [df], sort_partitions_by="x")
-    assert contents(memory)[0]["y"] == [*range(1, 100, 2), *range(0, 100, 2)]
+    [content] = contents(memory)
+    assert (content["y"], content["x"]) == (expected, sorted(df["x"]))
 
 
 def test_sort_by_an_unknown_column(io, memory):
@@ -295,8 +298,9 @@ def test_sort_by_an_unknown_column(io, memory):
 
 
 def test_metadata(io, memory):
-    io.store(memory, [PX], metadata={"a": 1, "b": [1]})
+    dataset = io.update(memory, [PX], metadata={"a": 1}, metadata_merger=lambda dicts: {"b": len(dicts)})
     created = header(memory)["metadata"]["creation_time"]
+    assert dataset.metadata == {"a": 1, "b": 2, "creation_time": created}
     dataset = io.update(memory, [PX], metadata={"b": [2], "c": 3})
     assert dataset.metadata == {"a": 1, "b": [2], "c": 3, "creation_time": created}
 
@@ -313,12 +317,6 @@ def test_metadata_merger(io, memory):
     assert [sorted(found) for found in seen] == [["a", "b", "creation_time", "d"], ["b", "c"]]
     del dataset.metadata["creation_time"]
     assert dataset.metadata == {"a": 1, "b": [1, 2], "c": 3, "d": 1}
-
-
-def test_metadata_merger_of_a_new_dataset(io, memory):
-    dataset = io.update(memory, [PX], metadata={"a": 1}, metadata_merger=lambda dicts: {"merged": len(dicts)})
-    del dataset.metadata["creation_time"]
-    assert dataset.metadata == {"a": 1, "merged": 2}
 
 
 # factories and formats --------------------------------------------------------------------------------------
@@ -383,11 +381,8 @@ def test_appends_at_the_same_time_are_all_kept(store_factory):
             new = frame(p=[number], x=[10 * number + step])
             api.update_dataset_from_dataframes([new], store_factory, "u", metadata={f"m{number}": step})
 
-    threads = [threading.Thread(target=append, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(append, range(6)))
     assert len(labels(store_factory)) == 2 + 24
     assert {f"m{number}": 3 for number in range(6)}.items() <= header(store_factory)["metadata"].items()
     check_integrity(store_factory)
@@ -403,11 +398,8 @@ def test_races_to_create(store_factory):
             api.store_dataframes_as_dataset(store_factory, "u", [frame(x=[number])])
             outcomes.append(number)
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(create, range(5)))
     assert contents(store_factory) == [{"x": outcomes}]
 
 
@@ -429,16 +421,15 @@ def test_removal_of_what_was_never_seen(memory):
     assert sorted(api.read_table("u", memory)["x"]) == [1, 2, 3, 8, 9]
 
 
-def test_removal_of_whatever_is_there(memory):
+@pytest.mark.parametrize(
+    "scope, options, left",
+    [([{"p": 1}], {"on_conflict": "replace"}, [3, 7, 9]), ([{"p": 2}], {}, [1, 2, 7, 8, 9])],
+    ids=["whatever is there", "elsewhere"],
+)
+def test_removals_that_are_no_conflict(memory, scope, options, left):
     api.store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
-    _interrupted(memory, [{"p": 1}], on_conflict="replace")
-    assert sorted(api.read_table("u", memory)["x"]) == [3, 7, 9]
-
-
-def test_removal_elsewhere_is_no_conflict(memory):
-    api.store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
-    _interrupted(memory, [{"p": 2}])
-    assert sorted(api.read_table("u", memory)["x"]) == [1, 2, 7, 8, 9]
+    _interrupted(memory, scope, **options)
+    assert sorted(api.read_table("u", memory)["x"]) == left
 
 
 def test_index_that_was_added_meanwhile(memory):

@@ -271,13 +271,10 @@ def test_the_seed_is_not_committed_when_another_dataset_fails(driver, built):
         driver.append_to_cube(data=data, cube=CUBE, store=built)
 
 
-def test_data_without_rows(driver, built):
+def test_datasets_without_rows(driver, built):
     with unchanged(built):
         result = driver.append_to_cube(data={"enrich": ENRICH.iloc[:0]}, cube=CUBE, store=built)
     assert set(result) == {"enrich"}
-
-
-def test_one_dataset_without_rows(driver, built):
     data = {"seed": frame(x=[7], p=[7], v1=[17]), "enrich": ENRICH.iloc[:0]}
     assert set(driver.append_to_cube(data=data, cube=CUBE, store=built)) == {"enrich", "seed"}
     assert 17 in driver.query_cube(cube=CUBE, store=built)[0]["v1"].tolist()

@@ -164,10 +164,6 @@ def test_wrong_rules(make, error):
         make()
 
 
-def test_a_rule_is_a_list_of_one():
-    assert Contract.make(NotNull("c")) == Contract.make([NotNull("c")])
-
-
 @pytest.mark.parametrize(
     "stored",
     [
@@ -226,12 +222,9 @@ def test_all_kinds_of_writes_are_checked():
     refused(lambda: api.merge_into_cube(seed([7], [7])[["x", "p"]], CUBE, store), store, RULES[0])
     api.set_contract(CUBE, store, "extra", [OneOf("w", ["a", "b"])])
     compute = lambda df: df[["x", "p"]].assign(w="c")  # noqa: E731
-    refused(
-        lambda: api.extend_cube({"extra": extra([1], "c")}, CUBE, store, overwrite=True),
-        store,
-        OneOf("w", ["a", "b"]),
-    )
-    refused(lambda: api.compute_dataset(compute, CUBE, store, "extra"), store, OneOf("w", ["a", "b"]), 2)
+    other, rule = {"extra": extra([1], "c")}, OneOf("w", ["a", "b"])
+    refused(lambda: api.extend_cube(other, CUBE, store, overwrite=True), store, rule)
+    refused(lambda: api.compute_dataset(compute, CUBE, store, "extra"), store, rule, 2)
 
 
 def test_overwrites_rollbacks_and_schemas_keep_contracts():
@@ -342,17 +335,13 @@ def test_rows_are_fresh(monkeypatch):
     monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(hours=1))
     rule = Fresh("t", timedelta(hours=2))
     api.set_contract(CUBE, store, "seed", [rule])
-    error = refused(
-        lambda: api.append_to_cube(frame.assign(x=[3], t=now - timedelta(days=1)), CUBE, store),
-        store,
-        rule,
+    old, none = (
+        frame.assign(x=[3], t=now - timedelta(days=1)),
+        frame.assign(t=pd.Series([None], dtype="M8[us]")),
     )
+    error = refused(lambda: api.append_to_cube(old, CUBE, store), store, rule)
     assert "newest time: 2024-01-01 00:00:00+00:00, 1 days 01:00:00 ago" in str(error)
-    refused(
-        lambda: api.append_to_cube(frame.assign(t=pd.Series([None], dtype="datetime64[us]")), CUBE, store),
-        store,
-        rule,
-    )
+    refused(lambda: api.append_to_cube(none, CUBE, store), store, rule)
     api.append_to_cube(frame.assign(x=[4]), CUBE, store)
     monkeypatch.setattr("kartothek_cube.core.clock.datetime_utcnow", lambda: now + timedelta(days=2))
     assert [problem.kind for problem in api.verify_cube(CUBE, store).problems] == ["contract"]
@@ -446,6 +435,7 @@ def test_wrong_checks():
             api.check_rows(*arguments)
     with pytest.raises(TypeError, match="A contract is a list of rules"):
         Contract.make([RowCheck(is_small)])
+    assert Contract.make(NotNull("c")) == Contract.make([NotNull("c")])
 
 
 # -- stored rows ---------------------------------------------------------------------------------------------

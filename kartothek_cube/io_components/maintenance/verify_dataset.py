@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
 import attrs
@@ -681,11 +682,22 @@ def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table
     """Other cells than the name of a file tells."""
     if cells_of_names([label]) is None or not {*context.cell}.isdisjoint(context.partition_keys):
         return
-    (suffix,) = cells_suffixes(context.cell, table, np.zeros(1, np.int64))
-    # of rows that are not sorted, or repeat a cell, this is not known, and reported already
-    if suffix and cells_of_names([f"{'0' * 32}{suffix}"]) != cells_of_names([label]):
-        text = "its name tells of other cells than it has"
-        yield Problem(context.uuid, "wrong-name", key, text)
+    names = [column for column in context.cell if column in table.column_names]
+    for columns in product(*(_in_stored_units(table.column(name)) for name in names)):
+        (suffix,) = cells_suffixes(names, pa.table(list(columns), names=names), np.zeros(1, np.int64))
+        # of rows that are not sorted, or repeat a cell, this is not known, and reported already
+        if not suffix or cells_of_names([f"{'0' * 32}{suffix}"]) == cells_of_names([label]):
+            return
+    yield Problem(context.uuid, "wrong-name", key, "its name tells of other cells than it has")
+
+
+def _in_stored_units(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
+    """Values of a key column as they may have been when the name of their file was made."""
+    yield column
+    if pa.types.is_timestamp(column.type) and column.type.unit == "us":
+        # microseconds since another file got times that nanoseconds do not reach
+        with suppress(pa.ArrowInvalid):
+            yield column.cast(pa.timestamp("ns", column.type.tz))
 
 
 # -- finish: rules of indices --------------------------------------------------------------------------------

@@ -55,6 +55,17 @@ def test_times_of_any_year_come_back_in_all_facades(driver, store_factory, cube,
     assert texts(frames) == sorted(map(str, map(pd.Timestamp, [NEAR, FIRST, LAST])))
 
 
+def test_files_from_before_times_of_any_year_are_no_problem():
+    """The names of files tell of their cells, in the unit that these had."""
+    cube, store = CUBES["dimension"], memory()
+    times = ["2020-01-01", "2020-01-02"]
+    eager_cube.build_cube(rows(*times, unit="ns"), cube, store)
+    eager_cube.append_to_cube(rows(LAST), cube, store)
+    eager_cube.append_to_cube(rows(*times, unit="ns", x=5), cube, store)
+    assert eager_cube.verify_cube(cube, store).problems == ()
+    assert eager_cube.query_cube_df(cube, store)["x"].tolist() == [5, 6, 0]
+
+
 @pytest.mark.parametrize(
     "condition, expected",
     [

@@ -239,6 +239,7 @@ def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
         usage_error(
             f"Store {name} is neither a directory nor a name in {skv}, which does not exist: pass a "
             "directory or URL (--store /data, --store s3://bucket), or another file with --skv"
+            + (f"; ./{name} creates a directory" if create else "")
         )
     stores = read_stores(skv)
     if name not in stores:
@@ -625,7 +626,8 @@ def parse_as_of(text: str, option: str) -> int | str | StagedWrite:
     try:
         datetime.fromisoformat(time)
     except ValueError:
-        usage_error(f"Invalid {option} {text!r}: expected a time such as '2024-01-31 12:00 UTC'; see history")
+        expected = "expected a version, or a time such as '2024-01-31 12:00 UTC'; see history"
+        usage_error(f"Invalid {option} {text!r}: {expected}")
     return time
 
 

@@ -65,7 +65,10 @@ def _check_plain(rule: Any, attribute: Any, value: Any) -> None:
 
 
 def _to_age(value: timedelta | float) -> timedelta:
-    return value if isinstance(value, timedelta) else timedelta(seconds=value)
+    try:
+        return value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except TypeError:
+        raise TypeError(f"max_age is a datetime.timedelta or a number of seconds, not {value!r}") from None
 
 
 def _to_type_name(given: pa.DataType | str) -> str:

@@ -7,9 +7,11 @@ import re
 import sys
 from pathlib import Path
 
+import click
 import pandas as pd
 import pytest
 
+from kartothek_cube.cli.context import find_store
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import PublicationWarning
@@ -98,6 +100,8 @@ def test_errors_of_adopt(error, table, arguments, text):
 
 
 def test_copy(ok, error, tmp_path):
+    with pytest.raises(click.UsageError, match=r"--skv; \./missing creates a directory"):
+        find_store("missing", str(tmp_path / "none.yml"), create=True)
     text = ok("cube", "copy", "--tgt_store", "other")
     assert text == "Copied enrich, seed of cube cube to other (4 data files).\n"
     assert files(tmp_path / "other") == files(tmp_path / "store")
@@ -368,7 +372,9 @@ def test_history(ok, call, error, url):
     assert first(url) == 0.5
     assert "12345" in error("cube", "history", "--rollback", "12345", "--yes")
     assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2
-    assert "--as-of 'yesterday'" in error("cube", "query", "--as-of", "yesterday")
+    assert "--as-of 'yesterday': expected a version, or a time" in error(
+        "cube", "query", "--as-of", "yesterday"
+    )
     assert "--rollback 'yesterday'" in error("cube", "history", "--rollback", "yesterday", "-y")
 
 

@@ -749,7 +749,10 @@ def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> expres
 
 
 def removal_conditions(
-    cube: Cube, conditions: ConditionsInput | Literal["all"], datasets: Mapping[str, DatasetMetadata]
+    cube: Cube,
+    conditions: ConditionsInput | Literal["all"],
+    datasets: Mapping[str, DatasetMetadata],
+    verb: Literal["compact", "remove"] = "remove",
 ) -> Conjunction:
     """Check that conditions concern partition columns only; none for ``"all"``."""
     ensure_cube(cube)
@@ -760,9 +763,10 @@ def removal_conditions(
     wrong = conjunction.columns - set(cube.partition_columns)
     if wrong:
         raise ValueError(
-            "Can only remove partitions with conditions concerning cubes physical partition columns "
+            f"Can only {verb} partitions with conditions concerning cubes physical partition columns "
             f"({', '.join(cube.partition_columns) or 'none: all rows are one partition'}), "
             f"but got conditions on: {', '.join(sorted(wrong))}"
+            + (". delete_rows takes conditions on all columns" if verb == "remove" else "")
         )
     return conjunction
 

@@ -280,7 +280,7 @@ class CompactCube(Generic[StoreT]):
         cube, store = self.cube, self.store
         ensure_cube(cube)
         existing = discover.discover_datasets(cube, store)
-        conjunction = removal_conditions(cube, self.conditions, existing)
+        conjunction = removal_conditions(cube, self.conditions, existing, "compact")
         names = discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
         datasets = {name: existing[name] for name in cube.commit_order(names)}
         plan = plan_existing("compact", cube, store, datasets, None, self.df_serializer)
@@ -514,11 +514,12 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     cube = context.plan.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
     needed = {*spec.partition_on, *spec.indices, *(keys & stored)}
-    if needed - names:
+    # without its dimension, a column cannot be derived
+    missing = needed - names - {t.name for t in cube.transforms if t.column not in names}
+    if missing:
         raise ValueError(
-            f"Missing columns in the input for {where}: "
-            f"{errors.unknown_names('column', needed - names, names)}. A merge may leave out payload without "
-            "an index only"
+            f"Missing columns in the input for {where}: {errors.unknown_names('column', missing, names)}. "
+            "A merge may leave out payload without an index only"
         )
     prepare(context.plan, {context.plan.spec.name: [_complete(context, table.slice(0, 0))]})
 

@@ -248,9 +248,10 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
 
 
 def _not_a_frame(obj: Any) -> str:
+    name = type(obj).__name__
     return (
         "Expected a pandas.DataFrame or an Arrow table, a dict of names to these, or an iterable of them, "
-        f"but got {type(obj).__name__}"
+        f"but got {name}{'; call collect()' if name == 'LazyFrame' else ''}"
     )
 
 

@@ -154,6 +154,7 @@ def test_types_of_rules(rule, values, expected):
         (lambda: RowCount(2, 1), ValueError),
         (lambda: InRange("c", 2, 1), ValueError),
         (lambda: Fresh("c", timedelta(-1)), ValueError),
+        (lambda: Fresh("c", "1 day"), TypeError),
         (lambda: Contract.make([ContractRule()]), TypeError),
         (lambda: Contract.make(["NotNull"]), TypeError),
         (lambda: Contract.make("NotNull"), TypeError),

@@ -93,7 +93,7 @@ MISTAKES = {
     "condition": (
         lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=api.C("SHOP") == 1),
         ValueError,
-        "(COUNTRY), but got conditions on: SHOP",
+        "(COUNTRY), but got conditions on: SHOP. delete_rows takes conditions on all columns",
     ),
     "zone of a condition": (
         query(conditions=api.C("DAY") >= AWARE.tz_convert("Asia/Tokyo")),

@@ -354,3 +354,13 @@ def test_only_files_are_read_that_can_have_rows(twins, transform, condition):
     expected = api.query_cube_df(by_hand, store, condition)[transform.name].nunique()
     assert explained.read_files == expected < api.explain_query(by_hand, store, condition).read_files
     assert "partition key" in {pruning.by for pruning in explained.datasets[0].conditions}
+
+
+def test_a_merge_names_the_dimension_of_which_a_column_is_derived():
+    cube, store = api.Cube(["x", "t"], [month("t")], "cube"), memory()
+    data = frame(x=[0], t=pd.to_datetime(["2024-01-31"]), v=[1])
+    api.build_cube(data, cube, store)
+    with refuses(lambda: store, ValueError, "unknown column t; available: v, x. A merge may leave out"):
+        api.merge_into_cube(data.drop(columns="t"), cube, store)
+    with refuses(lambda: store, TypeError, "but got LazyFrame; call collect()"):
+        api.append_to_cube(pl.from_pandas(data).lazy(), cube, store)

@@ -46,19 +46,20 @@ def test_handles_travel(stored):
     stored_files.check_integrity(stored)
 
 
-def test_repeated_commit_counts_once(stored):
-    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
-    api.commit_dataset(stored, "u", handle)
-    before = stored_files.snapshot(stored)
-    api.commit_dataset(stored, "u", [handle])
-    assert stored_files.snapshot(stored) == before
+@pytest.fixture
+def handle(stored):
+    """A partition p=7 that is written and not committed."""
+    return api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
 
 
-def test_the_same_handle_twice(stored):
-    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
+def test_a_handle_counts_once(stored, handle):
     before = stored_files.snapshot(stored)
     with pytest.raises(ValueError, match=r"Duplicate partition labels.*p=7"):
         api.commit_dataset(stored, "u", [handle, handle])
+    assert stored_files.snapshot(stored) == before
+    api.commit_dataset(stored, "u", handle)
+    before = stored_files.snapshot(stored)
+    api.commit_dataset(stored, "u", [handle])
     assert stored_files.snapshot(stored) == before
 
 
@@ -72,19 +73,15 @@ def test_commit_everything_at_once(stored):
     stored_files.check_integrity(stored)
 
 
-def test_commit_of_metadata_only(stored):
+def test_commits_without_files(stored):
     before = stored_files.header(stored)
     api.commit_dataset(stored, "u", metadata={"n": 2})
     assert stored_files.header(stored) == {**before, "metadata": {**before["metadata"], "n": 2}}
-
-
-def test_commit_of_a_removal_only(stored):
     api.commit_dataset(stored, "u", delete_scope=[{"x": 1}])
     assert stored_files.directories(stored) == ["p=2"]
 
 
-def test_input_of_an_update(io, stored):
-    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
+def test_input_of_an_update(io, stored, handle):
     io.update(stored, [handle, [stored_files.frame(p=[8], x=[8])]])
     assert stored_files.directories(stored) == ["p=1", "p=2", "p=7", "p=8"]
     stored_files.check_integrity(stored)
@@ -190,19 +187,16 @@ def test_index_that_was_added_after_writing(stored):
     assert stored_files.index(stored, "x") == {1: [0], 2: [0], 3: [1], 7: [2]}
 
 
-def test_schema_that_changed_after_writing(stored):
-    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
-    api.store_dataframes_as_dataset(
-        stored, "u", [stored_files.frame(p=[1], x=["a"])], partition_on="p", overwrite=True
-    )
+def test_schema_that_changed_after_writing(stored, handle):
+    other = stored_files.frame(p=[1], x=["a"])
+    api.store_dataframes_as_dataset(stored, "u", [other], partition_on="p", overwrite=True)
     before = stored_files.snapshot(stored)
     with pytest.raises(SchemaConflictError):
         api.commit_dataset(stored, "u", handle)
     assert stored_files.snapshot(stored) == before
 
 
-def test_files_that_were_deleted_after_writing(stored):
-    handle = api.write_single_partition(stored, "u", stored_files.frame(p=[7], x=[7]))
+def test_files_that_were_deleted_after_writing(stored, handle):
     (key,) = handle.partitions().files["table"].to_pylist()
     stored().delete(key)
     with pytest.raises(ConcurrentWriteError, match="deleted"):
@@ -229,37 +223,37 @@ def test_header_without_partitions(store_factory, schema, kind):
         assert "partitions" not in stored_files.header(store_factory)
 
 
-def test_files_are_partitions(memory):
+@pytest.fixture
+def unlisted(memory):
+    """A dataset whose header does not list its partitions p=1 and p=2."""
     api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
     api.write_single_partition(memory, "u", PX)
-    api.write_single_partition(memory, "u", stored_files.frame(p=[7], x=[7]))
-    assert sorted(api.read_table("u", memory)["x"]) == [1, 2, 3, 7]
-    assert sorted(api.read_table("u", memory, predicates=[[("p", ">", 1)]])["x"]) == [3, 7]
+    return memory
 
 
-def test_commit_lists_all_files(memory):
-    api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
-    first = api.write_single_partition(memory, "u", PX)
-    api.write_single_partition(memory, "u", stored_files.frame(p=[7], x=[7]))
-    dataset = api.commit_dataset(memory, "u", first)
+def test_files_are_partitions(unlisted):
+    api.write_single_partition(unlisted, "u", stored_files.frame(p=[7], x=[7]))
+    assert sorted(api.read_table("u", unlisted)["x"]) == [1, 2, 3, 7]
+    assert sorted(api.read_table("u", unlisted, predicates=[[("p", ">", 1)]])["x"]) == [3, 7]
+
+
+def test_commit_lists_all_files(unlisted):
+    more = api.write_single_partition(unlisted, "u", stored_files.frame(p=[7], x=[7]))
+    dataset = api.commit_dataset(unlisted, "u", more)
     assert dataset.explicit_partitions
-    assert sorted(stored_files.directories(memory)) == ["p=1", "p=2", "p=7"]
-    assert dataset == api.DatasetMetadata.load_from_store("u", memory)
+    assert sorted(stored_files.directories(unlisted)) == ["p=1", "p=2", "p=7"]
+    assert dataset == api.DatasetMetadata.load_from_store("u", unlisted)
 
 
 @pytest.mark.parametrize("change", [{"metadata": {"m": 1}}, {"delete_scope": [{"p": 1}]}])
-def test_any_commit_makes_partitions_explicit(memory, change):
-    api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
-    api.write_single_partition(memory, "u", PX)
-    assert api.commit_dataset(memory, "u", **change).explicit_partitions
-    assert sorted(stored_files.directories(memory)) == (["p=1", "p=2"] if "metadata" in change else ["p=2"])
+def test_any_commit_makes_partitions_explicit(unlisted, change):
+    assert api.commit_dataset(unlisted, "u", **change).explicit_partitions
+    assert sorted(stored_files.directories(unlisted)) == (["p=1", "p=2"] if "metadata" in change else ["p=2"])
 
 
-def test_update_makes_partitions_explicit(io, memory):
-    api.create_empty_dataset_header(memory, "u", PX, partition_on=["p"])
-    api.write_single_partition(memory, "u", PX)
-    io.update(memory, [stored_files.frame(p=[7], x=[7])], delete_scope=[{"p": 2}])
-    assert sorted(stored_files.directories(memory)) == ["p=1", "p=7"]
+def test_update_makes_partitions_explicit(io, unlisted):
+    io.update(unlisted, [stored_files.frame(p=[7], x=[7])], delete_scope=[{"p": 2}])
+    assert sorted(stored_files.directories(unlisted)) == ["p=1", "p=7"]
 
 
 def test_first_partitions_bring_indices(memory):

@@ -120,6 +120,9 @@ class LocalBlobStore(blob_store.BlobStore):
         root = self.root or "/"
         return None if os.path.isdir(root) else root
 
+    def exists(self, key: str) -> bool:
+        return self._stat(key) is not None
+
     def size(self, key: str) -> int:
         info = self._stat(key)
         if info is None:
@@ -308,9 +311,27 @@ class LocalBlobStore(blob_store.BlobStore):
                 return
             if S_ISLNK(mode):
                 self._check_link(path)
-            if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
-                self._checked_folders.clear()
-            self._checked_folders.add(above)
+            self._remember_folder(above)
+
+    def _create_folder(self, folder: str) -> None:
+        """Make the directory of a file, and check it as `_check_folder` does."""
+        above = folder.rpartition("/")[0]
+        self._check_folder(above)
+        try:
+            os.mkdir(f"{self.root}/{folder}")
+        except FileExistsError:
+            self._check_folder(folder)
+        except FileNotFoundError:
+            # its parents are made with the file
+            return
+        if above in self._checked_folders or not above:
+            # no link, as it is new or checked
+            self._remember_folder(folder)
+
+    def _remember_folder(self, folder: str) -> None:
+        if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
+            self._checked_folders.clear()
+        self._checked_folders.add(folder)
 
     def _check_link(self, path: str) -> None:
         inside = os.path.realpath(self.root or "/").rstrip("/") + "/"
@@ -350,11 +371,11 @@ class LocalBlobStore(blob_store.BlobStore):
     def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
         try:
-            path, folder = self._path(key), key.rpartition("/")[0]
+            folder = blob_store.check_key(key).rpartition("/")[0]
             if folder and folder not in self._checked_folders:
                 # most likely missing, and a failed attempt to create a file costs as much
-                with suppress(FileExistsError):
-                    _make_directory(f"{self.root}/{folder}")
+                self._create_folder(folder)
+            path = f"{self.root}/{key}"
             descriptor, temporary = create_temporary(path, self._perm)
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:

@@ -230,9 +230,10 @@ def partition_texts(partitions: Any, key: str) -> tuple[pa.StringArray, dict[str
     entries = list(partitions.values())
     _check_types(key, "in 'partitions', a label", partitions, str)
     _check_types(key, "in 'partitions', an entry", entries, dict)
-    if not all("files" in entry for entry in entries):
-        raise CorruptDatasetError(key, "in 'partitions', an entry has no 'files'")
-    files = list(map(itemgetter("files"), entries))
+    try:
+        files = list(map(itemgetter("files"), entries))
+    except KeyError as error:
+        raise CorruptDatasetError(key, "in 'partitions', an entry has no 'files'") from error
     _check_types(key, "in 'partitions', 'files'", files, dict)
     tables = common_tables(files)
     if tables is None:

@@ -827,7 +827,9 @@ class ExplicitSecondaryIndex(IndexBase):
             raise RuntimeError(
                 f"The index on column {self.column!r} is not stored yet; store() it before unloading"
             )
-        return self.copy(index_dct=None, index_storage_key=self.index_storage_key)
+        index = copy.copy(self)
+        index.columns_data = None
+        return index
 
     def store(self, store: StoreInput | BlobStore, dataset_uuid: str) -> str:
         """Write the index to a file of a dataset.

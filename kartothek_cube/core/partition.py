@@ -300,9 +300,12 @@ class PartitionTable:
         *,
         cache: dict[Any, Any] | None = None,
     ) -> None:
-        columns = {table: arrow.label_array(keys) for table, keys in (files or {}).items()}
-        names = arrow.label_array(labels)
-        if any(len(keys) != len(names) for keys in columns.values()):
+        names, *keys = [
+            texts if isinstance(texts, pa.StringArray) and not texts.null_count else arrow.label_array(texts)
+            for texts in (labels, *(files or {}).values())
+        ]
+        columns = dict(zip(files or (), keys, strict=True))
+        if {*map(len, keys)} - {len(names)}:
             raise ValueError("Every table needs exactly one file per partition label")
         attributes: tuple[object, ...] = ({} if cache is None else cache, {}, columns, names)
         for name, value in zip(PartitionTable.__slots__, attributes, strict=True):

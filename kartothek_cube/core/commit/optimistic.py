@@ -291,10 +291,10 @@ def commit_state(
         # a damaged dataset, one of an aborted operation, or a reserved header
         mode = changes.WriteMode.REPLACE
     try:
-        new = store_indices(blobs, new, written)
+        indices, extra = store_indices(blobs, new, written), new.extra
         if statistics is not None:
             name = pruning.store_statistics(blobs, new.uuid, statistics)
-            new = new.copy(extra={**new.extra, pruning.STATISTICS: name})
+            extra = {**extra, pruning.STATISTICS: name}
             written.append(naming.statistics_key(new.uuid, name))
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
@@ -311,8 +311,9 @@ def commit_state(
             record = attrs.evolve(record, version=version, hidden=hides)
         # copies: users get this state, and that of the base is shared
         new = new.copy(
+            indices=indices,
             metadata=copy_json(header_store.inherit_tombstones(new.metadata, collections)),
-            extra=copy_json({**new.extra, COMMIT_RECORD: record.to_field()}),
+            extra=copy_json({**extra, COMMIT_RECORD: record.to_field()}),
         )
         header = header_store.render(new, base.header_key)
         receipt = _put_state(blobs, base, new, header, needed, collections, mode, snapshot=snapshot)
@@ -611,18 +612,18 @@ def put_tombstoned_schema_again(
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
 
 
-def store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str]) -> DatasetMetadata:
-    """Write the changed indices, adding their keys to `written`; the result refers to all indices by key."""
+def store_indices(
+    blobs: BlobStore, state: DatasetMetadata, written: list[str]
+) -> dict[str, ExplicitSecondaryIndex]:
+    """Write the changed indices, adding their keys to `written`; the result has all indices by key."""
     indices = {}
     for column, index in state.indices.items():
         if not isinstance(index, ExplicitSecondaryIndex):
             continue
         if index.index_storage_key is None:
-            key = index.store_new(blobs, state.uuid)
-            written.append(key)
-            index = ExplicitSecondaryIndex(column=column, index_storage_key=key, dtype=index.dtype)
+            written.append(index.store_new(blobs, state.uuid))
         indices[column] = index.unload()
-    return state.copy(indices=indices)
+    return indices
 
 
 def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:

@@ -52,7 +52,8 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
     """
     if dataset.schema is None:
         return set()
-    return {str(name) for name in dataset.schema.names if not is_internal(name)}
+    timestamp = constants.KLEE_TIMESTAMP_COLUMN
+    return {name for name in dataset.schema.names if not name.startswith("__") and name != timestamp}
 
 
 def is_internal(column: str) -> bool:
@@ -207,7 +208,8 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
                 f"{SINGLE_TABLE!r}, this one has: {_join(tables) or 'none'}"
             )
             yield Violation(Rule.TABLE, name, error)
-    yield from _overlaps(ordered, cube)
+    columns = {name: get_dataset_columns(dataset) for name, dataset in ordered.items()}
+    yield from _overlaps(columns, cube)
     yield from _type_conflicts(ordered)
     for rule in (
         _partition_key_violations,
@@ -216,15 +218,15 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
         _index_violations,
     ):
         for name, dataset in ordered.items():
-            yield from rule(name, dataset, cube)
+            yield from rule(name, dataset, columns[name], cube)
 
 
-def _overlaps(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iterator[Violation]:
+def _overlaps(columns: Mapping[str, set[str]], cube: Cube) -> Iterator[Violation]:
     owners: dict[str, list[str]] = {}
     # the seed owns a column before others do
-    order = cube.join_order(datasets)
+    order = cube.join_order(columns)
     for name in order:
-        for column in get_payload_subset(get_dataset_columns(datasets[name]), cube):
+        for column in get_payload_subset(columns[name], cube):
             owners.setdefault(column, []).append(name)
     clashes = {column: names for column, names in owners.items() if len(names) > 1}
     text = "; ".join(f"{column} in {_join(names)}" for column, names in sorted(clashes.items()))
@@ -251,7 +253,9 @@ def _type_conflicts(datasets: Mapping[str, DatasetMetadata]) -> Iterator[Violati
                     yield Violation(Rule.TYPES, name, error, (field.name,), other)
 
 
-def _partition_key_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
+def _partition_key_violations(
+    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
+) -> Iterator[Violation]:
     keys = list(dataset.partition_keys or [])
     missing = set(cube.partition_columns) - set(keys)
     if name == cube.seed_dataset and missing:
@@ -261,7 +265,7 @@ def _partition_key_violations(name: str, dataset: DatasetMetadata, cube: Cube) -
         )
         yield Violation(Rule.PARTITION_KEYS, name, error, tuple(sorted(missing)))
         return
-    unused = missing & get_dataset_columns(dataset)
+    unused = missing & columns
     if unused:
         error = ValueError(
             f"Unspecified but provided partition columns in dataset {name!r}: {_join(unused)}. A cube "
@@ -270,8 +274,10 @@ def _partition_key_violations(name: str, dataset: DatasetMetadata, cube: Cube) -
         yield Violation(Rule.PARTITION_KEYS, name, error, tuple(sorted(unused)))
 
 
-def _dimension_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
-    missing = set(cube.dimension_columns) - get_dataset_columns(dataset)
+def _dimension_violations(
+    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
+) -> Iterator[Violation]:
+    missing = set(cube.dimension_columns) - columns
     if name == cube.seed_dataset:
         problem = f"Seed dataset {name!r} has missing dimension columns: {_join(missing)}"
     elif len(missing) == len(cube.dimension_columns):
@@ -284,7 +290,9 @@ def _dimension_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> It
         yield Violation(Rule.DIMENSIONS, name, ValueError(problem), tuple(sorted(missing)))
 
 
-def _specification_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
+def _specification_violations(
+    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
+) -> Iterator[Violation]:
     stored = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     is_seed = read_specification(dataset.metadata, constants.KTK_CUBE_METADATA_KEY_IS_SEED)
     # another dataset may be read as a cube of its own, with the dimensions that it has
@@ -300,9 +308,11 @@ def _specification_violations(name: str, dataset: DatasetMetadata, cube: Cube) -
         yield Violation(Rule.SPECIFICATION, name, error)
 
 
-def _index_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
+def _index_violations(
+    name: str, dataset: DatasetMetadata, columns: set[str], cube: Cube
+) -> Iterator[Violation]:
     keys = set(dataset.partition_keys or [])
-    required = get_dataset_columns(dataset) & set(cube.index_columns)
+    required = columns & set(cube.index_columns)
     explicit: set[str] = set()
     if name == cube.seed_dataset:
         explicit = set(cube.dimension_columns) - set(cube.suppress_index_on)

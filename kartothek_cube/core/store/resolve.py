@@ -550,7 +550,7 @@ def _is_directory(store: Any) -> bool:
         os.name == "posix"
         and kind.__name__ in _LOCAL_CLASSES
         and kind.__module__.partition(".")[0] in _LOCAL_PACKAGES
-        and not any(callable(getattr(kind, name, None)) for name in vars(store))
+        and not [name for name in vars(store) if callable(getattr(kind, name, None))]
         and isinstance(store.root, str)
     )
 

@@ -515,9 +515,9 @@ def partition_folders(
 # the header, and commits of other software count as well.
 
 # The name of a file of a cube also tells its number of rows and a digest of its cells, if these are sorted
-# and unique: files of several datasets with the same digest have the same cells, row by row. A query reads
-# the cells once, and finds rows of one file in another by their position. Files of other software have no
-# such names, and are joined by their cells.
+# and unique: files of several datasets with the same digest have the same cells, row by row. A query finds
+# rows of one file in another by their position, and compares the cells: another program may have replaced a
+# file. Files of other software have no such names, and are joined by their cells.
 
 _NAME = re.compile("[0-9a-f]{32}(?:-([0-9a-f]{8})-([0-9a-f]{16}))?(?:-([0-9a-f]{32}))?")
 

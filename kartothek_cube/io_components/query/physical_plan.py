@@ -81,10 +81,8 @@ class DatasetScan:
     implied: tuple[Node, ...] = ()
     #: how to read files that were written before a change of the schema
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
-    #: whether the join keys are all dimensions of the dataset
-    has_all_dimensions: bool = False
-    #: whether the files have the cells of those of the seed, row by row: rows are matched by their positions
-    shares_cells: bool = False
+    #: whether names of files may tell the cells of their rows: the join keys are all dimensions
+    trusts_names: bool = False
 
     @property
     def is_filtered(self) -> bool:
@@ -100,12 +98,6 @@ class DatasetScan:
         """Storage keys that follow from the labels of partitions."""
         # not by `get_partition_file_prefix`: names need no check for each file, and stores check keys
         return tuple([f"{self.uuid}/{self.table}/{label}{PARQUET_FILE_SUFFIX}" for label in labels])
-
-    def without_cells(self) -> DatasetScan:
-        """The scan without the join keys, of files whose rows are matched by their positions."""
-        read = {*self.payload, *(column for column, _, _ in self.predicates)}
-        columns = tuple([c for c in self.columns if c in read])
-        return attrs.evolve(self, dimensions=(), columns=columns, shares_cells=True)
 
     def project(self, names: set[str]) -> DatasetScan:
         """The scan without payload of other names."""
@@ -154,7 +146,7 @@ class ScanFiles:
     partition_ids: Ints
     #: whether the ids are those of the seed; else its partitions share the files
     aligned: bool
-    #: number of rows of each file, if rows are matched with those of other datasets by their positions
+    #: number of rows of each file, if rows are selected by their positions in those of other datasets
     rows: Ints | None = None
 
     def __len__(self) -> int:
@@ -199,7 +191,7 @@ class ScanFiles:
     def cells(self) -> tuple[list[int], list[str]] | None:
         """Rows, and a digest of the cells, of the only file of each partition; None if unknown."""
         scan = self.scan
-        if not (scan.has_all_dimensions and scan.mapping is None and len(self)) or self.overlapping().any():
+        if not (scan.trusts_names and scan.mapping is None and len(self)) or self.overlapping().any():
             return None
         return cells_of_names(self.labels)
 
@@ -575,7 +567,7 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         role=logical_plan.roles[name],
         implied=tuple([node for node in implied if node is not None]),
         mapping=dataset.column_mapping,
-        has_all_dimensions={*dimensions} == {*columns}.intersection(cube.dimension_columns),
+        trusts_names={*dimensions} == {*columns}.intersection(cube.dimension_columns),
     )
 
 

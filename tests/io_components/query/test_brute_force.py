@@ -37,10 +37,10 @@ YS = [0, 1, 2]
 
 
 @functools.cache
-def store_of(kind):
+def store_of(kind, is_named):
     """Build a cube in which each partition may hold every cell; two datasets have two files in one.
 
-    The test replaces the content of the files, so that no name may tell cells.
+    Names of its files may tell cells.
     """
     store = memory()
     xs = [
@@ -54,19 +54,22 @@ def store_of(kind):
         "whole": grid[["y"]].drop_duplicates().assign(z=1.0),
     }
     again = {id_: datasets[id_][datasets[id_].p == 1] for id_ in ("seed", "enrich")}
-    with mock.patch.object(
-        table_writer, "cells_suffixes", lambda dimensions, table, starts: [""] * len(starts)
-    ):
+    with contextlib.ExitStack() as stack:
+        if not is_named:
+            nothing = mock.Mock(side_effect=lambda dimensions, table, starts: [""] * len(starts))
+            stack.enter_context(mock.patch.object(table_writer, "cells_suffixes", nothing))
         api.build_cube(data=datasets, cube=CUBE, store=lambda: store, partition_on={"whole": []})
         api.append_to_cube(data=again, cube=CUBE, store=lambda: store)
     return store
 
 
 @st.composite
-def file_rows(draw, kind, id_, base):
+def file_rows(draw, kind, id_, base, is_named):
     """Rows of a file: often those of another one, or a part of them, in order or not, at times with nulls."""
     cells = draw(st.one_of(st.just(base), st.sets(st.sampled_from(base)).map(sorted_cells))) if base else []
-    change = draw(st.sampled_from(["no", "no", "no", "shuffle", "repeat", "null", "zero"]))
+    # a file whose name tells its cells, which do not repeat, may be replaced by one of other cells
+    more = ["no"] if is_named else ["repeat"]
+    change = draw(st.sampled_from(["no", "no", "no", "shuffle", "null", "zero", *more]))
     if change == "shuffle":
         cells = draw(st.permutations(cells))
     if change == "repeat":
@@ -187,7 +190,8 @@ def copy_of(store, where):
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_queries_against_brute_force(kind, data):
-    store = store_of(kind)
+    is_named = data.draw(st.booleans(), label="names tell cells")
+    store = store_of(kind, is_named)
     content, how = {}, {}
     grid = list(itertools.product(XS[kind], YS))
     base = {"enrich": grid, "extra": [(x,) for x in XS[kind]], "whole": [(y,) for y in YS]}
@@ -195,7 +199,8 @@ def test_queries_against_brute_force(kind, data):
         content[id_] = [[], []]
         for p, count in [(0, 1)] if id_ == "whole" else [(0, 1), (1, 2 if id_ in ("seed", "enrich") else 1)]:
             for _ in range(count):
-                content[id_][p].append(data.draw(file_rows(kind, id_, base.get(id_, grid)), label=id_))
+                rows = data.draw(file_rows(kind, id_, base.get(id_, grid), is_named), label=id_)
+                content[id_][p].append(rows)
         how[id_] = data.draw(st.sampled_from(["ours", "ours", "foreign", "narrow"]))
     if data.draw(st.booleans(), label="the same cells"):
         for p in (0, 1):

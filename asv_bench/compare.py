@@ -74,9 +74,9 @@ class Results:
 def _cell(values: list[float] | None, base: list[float] | None) -> str:
     if not values:
         return "-"
-    median = statistics.median(values)
-    text = f"{median:.4g}"
-    return f"{text} ({median / statistics.median(base):.2f} x)" if base else text
+    median, of_base = statistics.median(values), statistics.median(base or [0])
+    # nothing is a multiple of no refused job
+    return f"{median:.4g}" + (f" ({median / of_base:.2f} x)" if of_base else "")
 
 
 def run(python: str, script: str, *args: object, env: dict[str, str] | None = None) -> dict[str, Any]:

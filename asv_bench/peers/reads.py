@@ -118,7 +118,7 @@ def plan(root, name, *, seed=None, other=None, dataset="enrich", on=None, column
         return rows if condition is None else rows.filter(condition)
 
     cube, rows = CUBES[name], scan("seed", seed)
-    keys = [*cube.partition_columns, *cube.dimension_columns]
+    keys = [*cube.dimension_columns, *cube.partition_columns]
     if columns is not None:
         rows, keys = rows.select(columns).unique(), columns
     elif dataset is not None:
@@ -155,7 +155,7 @@ WORKS = {
     "cells of one dimension": (
         "plain",
         {"dimension_columns": ["x"], "payload_columns": [], "datasets": ["seed"]},
-        {"columns": ["p", "x"]},
+        {"columns": ["x", "p"]},
     ),
     "half of an enrichment of 1 %": ("sparse", {"conditions": C("w") > 0.5}, {"other": W > 0.5}),
     "1 % of fewer dimensions": ("low", {"conditions": C("w") > RARE}, {"other": W > RARE, **LOW}),

@@ -321,7 +321,8 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
             else None,
             **({} if batch_size is None else {"batch_size": max(1, batch_size)}),
         )
-        yield empty.select(selected)
+        # by index: to `select`, names may be patterns
+        yield empty[selected]
         missing = n_rows
         for batch in scanner.to_batches(sequential=True) if missing is not None else scanner.to_batches():
             frame = polars.DataFrame(batch)
@@ -330,7 +331,7 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
                 missing -= frame.height
             frame = frame if predicate is None else frame.filter(predicate)
             # without columns, a frame has no rows: those of the first column are counted
-            yield frame.select(selected or schema.names[:1])
+            yield frame[selected or schema.names[:1]]
             if missing == 0:
                 return
 

@@ -610,6 +610,17 @@ def test_polars_operations(store, whole):
         assert frame.select(pl.col("qty").max()).collect(engine=engine).item() == 100
 
 
+@pytest.mark.parametrize("name", ["*", "^.*$", "^x"])
+def test_names_are_not_patterns_of_polars(name):
+    cube, store = api.Cube(["x"], ["p"], "cube"), memory()
+    api.build_cube(pd.DataFrame({"x": [1, 2], "p": [1, 1], name: [7, 8]}), cube, store)
+    column = pl.selectors.by_name(name).as_expr()
+    rows = api.scan_cube(cube, store)
+    assert rows.filter(column > 7).collect().rows() == [(2, 1, 8)]
+    assert rows.select(column).collect().rows() == [(7,), (8,)]
+    assert api.query_cube_df(cube, store, api.C(name) > 7).to_numpy().tolist() == [[2, 1, 8]]
+
+
 def test_nan_in_polars(store, whole):
     """NaN is greater than all numbers for polars, not for Arrow."""
     predicate = pl.col("temp") > 1

@@ -90,14 +90,21 @@ def forget_cells(monkeypatch):
     monkeypatch.setattr(physical_plan.ScanFiles, "cells", lambda files: None)
 
 
-@pytest.fixture(scope="module", params=[0, 2, 4, 7])
-def url(request, tmp_path_factory):
-    url = f"hfs://{tmp_path_factory.mktemp('cube')}?durable=false"
-    build(url, request.param)
-    return url
+SEEDS = (0, 2, 4, 7)
+READERS = ("blocks of partitions", "one block", "pyarrow", "bytes", "many rows")
+GROUPS = ("w", ("p", "s"), "x")
 
 
-@pytest.fixture(params=["blocks of partitions", "one block", "pyarrow", "bytes", "many rows"])
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory):
+    """Cubes whose datasets have equal cells in all partitions, or several files in one."""
+    urls = [f"hfs://{tmp_path_factory.mktemp('cube')}?durable=false" for _ in SEEDS]
+    for seed, url in zip(SEEDS, urls, strict=True):
+        build(url, seed)
+    return urls
+
+
+@pytest.fixture
 def reader(request, monkeypatch):
     match request.param:
         case "blocks of partitions":
@@ -112,8 +119,12 @@ def reader(request, monkeypatch):
             monkeypatch.setattr(tuning, "MAX_RESTRICTING_CELLS", 3)
 
 
-@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
-def test_rows_are_those_of_a_join_by_cells(url, reader, condition, monkeypatch):
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("reader", READERS, indirect=True)
+def test_rows_are_those_of_a_join_by_cells(urls, reader, condition, request, monkeypatch):
+    # each reader and each condition meet each cube
+    turn = READERS.index(request.node.callspec.params["reader"]) + [*CONDITIONS].index(condition)
+    url, condition = urls[turn % len(urls)], CONDITIONS[condition]
     by_position = query_cube(CUBE, url, conditions=condition)
     forget_cells(monkeypatch)
     by_cells = query_cube(CUBE, url, conditions=condition)
@@ -122,9 +133,11 @@ def test_rows_are_those_of_a_join_by_cells(url, reader, condition, monkeypatch):
         pdt.assert_frame_equal(a, b)
 
 
-@pytest.mark.parametrize("groups", ["w", ["p", "s"], "x"])
+@pytest.mark.parametrize("number", range(len(SEEDS)))
 @pytest.mark.parametrize("condition", ["nothing", "both", "text"])
-def test_groups_are_those_of_a_join_by_cells(url, groups, condition, monkeypatch):
+def test_groups_are_those_of_a_join_by_cells(urls, number, condition, monkeypatch):
+    groups, url = GROUPS[number % len(GROUPS)], urls[number]
+
     def query():
         return query_cube(CUBE, url, conditions=CONDITIONS[condition], partition_by=groups)
 

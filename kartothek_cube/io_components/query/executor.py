@@ -629,7 +629,7 @@ def load_rows(
     scans = [
         _make_scan(files, on_rows, cells)
         if files.rows is None or numbered is None
-        else _make_scan(files, on_rows, ())._replace(rows=_row_numbers(files, numbered))
+        else _scan_numbered(files, on_rows, numbered)
         for files, on_rows in zip(datasets, predicates, strict=True)
     ]
     found = run_scans(blobs, scans)
@@ -639,6 +639,15 @@ def load_rows(
             if batch.is_numbered:
                 _check_cells(numbered, batch)
     return batches
+
+
+def _scan_numbered(files: ScanFiles, predicates: Predicates, cells: RowBatch) -> Scan:
+    """Scan of the rows of cells, by their numbers."""
+    # Polars decodes all rows of all columns for a condition on numbers alone: 1,500 of 1,500,000 rows of 11
+    # columns take 0.037 s, and with a condition on a column of the file, which all rows meet, 0.028
+    stored = [(c, "!=", pd.NA) for c in files.scan.dimensions if c not in files.scan.partition_keys]
+    scan = _make_scan(files, (*predicates, *stored[:1]), ())
+    return scan._replace(rows=_row_numbers(files, cells))
 
 
 def _newest_rows(files: ScanFiles, read: FileRows, predicates: Predicates) -> RowBatch:

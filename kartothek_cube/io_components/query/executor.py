@@ -626,18 +626,17 @@ def load_rows(
         + tuple([p for p in group_predicates if p[0] in (*files.scan.dimensions, *files.scan.payload)])
         for files in datasets
     ]
+    # of a dataset with conditions of its own, rows may be missing, which wrong names could not be told from
+    by_number = [None if f.rows is None or f.scan.is_filtered else numbered for f in datasets]
     scans = [
-        _make_scan(files, on_rows, cells)
-        if files.rows is None or numbered is None
-        else _scan_numbered(files, on_rows, numbered)
-        for files, on_rows in zip(datasets, predicates, strict=True)
+        _make_scan(files, on_rows, cells) if selected is None else _scan_numbered(files, on_rows, selected)
+        for files, on_rows, selected in zip(datasets, predicates, by_number, strict=True)
     ]
     found = run_scans(blobs, scans)
     batches = [_newest_rows(*each) for each in zip(datasets, found, predicates, strict=True)]
-    if numbered is not None:
-        for batch in batches:
-            if batch.is_numbered:
-                _check_cells(numbered, batch)
+    for batch, selected in zip(batches, by_number, strict=True):
+        if selected is not None:
+            _check_cells(selected, batch)
     return batches
 
 

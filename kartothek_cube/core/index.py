@@ -217,6 +217,26 @@ class IndexColumns:
         remaining = self._from_counts(self.values, counts, codes, self.labels.filter(pa.array(is_used)))
         return replace(remaining, file_type=self.file_type)
 
+    def replace_labels(self, labels: pa.StringArray, added: IndexColumns) -> IndexColumns | None:
+        """Entries with those of some partitions replaced; None unless others have the same values instead."""
+        is_replaced = arrow.to_numpy(pc.is_in(self.labels, value_set=labels))
+        (entries,) = is_replaced[self.codes].nonzero()
+        if len(entries) != len(added.codes) or not len(entries):
+            return None
+        old, (values, new) = self.codes[entries], added.pairs()
+        ids = np.searchsorted(self.offsets, entries, side="right") - 1
+        new_codes = np.full(len(self.labels), -1)
+        new_codes[old] = new
+        used = new_codes[new_codes >= 0]
+        is_one_to_one = np.array_equal(new_codes[old], new) and len(np.unique(used)) == len(used)
+        if not is_one_to_one or not self.values.take(pa.array(ids)).equals(values):
+            return None
+        known = pa.concat_arrays([self.labels, added.labels])
+        sources = np.where(new_codes < 0, np.arange(len(self.labels)), len(self.labels) + new_codes)
+        renamed = known.take(pa.array(sources))
+        has_unused = bool((is_replaced & (new_codes < 0)).any())
+        return None if has_unused or len(renamed.unique()) < len(renamed) else replace(self, labels=renamed)
+
     def equals(self, other: IndexColumns) -> bool:
         """Whether both hold the same entries; the order of the partitions of a value does not matter."""
         if not (self.values.equals(other.values) and np.array_equal(self.offsets, other.offsets)):
@@ -686,6 +706,15 @@ class IndexBase(arguments.CopyMixin):
     def remove_partitions(self, list_of_partitions: Iterable[str] | pa.Array, inplace: bool = False) -> Self:
         """Remove all entries of some partitions; the result is as that of :meth:`update`."""
         return self._replace_data(self._data().keep_labels(list_of_partitions, invert=True), inplace)
+
+    def replace_partitions(self, labels: pa.StringArray, index: Self) -> Self:
+        """Replace the entries of some partitions by those of another index of the same type."""
+        data, added = self._data(), index.columns_data
+        # a correction of payload, the same cells in another file: of 1.5 million 0.01 instead of 0.09 s
+        renamed = None if added is None else data.replace_labels(labels, added)
+        if renamed is not None:
+            return self._replace_data(renamed)
+        return self.remove_partitions(labels).update(index)
 
     def remove_values(self, list_of_values: Iterable[Any], inplace: bool = False) -> Self:
         """Remove values, which are cast leniently; the result is as that of :meth:`update`."""

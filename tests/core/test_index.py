@@ -475,6 +475,37 @@ def test_equality(other, equal):
     assert (other == x_index()) is equal
 
 
+ENTRIES = st.dictionaries(
+    st.integers(0, 5), st.lists(st.sampled_from("abcd"), min_size=1, unique=True), max_size=6
+)
+
+
+@given(ENTRIES, st.data())
+def test_partitions_are_replaced_as_by_a_removal_and_an_update(entries, data):
+    index = ExplicitSecondaryIndex("x", entries, dtype=pa.int64())
+    removed = data.draw(st.lists(st.sampled_from("abcde"), unique=True), label="removed")
+    if data.draw(st.booleans(), label="the same cells"):
+        names = dict(zip(removed, data.draw(st.permutations(["f", "g", "h", "i", "j"])), strict=False))
+        added = {x: [names[label] for label in labels if label in names] for x, labels in entries.items()}
+        added = {x: labels for x, labels in added.items() if labels}
+    else:
+        added = data.draw(ENTRIES, label="added")
+    new = ExplicitSecondaryIndex("x", added, dtype=pa.int64())
+    before = index.copy()
+    found = index.replace_partitions(pa.array(removed, pa.string()), new)
+    assert found == index.remove_partitions(removed).update(new)
+    assert index == before
+    assert len(found.columns_data.labels.unique()) == len(found.columns_data.labels)
+
+
+def test_files_of_the_same_cells_take_over_their_entries():
+    index = ExplicitSecondaryIndex("x", {1: ["a", "b"], 2: ["b"], 3: ["c"]}, dtype=pa.int64())
+    new = ExplicitSecondaryIndex("x", {1: ["d"], 2: ["d"]}, dtype=pa.int64())
+    found = index.replace_partitions(pa.array(["b"]), new)
+    assert found.index_dct == {1: ["a", "d"], 2: ["d"], 3: ["c"]}
+    assert found.columns_data.codes is index.columns_data.codes
+
+
 @pytest.mark.parametrize("shared", [False, True], ids=["disjoint", "shared"])
 def test_parts_are_merged_in_their_order(shared):
     """Whether or not parts speak about the same partitions."""

@@ -471,8 +471,6 @@ def _update_indices(
     for column, index in state.indices.items():
         if column in (state.partition_keys or ()) or column in new:
             continue
-        if len(removed):
-            index = index.remove_partitions(removed.to_pylist())
         if len(change.added):
             _check_covered(column, change.added.labels, change.indices.get(column))
             added = _index(column, change.indices[column].entries, schema)
@@ -480,7 +478,9 @@ def _update_indices(
                 # only one of both has times that nanoseconds do not hold
                 dtype = common_type(index.dtype, added.dtype)
                 index, added = index.copy(dtype=dtype), added.copy(dtype=dtype)
-            index = index.update(added)
+            index = index.replace_partitions(removed, added) if len(removed) else index.update(added)
+        elif len(removed):
+            index = index.remove_partitions(removed)
         result[column] = index
     for column in sorted(new):
         _check_covered(column, partitions.labels, change.indices.get(column))

@@ -6,7 +6,9 @@ import operator
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import workload as w
 
 from kartothek_cube.core.cube.conditions import C
@@ -55,6 +57,24 @@ class Build:
 
     def peakmem_build(self):
         self.build()
+
+
+class BuildUnsorted:
+    """Sort 2 million rows in random order, write them in 20 partitions, and index the dimension."""
+
+    timeout = 300
+
+    def setup(self):
+        self.directory = tempfile.TemporaryDirectory()
+        cells = np.tile(np.arange(100_000), 20)
+        rows = pa.table({"x": cells, "p": np.repeat(np.arange(20), 100_000), "v": cells / 7, "w": cells * 2})
+        self.rows = rows.take(np.random.default_rng(1).permutation(len(rows)))
+
+    def teardown(self):
+        self.directory.cleanup()
+
+    def time_build(self):
+        build_cube(self.rows, Cube(["x"], ["p"], "unsorted"), store_in(self.directory.name), overwrite=True)
 
 
 class Query:

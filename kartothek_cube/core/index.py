@@ -109,6 +109,15 @@ class IndexColumns:
         return cls._sort_entries(distinct, ranks if rows is None else ranks[rows], entries, names)
 
     @classmethod
+    def from_mask(cls, values: pa.Array, labels: pa.StringArray, is_entry: arrow.Mask) -> IndexColumns:
+        """Index data of sorted distinct values, nulls last, and a mask with a column per label."""
+        not_null = _not_null_mask(values)
+        is_entry = is_entry if not_null is None else is_entry[not_null]
+        values = values if not_null is None else values.filter(pa.array(not_null))
+        codes = np.broadcast_to(np.arange(len(labels), dtype=np.int32), is_entry.shape)[is_entry]
+        return cls._from_counts(values, np.count_nonzero(is_entry, axis=1), codes, labels)
+
+    @classmethod
     def from_dict(cls, values: pa.Array, lists: Sequence[Iterable[str]]) -> IndexColumns:
         """Index data of one list of labels per value."""
         columns = list(map(list, lists))
@@ -150,13 +159,13 @@ class IndexColumns:
 
     @classmethod
     def _from_counts(
-        cls, values: pa.Array, counts: arrow.Ints, codes: arrow.Ints, labels: pa.StringArray
+        cls, values: pa.Array, counts: arrow.Ints, codes: npt.NDArray[np.integer[Any]], labels: pa.StringArray
     ) -> IndexColumns:
         """Index data of entries sorted by value, of which each value has some or none; these are dropped."""
         if not counts.all():
             values, counts = values.filter(pa.array(counts > 0)), counts[counts > 0]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(values, offsets, codes.astype(np.int32), labels)
+        return cls(values, offsets, codes.astype(np.int32, copy=False), labels)
 
     def cast(self, dtype: pa.DataType) -> IndexColumns:
         """Cast the values to a type that keeps their order."""

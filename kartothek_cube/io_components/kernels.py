@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow import Ints, Mask, replace_columns, with_far_times
+from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -46,12 +47,13 @@ def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
     """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
+
     # a result as large as memory allows is sorted column by column: both copies of all would not fit
-    taken = []
-    for number in range(len(columns)):
+    def take(number: int) -> pa.Array:
         column, columns[number] = columns[number], None
-        taken.append(take_values(column, positions, missing=False))
-    return taken
+        return take_values(column, positions, missing=False)
+
+    return list(ordered_map(take, range(len(columns)), available_cores()))
 
 
 def repeat(column: Column, times: Ints) -> pa.Array:
@@ -477,8 +479,7 @@ def sort_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     order = sort_order([table.column(column) for column in columns], len(table)) if columns else None
     if order is None:
         return table
-    arrays = [take_values(column, order, missing=False) for column in table.columns]
-    return pa.Table.from_arrays(arrays, schema=table.schema)
+    return pa.Table.from_arrays(take_columns(table.columns, order), schema=table.schema)
 
 
 def last_rows_mask(columns: Sequence[Column], length: int) -> Mask | None:

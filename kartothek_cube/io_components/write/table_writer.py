@@ -34,7 +34,12 @@ from kartothek_cube.io_components.kernels import (
     encode_ordered,
     equal_neighbours,
     integers,
+    last_rows,
+    make_dense,
+    normalize_zeros,
     strictly_increasing,
+    take_values,
+    to_single_array,
 )
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
@@ -326,41 +331,20 @@ def index_entries(
     values: pa.ChunkedArray, starts: Ints, labels: pa.StringArray, dtype: pa.DataType
 ) -> IndexUpdate:
     """Entries of one column of a table whose partitions begin at `starts`; nulls are not indexed."""
+    values = values.cast(dtype) if pa.types.is_null(values.type) else decode_dictionary(values)
     partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
-    distinct, codes, partitions = _distinct_pairs(values, partition, len(starts))
-    if pa.types.is_null(distinct.type) or not distinct.type.equals(widen(dtype)):
-        distinct = distinct.cast(widen(dtype))
-    return IndexUpdate(IndexColumns.from_pairs(distinct.take(pa.array(codes)), labels, partitions), labels)
-
-
-def _distinct_pairs(
-    values: pa.ChunkedArray, partition: Ints, n_partitions: int
-) -> tuple[pa.Array, Ints, Ints]:
-    """Distinct values, and the distinct pairs of value code and partition."""
-    array = values.combine_chunks()
-    if isinstance(array, pa.Array) and len(array) and strictly_increasing([array], len(array)):
-        return array, np.arange(len(array)), partition
-    array = pa.array([], pa.null()) if pa.types.is_null(values.type) else array
-    array = array.dictionary_encode()
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    distinct = array.dictionary
-    if not len(distinct):
-        return distinct, np.empty(0, np.int64), np.empty(0, np.int64)
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        partition = partition[valid]
-        array = array.drop_null()
-    codes = array.indices.to_numpy().astype(np.int64)
-    key = codes * n_partitions + partition
-    size = len(distinct) * n_partitions
-    # marking all pairs in a mask is linear, while np.unique sorts; the mask must not outgrow the rows by much
-    if size <= max(8 * len(key), 1 << 16):
-        present = np.zeros(size, dtype=bool)
-        present[key] = True
-        key = np.flatnonzero(present)
-    else:
-        key = np.unique(key)
-    return distinct, key // n_partitions, key % n_partitions
+    if strictly_increasing([values], len(values)):
+        distinct = to_single_array(values).cast(widen(dtype))
+        return IndexUpdate(IndexColumns.from_pairs(distinct, labels, partition), labels)
+    codes = encode_ordered(values)
+    distinct = normalize_zeros(take_values(values, last_rows(*codes), missing=False)).cast(widen(dtype))
+    ranks, shape = make_dense(*codes), (len(distinct), len(starts))
+    # marking all pairs in a mask is linear, while other pairs are sorted; the mask must not outgrow the rows
+    if len(distinct) * len(starts) > max(8 * len(values), 1 << 16):
+        return IndexUpdate(IndexColumns.from_pairs(distinct, labels, partition, ranks), labels)
+    is_entry = np.zeros(shape, dtype=bool)
+    is_entry.ravel()[ranks * len(starts) + partition] = True
+    return IndexUpdate(IndexColumns.from_mask(distinct, labels, is_entry), labels)
 
 
 def index_entries_of(

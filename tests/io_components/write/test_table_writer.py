@@ -1,16 +1,22 @@
 """Writing one input: what is refused before anything of it is written, and what is written."""
 
+import datetime
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io_components.write.build_index import plan_index_build
-from kartothek_cube.io_components.write.table_writer import write_table
+from kartothek_cube.io_components.write.table_writer import index_entries_of, write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec
 from kartothek_cube.io_components.write.write_tasks import write_dataset_input
 from kartothek_cube.serialization import ParquetSerializer
@@ -46,6 +52,46 @@ def test_nested_columns_that_are_only_stored(store_factory, values):
         WriteSpec(store_factory, "uuid", partition_on=("x",)), pa.table({"x": [1, 2], "y": values})
     )
     assert len(result.labels) == 2
+
+
+VALUES = {
+    pa.int64(): [-(2**63), 0, 1, 2, 2**63 - 1],
+    pa.uint64(): [0, 1, 2**64 - 1],
+    pa.float64(): [float("-inf"), -0.0, 0.0, 1.5, float("nan")],
+    pa.bool_(): [False, True],
+    pa.string(): ["", "a", "b"],
+    pa.binary(): [b"", b"\xff"],
+    pa.decimal128(5, 2): [Decimal("-1.50"), Decimal(0)],
+    pa.date32(): [datetime.date(1, 1, 1), datetime.date(2024, 1, 1)],
+    pa.timestamp("us", "Europe/Berlin"): [pd.Timestamp("1969-12-31", tz="UTC"), pd.Timestamp(1000, tz="UTC")],
+    pa.dictionary(pa.int8(), pa.string()): ["", "a", "b"],
+    pa.null(): [None],
+}
+
+
+@pytest.mark.parametrize("dtype", VALUES, ids=str)
+@given(data=st.data())
+def test_index_has_each_value_with_its_partitions(dtype, data):
+    values = st.lists(st.sampled_from([*VALUES[dtype], None]), max_size=6)
+    partitions = data.draw(st.lists(values, min_size=1, max_size=4), "values of each partition")
+    partitions = [part * data.draw(st.sampled_from([1, 10_000]), "repeated") for part in partitions]
+    labels = [f"p={number}/a" for number in range(len(partitions))]
+    stored = pa.string() if pa.types.is_null(dtype) or pa.types.is_dictionary(dtype) else dtype
+    tables = [pa.table({"x": pa.array(part, dtype)}) for part in partitions]
+    index = index_entries_of("x", labels, tables, stored).entries
+    found = {value for part in partitions for value in part if value is not None and value == value}
+    pairs = list(zip(labels, partitions, strict=True))
+    has = {value: [label for label, part in pairs if value in part] for value in found}
+    assert index.to_dict() == IndexColumns.from_dict(pa.array(has, stored), has.values()).to_dict()
+    assert index.values.to_pylist() == sorted(found)
+
+
+def test_index_of_unsorted_cells_that_are_in_one_partition_each():
+    cells = np.random.default_rng(0).permutation(100_000)
+    tables = [pa.table({"x": part}) for part in np.split(cells, 20)]
+    index = index_entries_of("x", [f"{number:02}" for number in range(20)], tables, pa.int64()).entries
+    assert index.values.to_pylist() == list(range(100_000))
+    assert index.entry_labels().to_pylist() == [f"{n:02}" for n in np.argsort(cells) // 5_000]
 
 
 def codecs(store, result):

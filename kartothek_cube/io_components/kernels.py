@@ -47,13 +47,16 @@ def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
     """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
-
     # a result as large as memory allows is sorted column by column: both copies of all would not fit
-    def take(number: int) -> pa.Array:
-        column, columns[number] = columns[number], None
-        return take_values(column, positions, missing=False)
+    threads = available_cores()
 
-    return list(ordered_map(take, range(len(columns)), available_cores()))
+    def take(thread: int) -> None:
+        for number in range(thread, len(columns), threads):
+            columns[number] = take_values(columns[number], positions, missing=False)
+
+    for _ in ordered_map(take, range(threads), threads):
+        pass
+    return columns
 
 
 def repeat(column: Column, times: Ints) -> pa.Array:

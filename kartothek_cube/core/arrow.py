@@ -22,6 +22,7 @@ _FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
 _BITS = {t.id: width for kind in (_SIGNED, _UNSIGNED, _FLOATS) for width, t in kind.items()}
 _STRINGS = {pa.large_string(), pa.string_view()}
 _BINARIES = {pa.large_binary(), pa.binary_view()}
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 @lru_cache(maxsize=1024)
@@ -62,6 +63,16 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
         return memory_type(child, dates_as_object=dates_as_object, date_unit=date_unit)
 
     return storage_type(t) if not is_nested(t) else _rebuild(t, inner)
+
+
+@lru_cache(maxsize=1024)
+def decoded_type(t: pa.DataType) -> pa.DataType:
+    """Type of the values, in a flavour that Arrow casts and combines: without dictionaries and views."""
+    if pat.is_dictionary(t) or pat.is_run_end_encoded(t):
+        return decoded_type(t.value_type)
+    if t in _VIEWS:
+        return _VIEWS[t]
+    return _rebuild_nested(t, decoded_type) if is_nested(t) else t
 
 
 def number_bits(t: pa.DataType) -> int:

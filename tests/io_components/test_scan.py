@@ -125,6 +125,7 @@ def test_types(dtype, where, local):
         (pa.null(), pa.string()),
         (pa.null(), pa.int64()),
         (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+        (pa.timestamp("ms"), pa.timestamp("ns")),
     ],
     ids=str,
 )
@@ -139,6 +140,20 @@ def test_files_of_different_types(local, narrow, wide, first):
     found = scan_one(local, ["d/a.parquet", "d/b.parquet"], schema=pa.schema([("x", wide)]))
     assert found.table.schema.types == [wide]
     assert found.table["x"].to_pylist() == tables[0]["x"].to_pylist() + tables[1]["x"].to_pylist()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_files_of_other_writers_beside_far_times(local, order):
+    """Views of texts, as Polars writes them, and nanoseconds, which do not reach the times of other files."""
+    other = pa.table({"n": pa.array([1], pa.int8()), "x": pa.array(["a"], pa.string_view())})
+    own = pa.table({"n": [2], "x": ["b"]})
+    times = pa.array([datetime.datetime(2024, 2, 29)], pa.timestamp("ns"))
+    far = pa.array([datetime.datetime(9999, 1, 1)], pa.timestamp("us"))
+    tables = [other.append_column("t", times), own.append_column("t", far)][::order]
+    for key, table in zip(["d/a.parquet", "d/b.parquet"], tables, strict=True):
+        put(local, key, table)
+    found = scan_one(local, ["d/a.parquet", "d/b.parquet"], schema=own.append_column("t", far).schema)
+    assert found.table.to_pylist() == [row for table in tables for row in table.to_pylist()]
 
 
 def test_files_with_equal_filters_are_one_scan():

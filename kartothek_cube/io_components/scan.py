@@ -611,10 +611,10 @@ def _find_missing(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> str:
 
 def _explain(blobs: BlobStore, scans: Sequence[_PolarsScan | None], error: BaseException) -> BaseException:
     """The error for failed scans: that of the first file that pyarrow does not read either."""
-    files = [(key, scan.types.names) for scan in scans if scan for key in scan.scan.keys]
-    for key, names in files:
+    files = [(key, scan) for scan in scans if scan for key in scan.scan.keys]
+    for key, scan in files:
         try:
-            read_file(blobs, key, names)
+            read_file(blobs, key, scan.types.names, schema=scan.scan.schema)
         except Exception as problem:
             return problem
     is_schema_error = isinstance(error, _import_polars().exceptions.SchemaError)

@@ -52,7 +52,11 @@ def read_parquet(
             names = (columns_of_file(stored) if mapping is None else available).names
         else:
             names = list(dict.fromkeys([*columns, *sorted(expressions.columns_of(where))]))
-        expressions.check_columns([*names, *expressions.columns_of(where)], available.names, name)
+        needed = {*names, *expressions.columns_of(where)}
+        lacking = needed.difference(available.names).intersection(() if schema is None else schema.names)
+        if lacking:
+            raise CorruptDatasetError(name, f"it lacks columns of the dataset: {', '.join(sorted(lacking))}")
+        expressions.check_columns(needed, available.names, name)
         if len(set(stored.names)) < len(stored.names):
             repeated = next(column for column in stored.names if stored.names.count(column) > 1)
             raise CorruptDatasetError(name, f"it has a column more than once: {repeated}")

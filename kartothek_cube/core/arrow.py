@@ -421,12 +421,9 @@ def _with_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:
     """Table with more columns at the end."""
-    named = list(columns)
-    if not named:
-        return table
-    fields = [*table.schema, *(pa.field(name, values.type) for name, values in named)]
-    arrays = [*table.columns, *(values for _, values in named)]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, table.schema.metadata))
+    added = pa.table(dict(columns))
+    schema = pa.schema([*table.schema, *added.schema], table.schema.metadata)
+    return pa.Table.from_arrays([*table.columns, *added.columns], schema=schema) if len(added.schema) else table
 
 
 def describe(value: object) -> str:

@@ -500,12 +500,17 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
 
 
 def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
-    """Cast a table of file types to memory types; times are in us where they are in the schema."""
-    far = {field.name for field in schema or () if arrow.has_far_times(field.type)}
+    """Cast a table of file types to memory types; null columns and far times get those of the schema."""
+    types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
     columns = {}
     for position, field in enumerate(table.schema):
-        if not arrow.storage_type(field.type).equals(field.type):
-            columns[position] = _fit_times(table.column(position), field.name, is_far=field.name in far)
+        dtype = types.get(field.name, field.type)
+        if pat.is_null(field.type):
+            if not pat.is_null(dtype):
+                columns[position] = table.column(position).cast(arrow.memory_type(dtype))
+        elif not arrow.storage_type(field.type).equals(field.type):
+            is_far = field.name in types and arrow.has_far_times(dtype)
+            columns[position] = _fit_times(table.column(position), field.name, is_far=is_far)
     return arrow.replace_columns(table, columns)
 
 

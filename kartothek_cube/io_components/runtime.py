@@ -218,6 +218,14 @@ def progress_advance(nbytes: int | Callable[[], int]) -> None:
         listener.count(nbytes if isinstance(nbytes, int) else nbytes())
 
 
+def progress_advance_files(blobs: BlobStore, keys: Iterable[str]) -> None:
+    """Report that files are done; their sizes are looked up only if there is a listener."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        for key in keys:
+            listener.count(blobs.size(key))
+
+
 def bytes_text(nbytes: float) -> str:
     """A number of bytes in the largest unit that fits."""
     if abs(nbytes) < 1000:

@@ -106,9 +106,12 @@ class Scan(NamedTuple):
 
     def split_by_filter(self) -> list[list[int]]:
         """Numbers of the files with the same filter."""
+        filters = self.filters or [None] * len(self.keys)
+        distinct = {id(where): where for where in filters}
+        identities = {number: expressions.identify(where) for number, where in distinct.items()}
         members: dict[object, list[int]] = {}
-        for number, where in enumerate(self.filters or [None] * len(self.keys)):
-            members.setdefault(expressions.identify(where), []).append(number)
+        for number, where in enumerate(filters):
+            members.setdefault(identities[id(where)], []).append(number)
         return list(members.values())
 
 
@@ -203,7 +206,7 @@ def can_use_polars(keys: Sequence[str]) -> bool:
         # this module may be imported after the fork
         or (multiprocessing.parent_process() and multiprocessing.get_start_method(allow_none=True) == "fork")
         or os.environ.get(CHECK_PAGES)
-        or not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys)
+        or [key for key in keys if not key.endswith(PARQUET_FILE_SUFFIX)]
         # paths tell the files of the rows apart; damaged headers may name one twice
         or len(set(keys)) < len(keys)
     )
@@ -260,8 +263,7 @@ def _scan_with_polars(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> 
     except (errors.PolarsError, errors.PanicException, OSError) as error:
         problem = _explain(blobs, scans, error)
     else:
-        for key in _keys(scans):
-            runtime.progress_advance(partial(blobs.size, key))
+        runtime.progress_advance_files(blobs, _keys(scans))
         return found
     # outside of the handler: errors of object stores may show secrets, so they must not become the context
     raise problem
@@ -348,8 +350,7 @@ def _to_rows(scan: _PolarsScan, frames: list[polars.DataFrame]) -> FileRows:
     table = rows.to_arrow(compat_level=polars.CompatLevel.oldest())
     types = pa.schema([scan.types.field(column) for column in scan.columns])
     table = table if table.schema.equals(types) else table.cast(types)
-    schema = scan.scan.schema
-    table = parquet.type_null_columns(from_file(table.replace_schema_metadata(scan.metadata), schema), schema)
+    table = from_file(table.replace_schema_metadata(scan.metadata), scan.scan.schema)
     return FileRows(table if numbers_of_rows is None else _append_numbers(table, numbers_of_rows), lengths)
 
 
@@ -641,7 +642,7 @@ def read_file(
     except FileNotFoundError as error:
         # a concurrent garbage collection may have deleted the file since its path was resolved
         raise MissingFileError(key) from error
-    runtime.progress_advance(partial(blobs.size, key))
+    runtime.progress_advance_files(blobs, [key])
     return table
 
 
@@ -680,7 +681,7 @@ def _read_untyped(
         frame = DataFrameSerializer.restore_dataframe(blobs.store, key)
     except KeyError as error:
         raise MissingFileError(key) from error
-    runtime.progress_advance(partial(blobs.size, key))
+    runtime.progress_advance_files(blobs, [key])
     table = from_pandas(frame)
     if mapping is not None:
         table = mapping.adapt_all(table)
@@ -706,25 +707,19 @@ def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedAr
 def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
     """Concatenate tables of the same columns, with the wider type where types differ.
 
-    ``schema`` has the types of columns that are null in all tables; ``origin`` names the files in errors.
+    ``schema`` is that of no tables; ``origin`` names the files in errors.
     """
     if not tables:
         return schema.empty_table()
     if not tables[0].num_columns:
         return zero_column_table(sum(map(len, tables)))
-    tables_without_metadata = [table.replace_schema_metadata(None) for table in tables]
-    first = tables_without_metadata[0].schema
-    if len(tables) == 1:
-        result = tables_without_metadata[0]
-    elif all(table.schema.equals(first) for table in tables_without_metadata[1:]):
-        result = pa.concat_tables(tables_without_metadata)
-    else:
-        try:
-            result = concat_promoted(tables_without_metadata)
-        except pa.ArrowException as exc:
-            message = f"its files have types that do not fit together: {exc}"
-            raise CorruptDatasetError(origin, message) from exc
-    return parquet.type_null_columns(result, schema)
+    plain = [table.replace_schema_metadata(None) for table in tables]
+    if all(table.schema.equals(plain[0].schema) for table in plain[1:]):
+        return pa.concat_tables(plain)
+    try:
+        return concat_promoted(plain)
+    except pa.ArrowException as exc:
+        raise CorruptDatasetError(origin, f"its files have types that do not fit together: {exc}") from exc
 
 
 def file_widths(

@@ -26,7 +26,6 @@ from kartothek_cube.serialization import _generic
 
 Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
 
-_NULL_ID = pa.null().id
 _CONTENT = (bytes, bytearray, memoryview, pa.Buffer)
 
 
@@ -63,7 +62,7 @@ def read_parquet(
         table = _decode(file, names, mapping)
         if len(table) != file.metadata.num_rows:
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
-    table = type_null_columns(pandas_conversion.from_file(_drop_foreign_metadata(table), schema), schema)
+    table = pandas_conversion.from_file(_drop_foreign_metadata(table), schema)
     if where is not None:
         table = table.filter(expressions.tree_mask(table, where))
     if columns is None or names == list(columns):
@@ -124,18 +123,6 @@ def _drop_foreign_metadata(table: pa.Table) -> pa.Table:
     if metadata is None or not table.num_columns:  # without columns, the number of rows would be lost
         return table
     return table.replace_schema_metadata(columns_of_file(table.schema).metadata)
-
-
-def type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Cast columns that are null in a file to their type in a schema."""
-    if schema is None:
-        return table
-    columns = {
-        position: table.column(position).cast(arrow.memory_type(schema.field(field.name).type))
-        for position, field in enumerate(table.schema)
-        if field.type.id == _NULL_ID and schema.get_field_index(field.name) >= 0
-    }
-    return arrow.replace_columns(table, columns)
 
 
 def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:

@@ -740,17 +740,11 @@ def _have_equal_cells(left: RowBatch, right: RowBatch) -> bool:
     a, b = left.scan, right.scan
     if len(left) != len(right) or a.dimensions != b.dimensions or a.alignment != b.alignment:
         return False
+    n_partitions = int(max(left.partition_ids.max(initial=-1), right.partition_ids.max(initial=-1))) + 1
+    if not np.array_equal(left.count_partitions(n_partitions), right.count_partitions(n_partitions)):
+        return False
     pairs = zip(left.columns(a.dimensions), right.columns(b.dimensions), strict=True)
-    return _partition_lengths(left) == _partition_lengths(right) and all(
-        x.type == y.type and x.equals(y) for x, y in pairs
-    )
-
-
-def _partition_lengths(rows: RowBatch) -> dict[int, int]:
-    """Number of rows of the physical partitions that have some."""
-    lengths = np.bincount(rows.partition_ids, rows.counts).astype(np.int64)
-    (ids,) = lengths.nonzero()
-    return dict(zip(ids.tolist(), lengths[ids].tolist(), strict=True))
+    return all(x.type == y.type and x.equals(y) for x, y in pairs)
 
 
 def _match_cells(left: RowBatch, right: RowBatch) -> Ints | None:

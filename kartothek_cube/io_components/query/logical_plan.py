@@ -218,10 +218,10 @@ def build_logical_plan(
     """Check the arguments of a query against the stored columns, types and indices."""
     datasets = snapshot.datasets
     columns, types = snapshot.derive("columns", lambda: _columns_of(datasets))
-    active = Conjunction([c for c in to_conjunction(conditions, types).conditions if c.active])
-    restricted = active.columns
+    conjunction = to_conjunction(conditions, types)
+    active, restricted = [c for c in conjunction.conditions if c.active], conjunction.columns
     _check_columns("condition", restricted, types)
-    trees = [_bind_condition(condition, types, columns) for condition in active.conditions]
+    trees = [_bind_condition(condition, types, columns) for condition in active]
     dimensions = cube.dimension_columns
     if dimension_columns is not None:
         dimensions = converter_str_tupleset(dimension_columns)
@@ -236,53 +236,51 @@ def build_logical_plan(
     payload = {name: (output | restricted) & columns[name] - keys for name in datasets}
     joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
     _check_projection(cube, columns, {name: payload[name] for name in sorted(joined)}, dimensions)
-    on_datasets: list[tuple[Condition | Disjunction, expressions.Node]] = []
+    on_datasets: list[tuple[Condition | Disjunction, expressions.Node, set[str]]] = []
     on_joined: list[tuple[Condition | Disjunction, expressions.Node]] = []
-    for condition, tree in zip(active.conditions, trees, strict=True):
+    for condition, tree in zip(active, trees, strict=True):
+        used = expressions.columns_of(tree)
         # nulls of a left join, of cells that a dataset does not have, meet a test for null
         is_null_test = any(map(expressions.is_null_test, expressions.literals_of(tree)))
-        is_of_seed = expressions.columns_of(tree) <= columns[cube.seed_dataset]
-        on_rows = isinstance(condition, Disjunction) or (is_null_test and not is_of_seed)
-        (on_joined if on_rows else on_datasets).append((condition, tree))
-        dropped = expressions.columns_of(tree) & {*cube.dimension_columns} - {*dimensions}
-        if on_rows and dropped:
+        if not isinstance(condition, Disjunction) and (not is_null_test or used <= columns[cube.seed_dataset]):
+            on_datasets.append((condition, tree, used))
+            continue
+        on_joined.append((condition, tree))
+        dropped = used & {*cube.dimension_columns} - {*dimensions}
+        if dropped:
             raise ValueError(
                 f"Condition `{abbreviate_text(str(condition))}` is evaluated on the cells of the result, "
                 f"which have no {', '.join(sorted(dropped))}: add it to dimension_columns"
             )
-    by_dataset = {
-        name: [(c, tree) for c, tree in on_datasets if expressions.columns_of(tree) <= columns[name]]
-        for name in joined
-    }
     join_filters = tuple([tree for _, tree in on_joined])
-    group_owners = {owner for column, owner in owners.items() if column not in keys}
-    roles = {}
+    restricted_by_groups = {owner for column, owner in owners.items() if column not in keys}
+    roles, own_conditions, predicates, implied = {}, {}, {}, {}
     for name in joined:
+        own = [(c, tree) for c, tree, used in on_datasets if used <= columns[name]]
+        own_conditions[name] = tuple([condition for condition, _ in own])
+        predicates[name] = tuple([literal for _, tree in own for literal in expressions.literals_of(tree)])
         is_restricted = (
-            name in group_owners
-            or any(expressions.columns_of(tree) <= payload[name] for _, tree in on_datasets)
-            or any(expressions.rejects_nulls(tree, payload[name]) for tree in join_filters)
+            name in restricted_by_groups
+            or any([used <= payload[name] for _, _, used in on_datasets])
+            or any([expressions.rejects_nulls(tree, payload[name]) for tree in join_filters])
         )
         roles[name] = Role.RESTRICTED if is_restricted else Role.LEFT
-    roles[cube.seed_dataset] = Role.SEED
-    # a row of a left join that does not meet its part of a filter must not become a cell without a match
-    filtered = {
-        name: columns[name] if roles[name] is not Role.LEFT else columns[name] & keys for name in joined
-    }
-    implied = {name: [expressions.imply(t, filtered[name]) for t in join_filters] for name in joined}
-    order = list(Role)
+        if name == cube.seed_dataset:
+            roles[name] = Role.SEED
+        # a row of a left join that does not meet its part of a filter must not become a cell without a match
+        filtered = columns[name] & keys if roles[name] is Role.LEFT else columns[name]
+        nodes = [expressions.imply(tree, filtered) for tree in join_filters]
+        implied[name] = tuple([node for node in nodes if node is not None])
+    order = [*Role]
     return LogicalPlan(
         dimension_columns=dimensions,
         partition_by=groups,
         output_columns=tuple(sorted(output)),
-        conditions={name: tuple([c for c, _ in pairs]) for name, pairs in by_dataset.items()},
-        predicates={
-            name: tuple([literal for _, tree in pairs for literal in expressions.literals_of(tree)])
-            for name, pairs in by_dataset.items()
-        },
+        conditions=own_conditions,
+        predicates=predicates,
         join_conditions=tuple([condition for condition, _ in on_joined]),
         join_filters=join_filters,
-        implied={name: tuple([n for n in nodes if n is not None]) for name, nodes in implied.items()},
+        implied=implied,
         owners=owners,
         roles=dict(sorted(roles.items(), key=lambda item: (order.index(item[1]), item[0]))),
         unused=tuple(sorted(set(datasets) - joined)),

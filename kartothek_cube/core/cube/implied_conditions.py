@@ -330,10 +330,11 @@ class _Translator:
         matches_null = part.options["null_matching_behavior"].as_py() == _MATCH and listed.null_count
         if outcome:
             return _any_of([column.isin(values), column.is_null()]) if matches_null else column.isin(values)
+        if pat.is_floating(dtype) and not self.is_exact:
+            # NaN is in no list; conditions match it in no case
+            return None
         if self.unknown_is_in:
             return ~column.isin(values)
-        if pat.is_floating(dtype) and not self.is_exact:
-            return None
         # without a null in the list, nulls may be "not in" it
         return ~column.isin(values) if matches_null else _any_of([~column.isin(values), column.is_null()])
 

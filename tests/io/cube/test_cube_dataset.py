@@ -635,6 +635,7 @@ def test_nan_in_polars(store, whole):
         pl.col("temp") <= NAN,
         ~(pl.col("temp") > NAN),
         pl.col("temp").is_in([0.0, 1.5]),
+        ~pl.col("temp").is_in([0.0, 1.5]),
         pl.col("price") > 0,
         (pl.col("price") > 0) & (pl.col("p") == 1),
         pl.col("tags") == pl.lit(["a"]),

@@ -112,10 +112,9 @@ def _hint(wide: pa.DataType, value: Any) -> str:
         return f" Write {int(value)}."
     if pat.is_decimal(wide) and isinstance(value, float | np.floating):
         return f" Write decimal.Decimal({str(value)!r})."
-    if pat.is_floating(wide) and isinstance(value, decimal.Decimal):
-        return f" Write {float(value)}."
-    if pat.is_floating(wide) and isinstance(value, int) and not isinstance(value, bool):
-        return f" Write {float(value)}."
+    if pat.is_floating(wide) and isinstance(value, int | decimal.Decimal) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            return f" Write {float(value)}."
     return ""
 
 

@@ -195,6 +195,12 @@ def test_a_value_of_another_kind_is_named_with_its_remedy(dtype, value, remedy):
     assert expressions.bind_value(dtype, written, "x", "==") is not None
 
 
+@pytest.mark.parametrize("value", [10**400, b"a", True])
+def test_a_value_of_another_kind_without_remedy(value):
+    with pytest.raises(TypeError, match=r"cannot be compared \(==\) with .*\)\.$"):
+        expressions.bind_value(pa.float64(), value, "x", "==")
+
+
 def test_a_date_that_does_not_begin_with_the_year_is_not_a_remedy():
     with pytest.raises(TypeError, match=r"Write the year first, as in pandas.Timestamp\('2020-01-31'\)\.$"):
         expressions.bind_value(pa.timestamp("ns"), "01.02.2024", "x", "==")

@@ -479,7 +479,13 @@ def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
 
 def _read_schema(blobs: BlobStore, key: str) -> _FileSchema:
     """Schema of a Parquet file, with pandas extension types; cached, as files do not change."""
-    identity = blobs.local_path(key) or (blobs.identity and (blobs.identity, key, "schema"))
+    path = blobs.local_path(key)
+    identity: Any = blobs.identity and (blobs.identity, key, "schema")
+    if path is not None:
+        # other software may replace a file under its name; a missing one is an error when it is read
+        with suppress(OSError):
+            info = os.stat(path)
+            identity = path, info.st_mtime_ns, info.st_size
     cached = identity and FILE_SCHEMAS.get(identity)
     if isinstance(cached, _FileSchema):
         return cached

@@ -197,6 +197,12 @@ def test_schemas_are_cached_by_file():
     assert [scan.read_columns(blobs, f"d/{name}.parquet").names for name in "xyx"] == [["x"], ["y"], ["x"]]
 
 
+def test_types_of_a_file_that_other_software_has_replaced(local):
+    for dtype in (pa.int8(), pa.int64()):
+        put(local, "d/a.parquet", pa.table({"x": pa.array([7], dtype)}))
+        assert scan_one(local, ["d/a.parquet"], ["x"]).table.to_pylist() == [{"x": 7}]
+
+
 def test_no_files(local):
     (rows,) = run_scans(local, [Scan([], ["x"], pa.schema([("x", pa.int8()), ("y", pa.string())]))])
     assert rows.table.schema == pa.schema([("x", pa.int8())])

@@ -423,7 +423,9 @@ def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.C
     """Table with more columns at the end."""
     added = pa.table(dict(columns))
     schema = pa.schema([*table.schema, *added.schema], table.schema.metadata)
-    return pa.Table.from_arrays([*table.columns, *added.columns], schema=schema) if len(added.schema) else table
+    return (
+        pa.Table.from_arrays([*table.columns, *added.columns], schema=schema) if len(added.schema) else table
+    )
 
 
 def describe(value: object) -> str:

@@ -96,8 +96,8 @@ def to_single_array(column: Column) -> pa.Array:
 
 def _has_fixed_width(dtype: pa.DataType) -> bool:
     """Whether values of a type take the same number of whole bytes, at most eight."""
-    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_temporal)
-    return any(is_kind(dtype) for is_kind in kinds) and bool(dtype.bit_width <= 64)
+    is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
+    return (is_number or pa.types.is_temporal(dtype)) and bool(dtype.bit_width <= 64)
 
 
 def allocate_array(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

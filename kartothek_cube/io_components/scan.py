@@ -206,9 +206,8 @@ def can_use_polars(keys: Sequence[str]) -> bool:
         # this module may be imported after the fork
         or (multiprocessing.parent_process() and multiprocessing.get_start_method(allow_none=True) == "fork")
         or os.environ.get(CHECK_PAGES)
-        or [key for key in keys if not key.endswith(PARQUET_FILE_SUFFIX)]
         # paths tell the files of the rows apart; damaged headers may name one twice
-        or len(set(keys)) < len(keys)
+        or len({key for key in keys if key.endswith(PARQUET_FILE_SUFFIX)}) < len(keys)
     )
 
 

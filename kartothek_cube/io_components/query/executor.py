@@ -579,7 +579,7 @@ class RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""
         present = {*self.table.column_names}
         names = [c for c in columns if c in self.keys and c not in present]
-        return self.append_columns((name, self._repeat_key(name)) for name in names)
+        return self.append_columns([(name, self._repeat_key(name)) for name in names]) if names else self
 
     def _repeat_key(self, column: str) -> pa.Array:
         values = self.keys[column]

@@ -242,7 +242,9 @@ def build_logical_plan(
         used = expressions.columns_of(tree)
         # nulls of a left join, of cells that a dataset does not have, meet a test for null
         is_null_test = any(map(expressions.is_null_test, expressions.literals_of(tree)))
-        if not isinstance(condition, Disjunction) and (not is_null_test or used <= columns[cube.seed_dataset]):
+        if not isinstance(condition, Disjunction) and (
+            not is_null_test or used <= columns[cube.seed_dataset]
+        ):
             on_datasets.append((condition, tree, used))
             continue
         on_joined.append((condition, tree))
@@ -261,8 +263,8 @@ def build_logical_plan(
         predicates[name] = tuple([literal for _, tree in own for literal in expressions.literals_of(tree)])
         is_restricted = (
             name in restricted_by_groups
-            or any([used <= payload[name] for _, _, used in on_datasets])
-            or any([expressions.rejects_nulls(tree, payload[name]) for tree in join_filters])
+            or any(used <= payload[name] for _, _, used in on_datasets)
+            or any(expressions.rejects_nulls(tree, payload[name]) for tree in join_filters)
         )
         roles[name] = Role.RESTRICTED if is_restricted else Role.LEFT
         if name == cube.seed_dataset:

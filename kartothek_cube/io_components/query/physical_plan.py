@@ -83,10 +83,11 @@ class DatasetScan:
     mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
     #: whether names of files may tell the cells of their rows: the join keys are all dimensions
     trusts_names: bool = False
+    #: whether it has conditions of its own: those on dimensions hold for the other datasets, too
+    is_filtered: bool = attrs.field(init=False)
 
-    @property
-    def is_filtered(self) -> bool:
-        """Whether it has conditions of its own: those on dimensions hold for the other datasets, too."""
+    @is_filtered.default
+    def _has_own_conditions(self) -> bool:
         return bool(self.implied) or len(self.predicates) > len(self.dimension_predicates)
 
     def column_fraction(self) -> float:

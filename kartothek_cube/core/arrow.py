@@ -422,10 +422,10 @@ def _with_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 def append_columns(table: pa.Table, columns: Iterable[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Table:
     """Table with more columns at the end."""
     added = pa.table(dict(columns))
+    if not added.num_columns:
+        return table
     schema = pa.schema([*table.schema, *added.schema], table.schema.metadata)
-    return (
-        pa.Table.from_arrays([*table.columns, *added.columns], schema=schema) if len(added.schema) else table
-    )
+    return pa.Table.from_arrays([*table.columns, *added.columns], schema=schema)
 
 
 def describe(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
 from types import FunctionType
 from typing import Any, ParamSpec, Self, TypeVar, cast
@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow import parse_timestamp, widen
+from kartothek_cube.core.errors import nearest_names
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +62,22 @@ def alias_parameter(
         return call
 
     return decorate
+
+
+def check_call(
+    name: str, function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    """Raise a TypeError that begins with `name` for arguments that a function does not take."""
+    # a parameter with two names is required by one of them, which the wrapped function does not know
+    signature = inspect.signature(inspect.unwrap(function))
+    for keyword in [keyword for keyword in kwargs if keyword not in signature.parameters]:
+        nearest = nearest_names(keyword, signature.parameters)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{hint}")
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
 
 
 def converter_str(obj: str | bytes) -> str:

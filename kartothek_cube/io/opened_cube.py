@@ -13,7 +13,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_tupleset
+from kartothek_cube.core.arguments import check_call, converter_str_tupleset
 from kartothek_cube.core.cube.conditions import ConditionsInput, VirtualColumn
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
@@ -50,8 +50,9 @@ _UNREADABLE = (*_UNAVAILABLE, TypeError)
 def _bind(function: Callable[Concatenate[Cube, StoreInput, P], R]) -> Callable[Concatenate[OpenedCube, P], R]:
     """Method that calls a function of a cube and its store."""
 
-    @wraps(function)
+    @wraps(function, updated=())
     def method(self: OpenedCube, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        check_call(method.__name__, function, (self.cube, self.store, *args), kwargs)
         self._pass_state(function, kwargs)
         return function(self.cube, self.store, *args, **kwargs)
 
@@ -63,8 +64,9 @@ def _bind_write(
 ) -> Callable[Concatenate[OpenedCube, D, P], R]:
     """Method that calls a function of data, a cube and its store."""
 
-    @wraps(function)
+    @wraps(function, updated=())
     def method(self: OpenedCube, data: D, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        check_call(method.__name__, function, (data, self.cube, self.store, *args), kwargs)
         self._pass_state(function, kwargs)
         return function(data, self.cube, self.store, *args, **kwargs)
 
@@ -76,7 +78,7 @@ def _bind_staged(
 ) -> Callable[[OpenedCube, StagedInput], R]:
     """Method that calls a function of a staged write and its store."""
 
-    @wraps(function)
+    @wraps(function, updated=())
     def method(self: OpenedCube, /, staged: StagedInput) -> R:
         self._pass_state(function, {})
         return function(staged, self.store)
@@ -331,6 +333,11 @@ class OpenedCube:
     as_of
         State that is read; :meth:`as_of` opens it.
 
+    Attributes
+    ----------
+    c : CubeColumns
+        The columns as attributes, for conditions: ``cube.c.TEMP > 10``.
+
     Examples
     --------
     >>> import pandas as pd
@@ -359,6 +366,8 @@ class OpenedCube:
     def __init__(self, cube: Cube, store: StoreInput, *, as_of: CubeAsOf | None = None) -> None:
         self.cube = cube
         self.store = store
+        # IPython completes attributes of attributes, but calls no property for that
+        self.c = CubeColumns(self)
         self._as_of = as_of
         self._names: tuple[str, ...] | None = None
 
@@ -443,11 +452,6 @@ class OpenedCube:
                     fields[field.name] = field.type
         keys = [*self.cube.dimension_columns, *self.cube.partition_columns]
         return pa.schema([(name, fields[name]) for name in order_columns(keys, None, sorted(fields))])
-
-    @property
-    def c(self) -> CubeColumns:
-        """The columns as attributes, for conditions: ``cube.c.TEMP > 10``."""
-        return CubeColumns(self)
 
     def __getitem__(self, column: str) -> VirtualColumn:
         """Return a column of the cube, for conditions: ``cube["TEMP"] > 10``."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_orig
 
 import attrs
 
-from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.arguments import alias_parameter, check_call
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.errors import CubeNotFoundError
@@ -188,10 +188,7 @@ def facade(
             arguments: T = cls(*args, **kwargs)
         except TypeError:
             # what is wrong with the arguments, as an error of the function
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{name}() {error}") from None
+            check_call(name, call, args, kwargs)
             raise
         with progress_bar(name.partition("_")[0], getattr(arguments, "progress", False)):
             return run(_find_cube(arguments))

@@ -304,6 +304,32 @@ def test_the_first_hour_with_a_cube(tmp_path, monkeypatch):
     assert energy.query("hour < '2024-01-15'").explain().datasets[0].read_partitions == 1
 
 
+@pytest.mark.parametrize("text", ["opened.c.TE", "opened.query(opened.c.TE"])
+def test_ipython_completes_columns(opened, text):
+    completer = pytest.importorskip("IPython.core.completer")
+    with completer.provisionalcompleter():
+        found = completer.IPCompleter(namespace={"opened": opened}).completions(text, len(text))
+        assert [completion.text for completion in found] == ["TEMP"]
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda cube: cube.query(colums="QTY"), r"query\(\) got an unexpected .* 'colums'; did you mean 'columns'"),
+        (lambda cube: cube.query("QTY > 5", "QTY"), r"query\(\) too many positional arguments"),
+        (lambda cube: cube.rollback(datasets="seed"), r"rollback\(\) missing a required argument: 'as_of'"),
+        (lambda cube: cube.append(SEED, dataset="seed"), r"append\(\) got an unexpected .* 'dataset'"),
+    ],
+)
+def test_wrong_arguments_are_errors_of_the_method(opened, call, message):
+    with pytest.raises(TypeError, match=message):
+        call(opened)
+
+
+def test_a_method_is_not_shown_as_what_it_returns(opened):
+    assert not hasattr(opened.query, "_repr_html_")
+
+
 def test_columns_of_another_writer_are_found(opened, store):
     assert "RAIN" not in opened
     assert str(opened["TEMP"] > 1) == "TEMP > 1"

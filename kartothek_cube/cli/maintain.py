@@ -218,7 +218,8 @@ def adopt(
         usage_error("--type has the form COLUMN=TYPE, such as STORE=string")
     options["types"] = {column: name for column, _, name in pairs}
     options["partition_on"] = None if partition_on is None else split_names(partition_on)
-    if options["overwrite"] and dataset in discover.discover_ktk_cube_dataset_ids(state.prefix, store):
+    is_replaced = options["overwrite"] and stage is None
+    if is_replaced and dataset in discover.discover_ktk_cube_dataset_ids(state.prefix, store):
         cli.confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
     adopt = partial(eager_cube.adopt_dataset, source, cube, store, dataset, **options)
     try:
@@ -394,8 +395,9 @@ def delete_rows(
         return
     if not yes:
         with state.progress("query"):
-            cells = format_count(len(eager_cube.query_cube_df(cube, store, conditions, columns=())), "cell")
-        cli.confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(names)})?", yes)
+            n_cells = len(eager_cube.query_cube_df(cube, store, conditions, columns=()))
+        cells = format_count(n_cells, "cell")
+        cli.confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(names)})?", yes=not n_cells and not everything)
     with state.progress("delete"):
         counts = delete()
     _print_counts(counts, as_json, _describe_deletion)
@@ -611,7 +613,12 @@ def history(
     cleanup keeps.
     """
     from kartothek_cube.io import eager_cube
-    from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
+    from kartothek_cube.io_components.maintenance.history import (
+        check_rollback,
+        describe_states,
+        format_time,
+        format_versions,
+    )
 
     options = click.get_current_context().params
     is_selected = bool(options["include"] or options["exclude"])
@@ -621,9 +628,11 @@ def history(
         click.echo(f"Keeping {kept} of {', '.join(names)} from now on.", err=True)
     if rollback is not None:
         as_of = cli.parse_as_of(rollback, "--rollback")
-        cli.confirm(f"Roll back {', '.join(names)} of cube {state.prefix} to {rollback}?", yes)
         # all datasets: also those that a rollback has hidden
-        eager_cube.rollback_cube(state.any_cube, state.store, as_of, names if is_selected else None)
+        chosen = names if is_selected else None
+        check_rollback(state.any_cube, state.store, as_of, chosen)
+        cli.confirm(f"Roll back {', '.join(names)} of cube {state.prefix} to {rollback}?", yes)
+        eager_cube.rollback_cube(state.any_cube, state.store, as_of, chosen)
         click.echo(f"Rolled back {', '.join(names)} to {rollback}.", err=True)
     # a rollback to the same content changes no dataset
     listed = eager_cube.list_cube_history(state.cube, state.store)

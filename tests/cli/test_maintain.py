@@ -61,9 +61,7 @@ def test_adopt(ok, error, call, table, url, tmp_path):
     assert "pass --overwrite" in error("cube", "adopt", table, "more")
     asked = call("cube", "adopt", table, "more", "--overwrite", input="n\n")
     assert (asked.exit_code, "Replace more of cube cube?" in asked.stderr) == (1, True)
-    staged = ok(
-        "cube", "adopt", table, "more", "--overwrite", "--yes", "--stage", str(tmp_path / "more.staged")
-    )
+    staged = ok("cube", "adopt", table, "more", "--overwrite", "--stage", str(tmp_path / "more.staged"))
     assert staged.startswith("<staged: more: ")
     assert "2 linked" in ok("cube", "adopt", table, "more", "--overwrite", "--yes", "--link")
 
@@ -261,6 +259,7 @@ def test_delete_rows(ok, call, error, url):
     for options in ([], ["--where", " "], ["--everything", "--where", "x == 2"]):
         assert "either --where with conditions, or --everything" in error("cube", "delete-rows", *options)
     assert "unknown column y" in error("cube", "delete-rows", "-w", "y == 2", "--yes")
+    assert "seed: 0 rows deleted" in ok("cube", "delete-rows", "-w", "x == 99")  # nothing to ask
     counts = json.loads(ok("cube", "delete-rows", "--everything", "--json", "--yes", "--exclude", "enrich"))
     assert counts == {"seed": {"partitions": 2, "rows_deleted": 3}}
 
@@ -370,7 +369,7 @@ def test_history(ok, call, error, url):
     assert first(url) == 9.5
     ok("cube", "history", "--rollback", str(version), "--include", "seed", "--yes")
     assert first(url) == 0.5
-    assert "12345" in error("cube", "history", "--rollback", "12345", "--yes")
+    assert "no state as of 12345" in error("cube", "history", "--rollback", "12345")  # before it asks
     assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2
     assert "--as-of 'yesterday': expected a version, or a time" in error(
         "cube", "query", "--as-of", "yesterday"
@@ -389,7 +388,7 @@ def test_history_of_some_datasets(ok, error, url):
     assert len(operations["enrich"]) == len(operations["seed"]) - 1
     assert "append" not in ok("cube", "history", "--exclude", "seed")
     version = json.loads(ok("cube", "history", "--json"))[-1]["version"]
-    assert "nothing to undo" in error("cube", "history", "--rollback", str(version), "-y")
+    assert "nothing to undo" in error("cube", "history", "--rollback", str(version))
     assert ok("cube", "history").count("(current)") == 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -796,12 +796,8 @@ def rollback_cube(
     # an operation whose writer was killed is no state to return to, nor one to replace
     finish_operations(cube, blobs)
     histories = _Histories(cube, blobs)
-    names = cube.commit_order(discover.choose_datasets(cube, ktk_cube_dataset_ids, histories.states))
-    states = _resolve_as_of(histories, as_of, names)
     existing = discover.discover_datasets_unchecked(cube.uuid_prefix, blobs)
-    absent = () if isinstance(as_of, Mapping) else [n for n in names if n in existing and n not in states]
-    if not absent and all(state.current for state in states.values()):
-        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, _describe_states(histories))
+    states, absent = _select_states(histories, as_of, ktk_cube_dataset_ids, existing)
     # also of datasets that are in their state already: a commit to them in the meantime is a conflict
     plans = {name: plan_rollback(cube.ktk_dataset_uuid(name), blobs, states[name].version) for name in states}
     plans |= {name: plan_hiding(cube.ktk_dataset_uuid(name), blobs) for name in absent}
@@ -813,6 +809,29 @@ def rollback_cube(
     }
     result = commit_cube(cube, blobs, steps, info)
     return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(states)}
+
+
+def check_rollback(cube: Cube, store: StoreInput, as_of: CubeAsOf, names: Iterable[str] | None) -> None:
+    """Raise the errors of :func:`rollback_cube` about the state, without changing anything."""
+    histories = _Histories(cube, open_blobs(store))
+    existing = discover.discover_datasets_unchecked(cube.uuid_prefix, histories.blobs)
+    _select_states(histories, as_of, names, existing)
+
+
+def _select_states(
+    histories: _Histories,
+    as_of: CubeAsOf,
+    requested: str | Iterable[str] | None,
+    existing: Collection[str],
+) -> tuple[_Cut, list[str]]:
+    """The states that a rollback restores, and the datasets that it hides."""
+    cube = histories.cube
+    names = cube.commit_order(discover.choose_datasets(cube, requested, histories.states))
+    states = _resolve_as_of(histories, as_of, names)
+    absent = [] if isinstance(as_of, Mapping) else [n for n in names if n in existing and n not in states]
+    if not absent and all(state.current for state in states.values()):
+        raise _already_current(f"Cube {cube.uuid_prefix!r}", as_of, _describe_states(histories))
+    return states, absent
 
 
 def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: history.AsOf) -> DatasetMetadata:

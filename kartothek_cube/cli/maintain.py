@@ -396,8 +396,8 @@ def delete_rows(
     if not yes:
         with state.progress("query"):
             n_cells = len(eager_cube.query_cube_df(cube, store, conditions, columns=()))
-        cells = format_count(n_cells, "cell")
-        cli.confirm(f"Delete {cells} of cube {state.prefix} ({', '.join(names)})?", yes=not n_cells and not everything)
+        question = f"Delete {format_count(n_cells, 'cell')} of cube {state.prefix} ({', '.join(names)})?"
+        cli.confirm(question, yes=not n_cells and not everything)
     with state.progress("delete"):
         counts = delete()
     _print_counts(counts, as_json, _describe_deletion)

@@ -549,10 +549,12 @@ def _decode_polars(expr: polars.Expr) -> Expression:
     """The parts of an expression of Polars, as those of one of Arrow; others are calls of no function."""
     if expr.meta.is_column():
         return Field((expr.meta.output_name(),))
-    if expr.meta.is_literal():
+    if _is_constant(expr):
         import polars
 
-        return polars.select(expr).to_series().to_arrow()[0]
+        values = polars.select(expr).to_series().to_arrow()
+        # a Series is compared row by row
+        return values[0] if len(values) == 1 else Call("", (), {})
     functions = {name: getattr(type(expr), method) for name, method in _POLARS_METHODS.items()}
     functions["startswith"] = lambda operand, prefix: operand.str.starts_with(prefix)
     for name, function in functions.items():
@@ -567,6 +569,12 @@ def _decode_polars(expr: polars.Expr) -> Expression:
             pairs = zip(operators, limits, strict=True)
             return _decode_call("and", [_decode_call(operator, [column, limit]) for operator, limit in pairs])
     return Call("", tuple(Field((name,)) for name in expr.meta.root_names()), {})
+
+
+def _is_constant(expr: polars.Expr) -> bool:
+    """Whether an expression is a literal, or made of literals only, as ``pl.date(2024, 1, 31)`` is."""
+    operands: list[polars.Expr] = expr.meta.pop()
+    return expr.meta.is_literal() or (len(operands) > 0 and all(map(_is_constant, operands)))
 
 
 def _operands(expr: polars.Expr, function: Callable[..., Any]) -> list[polars.Expr] | None:

@@ -31,7 +31,13 @@ from kartothek_cube.io_components.write import table_writer, write_commit
 from kartothek_cube.io_components.write.cube_writes import partition_scope, plan_existing, removal_conditions
 from kartothek_cube.io_components.write.stored_rows import StoredRows
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, merge_results
-from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, prepare_table, run_write
+from kartothek_cube.io_components.write.write_tasks import (
+    check_index,
+    derive_columns,
+    prepare,
+    prepare_table,
+    run_write,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.parquet import read_footer
 
@@ -705,6 +711,7 @@ def merge_job(
 def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeResult]:
     """Merge a frame, partition by partition."""
     spec = context.plan.spec
+    check_index(spec, data)
     table = pandas_conversion.as_table(data, spec.types)
     check_merge_input(context, table)
     # sorted by cell and checked as a whole, before anything is written

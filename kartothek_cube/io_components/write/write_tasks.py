@@ -350,9 +350,8 @@ def prepare_table(spec: WriteSpec, frames: Sequence[Any], *, unique: bool = True
 
 def _check_table(spec: WriteSpec, frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
-        names = [_text(c) for c in frame.columns]
-        _check_duplicates(spec, names)
-        _check_index(spec, frame, names)
+        _check_duplicates(spec, [_text(c) for c in frame.columns])
+        check_index(spec, frame)
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
     table = derive_columns(spec, pandas_conversion.as_table(frame, spec.types))
@@ -400,11 +399,13 @@ def _check_derived(spec: WriteSpec, transform: PartitionTransform, table: pa.Tab
         )
 
 
-def _check_index(spec: WriteSpec, frame: pd.DataFrame, names: Sequence[str]) -> None:
-    """Refuse a frame that has columns of the cube in its index, which is not stored."""
+def check_index(spec: WriteSpec, frame: Any) -> None:
+    """Refuse a DataFrame that has columns of the cube in its index, which is not stored."""
+    if not isinstance(frame, pd.DataFrame):
+        return
     cube = spec.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
-    columns = {*keys, *spec.partition_on, *spec.types} - set(names)
+    columns = {*keys, *spec.partition_on, *spec.types}.difference(map(_text, frame.columns))
     dropped = [_text(name) for name in frame.index.names if name is not None and _text(name) in columns]
     if dropped:
         raise ValueError(

@@ -62,6 +62,8 @@ POLARS = [
     col("b") | (col("i") == 2),
     col("d") >= DAY,
     col("t") < NOON + datetime.timedelta(1),
+    col("t") >= pl.datetime(2024, 1, 1),
+    col("d").is_between(pl.date(1999, 1, 1), pl.date(2000, 1, 1)),
     col("n") <= decimal.Decimal("1.5"),
     col("n").is_in([decimal.Decimal("2.25"), decimal.Decimal(0)]),
 ]
@@ -200,6 +202,8 @@ def test_forms_can_be_mixed_in_a_list():
         ((col("i") > 1) & (col("i") > col("f")), TypeError, "is no condition"),
         (col("f") == float("nan"), TypeError, "is no condition"),
         (pl.lit(5), TypeError, "is no condition"),
+        (col("i") < pl.len(), TypeError, "is no condition"),
+        (col("i") < pl.lit(pl.Series([1, 2, 3, 4, 5])), TypeError, "is no condition"),
         ((col("i") > 1) & pl.lit("a"), TypeError, "is no condition"),
         (pc.scalar(5), TypeError, "is no condition"),
         (pc.add(field("i"), 1) > 1, TypeError, r"^The Arrow expression .*filters of cube_dataset\(...\)$"),

@@ -394,10 +394,11 @@ def test_timestamps_of_payload_with_and_without_zone(tmp_path, name):
         open_facade(name).extend_cube(data={"prices": PRICES.assign(SINCE=mixed)}, cube=CUBE, store=built)
 
 
+@pytest.mark.parametrize("write", [api.append_to_cube, api.merge_into_cube])
 @pytest.mark.parametrize("index", ["QTY", ["SHOP", "DAY"]])
-def test_columns_in_the_index(built, index):
+def test_columns_in_the_index(built, index, write):
     with refuses(built, ValueError, "in the index of the DataFrame", "call reset_index()"):
-        api.append_to_cube(MORE.set_index(index), CUBE, built)
+        write(MORE.set_index(index), CUBE, built)
 
 
 def test_columns_of_an_extension_in_the_index(built):

@@ -442,7 +442,9 @@ def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:
             raise ValueError(f"{name} is beyond the range of UTC: {as_of}") from None
     if isinstance(as_of, int) and not isinstance(as_of, bool):
         return as_of
-    raise TypeError(f"{name} is a version (int) or a point in time (datetime), got {as_of!r}")
+    # of a state in the history, what counts is its version
+    given = f"{type(as_of).__name__}; pass its version" if hasattr(as_of, "version") else repr(as_of)
+    raise TypeError(f"{name} is a version (int) or a point in time (datetime), got {given}")
 
 
 def select_state(uuid: str, states: Sequence[DatasetState], as_of: AsOf) -> DatasetState | None:

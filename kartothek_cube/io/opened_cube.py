@@ -52,8 +52,7 @@ def _bind(function: Callable[Concatenate[Cube, StoreInput, P], R]) -> Callable[C
 
     @wraps(function, updated=())
     def method(self: OpenedCube, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        check_call(method.__name__, function, (self.cube, self.store, *args), kwargs)
-        self._pass_state(function, kwargs)
+        self._check_call(method, function, (self.cube, self.store, *args), kwargs)
         return function(self.cube, self.store, *args, **kwargs)
 
     return _describe(method, function)
@@ -66,8 +65,7 @@ def _bind_write(
 
     @wraps(function, updated=())
     def method(self: OpenedCube, data: D, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        check_call(method.__name__, function, (data, self.cube, self.store, *args), kwargs)
-        self._pass_state(function, kwargs)
+        self._check_call(method, function, (data, self.cube, self.store, *args), kwargs)
         return function(data, self.cube, self.store, *args, **kwargs)
 
     return _describe(method, function)
@@ -80,7 +78,7 @@ def _bind_staged(
 
     @wraps(function, updated=())
     def method(self: OpenedCube, /, staged: StagedInput) -> R:
-        self._pass_state(function, {})
+        self._check_call(method, function, (staged, self.store), {})
         return function(staged, self.store)
 
     return _describe(method, function)
@@ -421,18 +419,25 @@ class OpenedCube:
         """
         return OpenedCube(self.cube, self.store, as_of=as_of)
 
-    def _pass_state(self, function: Callable[..., object], arguments: dict[str, Any]) -> None:
-        """Add the state that is open to the arguments of what can read it; refuse the rest."""
+    def _check_call(
+        self,
+        method: Callable[..., object],
+        function: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Check arguments of a function; add the state that is open if it can read that, else refuse it."""
+        check_call(method.__name__, function, args, kwargs)
         if self._as_of is None:
             return
         parameter = inspect.signature(function).parameters.get("as_of")
         if parameter is None or parameter.default is parameter.empty:
             raise ValueError(
                 f"cube {self.cube.uuid_prefix} is open as of {self._as_of}, to be read by query(), dataset() "
-                f"and connect(); open it without a state for {function.__name__}"
+                f"and connect(); open it without a state for {method.__name__}()"
             )
-        if arguments.get("as_of") is None:
-            arguments["as_of"] = self._as_of
+        if kwargs.get("as_of") is None:
+            kwargs["as_of"] = self._as_of
 
     @property
     def datasets(self) -> dict[str, DatasetMetadata]:

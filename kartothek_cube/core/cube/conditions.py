@@ -764,7 +764,7 @@ class VirtualColumn(codec.Incomparable):
     TypeError: The condition DAY >= 17 is neither true nor false. ...
     """
 
-    _noun: ClassVar[str] = "another column"
+    _noun: ClassVar[str] = "another column; filter the result, or use SQL"
 
     name: str = attrs.field(converter=converter_str)
 

@@ -119,7 +119,7 @@ def test_null_is_refused(build, null):
 @pytest.mark.parametrize(
     "value, problem",
     [
-        (C("y"), "another column"),
+        (C("y"), "another column; filter the result, or use SQL"),
         (EqualityCondition("y", 1), "a condition"),
         (Conjunction(None), "a condition"),
         ([1], r"use isin\(\)"),

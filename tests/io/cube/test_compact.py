@@ -120,6 +120,7 @@ def test_choice(store, choice, files):
         ({"conditions": api.C("x") == 1}, "Can only compact partitions .* partition columns .*: x$"),
         ({"ktk_cube_dataset_ids": "sed"}, "unknown dataset sed; did you mean seed"),
         ({"min_files": 0}, "1 or more"),
+        ({"min_files": "2"}, "1 or more, got '2'"),
     ],
 )
 def test_illegal_choice(store, choice, text):

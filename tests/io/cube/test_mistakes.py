@@ -4,6 +4,7 @@ import inspect
 import logging
 import re
 import sys
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -167,6 +168,7 @@ MISTAKES = {
         "Dataset 'seed' has several rows for one cell of COUNTRY, DAY, SHOP",
     ),
     "time": (query(as_of="yesterday"), ValueError, "as_of is a version (int) or a point in time such as"),
+    "entry of the history": (query(as_of=SimpleNamespace(version=1)), TypeError, "pass its version"),
     "state": (query(as_of=99), ValueError, "Cube 'c': there is no state as of 99. Its only state is 1"),
     "transform as a text": (
         lambda d, s: d.build_cube(data=SEED, cube=Cube(["SHOP", "DAY"], ["month(DAY)"], "x"), store=s),

@@ -235,8 +235,8 @@ class MissingFileError(KartothekCubeError, KeyError):
         self.key = key
         super().__init__(
             f"The file {key!r} is part of the dataset but not in the store: it was deleted by hand, or by a "
-            "cleanup that did not wait for readers (see its argument `retention`). A verification lists what is "
-            "missing, and how to restore it."
+            "cleanup that did not wait for readers (see its argument `retention`). A verification lists what "
+            "is missing, and how to restore it."
         )
 
 

@@ -281,8 +281,9 @@ class CompactCube(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Merge the files of partitions with several or outdated ones, then commit all at once."""
-        if not isinstance(self.min_files, int) or self.min_files < 1:
-            raise ValueError(f"min_files is a number of files, 1 or more, got {self.min_files!r}")
+        min_files: object = self.min_files
+        if not isinstance(min_files, int) or min_files < 1:
+            raise ValueError(f"min_files is a number of files, 1 or more, got {min_files!r}")
         cube, store = self.cube, self.store
         ensure_cube(cube)
         existing = discover.discover_datasets(cube, store)

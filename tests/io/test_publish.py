@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -48,17 +49,6 @@ from tests.support.servers import s3_url
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, MinimalStore, Same
 
 CUBE = api.Cube(["x"], ["p"], "cube")
-
-
-@pytest.fixture
-def url(tmp_path):
-    return f"hfs://{tmp_path}/store?create_if_missing=true"
-
-
-@pytest.fixture
-def path(tmp_path):
-    """Directory of that store."""
-    return tmp_path / "store"
 
 
 def on_disk(store, directory: Path) -> Path:
@@ -105,6 +95,22 @@ def logs(store_or_path) -> list[str]:
 
 def problems(store) -> list[str]:
     return [problem.kind for problem in api.verify_cube(CUBE, store).problems]
+
+
+def stores_after_failures(build, operation: Callable) -> list:
+    """Copies of a store as an operation leaves them if its first request fails, its second, and so on."""
+    stores = []
+    for at in itertools.count(1):
+        store = memory()
+        for key in build.keys():
+            store.put(key, build.get(key))
+        faulty = FaultyStore(store).fail("any", at=at)
+        with suppress(InjectedError):
+            operation(Same.of(faulty))
+        if not faulty.happened:
+            break
+        stores.append(store)
+    return stores
 
 
 @pytest.fixture
@@ -894,15 +900,9 @@ def test_an_unpublication_that_dies_shows_no_older_state():
         update_dataset_from_dataframes([cell(10 + number, 2)], Same.of(build), "u")
         publish_dataset("u", Same.of(build))
     ended = 0
-    for at in itertools.count(1):
-        store = memory()
-        for key in build.keys():
-            store.put(key, build.get(key))
-        faulty = FaultyStore(store).fail("any", at=at)
-        with suppress(InjectedError):
-            unpublish_dataset("u", Same.of(faulty))
-        if not faulty.happened:
-            break
+    stores = stores_after_failures(build, lambda faulty: unpublish_dataset("u", faulty))
+    assert len(stores) >= 20
+    for at, store in enumerate(stores, 1):
         log = read_log(open_blobs(store), "u")
         assert len(log.files) in (0, 23)
         ended += not log.files
@@ -912,7 +912,6 @@ def test_an_unpublication_that_dies_shows_no_older_state():
             assert not logs(store)
         assert publish_dataset("u", store)["version"] == (21 if log.files and not at % 2 else 0)
         assert len(read_log(open_blobs(store), "u").files) == 23
-    assert at > 20
     assert ended
 
 
@@ -956,16 +955,9 @@ def test_a_deletion_that_fails_half_way():
     build = memory()
     store_dataframes_as_dataset(Same.of(build), "u", [seed()], partition_on=["p"])
     publish_dataset("u", Same.of(build))
-    for at in range(1, 100):
-        store = memory()
-        for key in build.keys():
-            store.put(key, build.get(key))
-        faulty = FaultyStore(store).fail("any", at=at)
-        with suppress(InjectedError):
-            delete_dataset("u", Same.of(faulty))
-        if not faulty.happened:
-            assert at > 5
-            break
+    stores = stores_after_failures(build, lambda faulty: delete_dataset("u", faulty))
+    assert len(stores) >= 5
+    for store in stores:
         if "u.by-dataset-metadata.json" in store:
             blobs = open_blobs(store)
             assert len(read_log(blobs, "u").files) == 2

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,21 +18,11 @@ from kartothek_cube.api import dataset as datasets
 from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.publication import delta_log, table
-from tests.io.test_publish import COLUMNS, CUBE, KEYS, files_below, plain, seed
+from tests.io.test_publish import COLUMNS, CUBE, KEYS, files_below, plain, seed, stores_after_failures
 from tests.io.test_publish import rows as delta_rows
 from tests.support.cubes import memory
 from tests.support.servers import s3_url
-from tests.support.stores import FaultyStore, InjectedError, Same
-
-
-@pytest.fixture
-def url(tmp_path):
-    return f"hfs://{tmp_path}/store?create_if_missing=true"
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store"
+from tests.support.stores import Same
 
 
 @pytest.fixture(autouse=True)
@@ -259,22 +248,13 @@ def test_a_publisher_that_dies(monkeypatch):
     datasets.store_dataframes_as_dataset(Same.of(build), "u", [seed()], partition_on=["p"])
     datasets.publish_dataset("u", Same.of(build), format="iceberg")
     datasets.update_dataset_from_dataframes([seed()], Same.of(build), "u", delete_scope=[{}])
-    at = 1
-    while True:
-        store = memory()
-        for key in build.keys():
-            store.put(key, build.get(key))
-        faulty = FaultyStore(store).fail("any", at=at)
-        with suppress(InjectedError):
-            datasets.publish_dataset("u", Same.of(faulty))
-        if not faulty.happened:
-            break
+    stores = stores_after_failures(build, lambda faulty: datasets.publish_dataset("u", faulty))
+    assert len(stores) >= 15
+    for store in stores:
         blobs = open_blobs(store)
         assert shown_keys(store) <= delta_log.published_keys(blobs, "u")
         assert datasets.publish_dataset("u", Same.of(store))["version"] == 1
         assert shown_keys(store) == delta_log.published_keys(blobs, "u") == data_keys(store)
-        at += 1
-    assert at > 15
 
 
 def test_the_hint_names_the_newest_version(monkeypatch):

@@ -28,6 +28,11 @@ def frame(**columns) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+#: two partitions of one cell each
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+
+
 def build(
     store_factory, cube: api.Cube = CUBE, partition_on: dict | None = None, **datasets: pd.DataFrame
 ) -> None:

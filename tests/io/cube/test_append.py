@@ -18,6 +18,8 @@ from kartothek_cube.core.errors import SchemaConflictError
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import (
     CUBE,
+    ENRICH,
+    SEED,
     check_integrity,
     file_keys,
     frame,
@@ -31,21 +33,6 @@ from tests.support.cubes import (
     unchanged,
 )
 from tests.support.factories import STORES
-
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
-
-
-@pytest.fixture
-def built(driver, store_factory):
-    """A store with a cube of two datasets."""
-    driver.build_cube(
-        data={"seed": SEED, "enrich": ENRICH},
-        cube=CUBE,
-        store=store_factory,
-        metadata={"seed": {"a": 1, "b": 2}, "enrich": {"c": 3}},
-    )
-    return store_factory
 
 
 def test_append_adds_partitions_at_the_end_of_the_header(driver, built):

@@ -11,7 +11,9 @@ from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import (
     CUBE,
+    ENRICH,
     HEADER,
+    SEED,
     aborts,
     as_dict,
     check_integrity,
@@ -32,8 +34,6 @@ from tests.support.cubes import (
     snapshot,
 )
 
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 NAME = "[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{16}"
 INDEX = r"indices/{}/\d{{4}}-\d\d-\d\dT\d\d%3A\d\d%3A\d\d(\.\d{{6}})?\.by-dataset-index\.parquet"
 

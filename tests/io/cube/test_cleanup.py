@@ -4,9 +4,7 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from tests.support import cubes
-
-SEED = cubes.frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = cubes.frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+from tests.support.cubes import ENRICH, SEED
 
 
 @pytest.fixture

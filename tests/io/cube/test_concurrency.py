@@ -5,10 +5,9 @@ import pytest
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError
-from tests.support.cubes import CUBE, build, check_integrity, file_contents, frame, memory
+from tests.support.cubes import CUBE, SEED, build, check_integrity, file_contents, frame, memory
 from tests.support.stores import FaultyStore, Same
 
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
 #: where the second writer comes in: while data files are written, or between reading the state and the commit
 MOMENTS = ["cube++seed/table/p=", "cube++seed/indices/"]
 

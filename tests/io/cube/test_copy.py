@@ -5,10 +5,8 @@ import pytest
 from kartothek_cube.api.discover import discover_cube, discover_datasets
 from kartothek_cube.core.errors import MultiTableCommitAborted
 from tests.support import cubes
+from tests.support.cubes import ENRICH, SEED
 from tests.support.stores import FaultyStore, InjectedError, Same
-
-SEED = cubes.frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = cubes.frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io_components.maintenance import garbage, history
-from tests.support.cubes import CUBE, frame, header, keys, memory, rows, snapshot
+from tests.support.cubes import CUBE, ENRICH, SEED, frame, header, keys, memory, rows, snapshot
 
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 KEEP = {KEEP_HISTORY: 5}
 
 

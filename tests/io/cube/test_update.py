@@ -7,22 +7,9 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.dataset import DatasetMetadata
 from tests.support import cubes
+from tests.support.cubes import SEED
 
-SEED = cubes.frame(x=[0, 1], p=[0, 1], v1=[10, 11])
-ENRICH = cubes.frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 MORE = cubes.frame(x=[5], p=[0], v1=[15])
-
-
-@pytest.fixture
-def built(driver, store_factory):
-    """A store with a cube of two datasets."""
-    driver.build_cube(
-        data={"seed": SEED, "enrich": ENRICH},
-        cube=cubes.CUBE,
-        store=store_factory,
-        metadata={"seed": {"a": 1, "b": 2}, "enrich": {"c": 3}},
-    )
-    return store_factory
 
 
 def update(driver, store, data, conditions, ids, **kwargs):

@@ -14,10 +14,8 @@ from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from tests.io.dask.test_all_graphs import CUBE_WRITES, IDS, bag_of, ddf_of, fail, load
 from tests.support import headers
 from tests.support.cube_facades import DataFrame, Delayed, LargeBag
-from tests.support.cubes import CUBE, dataset_ids, frame, header, memory
+from tests.support.cubes import CUBE, SEED, dataset_ids, frame, header, memory
 from tests.support.stores import FaultyStore, Same
-
-SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
 
 
 def tasks_of(*collections):

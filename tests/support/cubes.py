@@ -31,6 +31,7 @@ def frame(**columns) -> pd.DataFrame:
 #: two partitions of one cell each
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
 ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+BOTH = {"seed": SEED, "enrich": ENRICH}
 
 
 def build(

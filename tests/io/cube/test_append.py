@@ -41,12 +41,8 @@ def test_append_adds_partitions_at_the_end_of_the_header(driver, built):
     after = list(file_keys(built, "cube++seed").items())
     assert after[:2] == before and [label.split("/")[0] for label, _ in after[2:]] == ["p=0", "p=2"]
     assert result == {"seed": DatasetMetadata.load_from_store("cube++seed", built())}
-    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
-        "p": [0, 1, 0, 2],
-        "v1": [10, 11, 12, 13],
-        "v2": [20, 21, None, None],
-        "x": [0, 1, 2, 3],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=built))
+    assert found == {"p": [0, 1, 0, 2], "v1": [10, 11, 12, 13], "v2": [20, 21, None, None], "x": [0, 1, 2, 3]}
 
 
 def test_cells_that_occur_twice_in_the_input_are_refused(driver, built):
@@ -145,12 +141,8 @@ def test_values_of_other_types_are_stored_in_those_of_the_dataset(tmp_path, name
         stored = pq.read_schema(pa.BufferReader(store().get(key)))
         assert all(same_type(field.type, before.field(field.name).type) for field in stored)
     df = api.query_cube_df(CUBE, store).sort_values("x").tail(1)
-    assert df[["f", "t", "d", "i"]].to_dict("list") == {
-        "f": [2.0**60],
-        "t": [MIDNIGHT],
-        "d": [decimal.Decimal("1.50")],
-        "i": [3],
-    }
+    found = df[["f", "t", "d", "i"]].to_dict("list")
+    assert found == {"f": [2.0**60], "t": [MIDNIGHT], "d": [decimal.Decimal("1.50")], "i": [3]}
 
 
 @pytest.mark.parametrize(

@@ -332,10 +332,8 @@ def test_what_other_writers_did_to_atomicity_is_told(store):
     without_record(store, "seed")
     caching.clear()
     problems = api.verify_cube(CUBE, store).problems
-    assert {(problem.kind, problem.dataset) for problem in problems} == {
-        ("unknown-operation", "cube++first"),
-        ("unknown-operation", "cube++second"),
-    }
+    found = {(problem.kind, problem.dataset) for problem in problems}
+    assert found == {("unknown-operation", "cube++first"), ("unknown-operation", "cube++second")}
 
 
 def test_deleted_datasets_are_forgotten(store):

@@ -10,6 +10,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import (
+    BOTH,
     CUBE,
     ENRICH,
     HEADER,
@@ -59,13 +60,11 @@ def test_keys_of_a_seed_are_header_schema_index_and_files(driver, store_factory,
     ]
     found = sorted(keys(store_factory))
     assert len(found) == len(patterns)
-    assert [[key for key in found if re.fullmatch(pattern, key)] != [] for pattern in patterns] == [
-        True
-    ] * len(patterns)
+    assert all(any(re.fullmatch(pattern, key) for key in found) for pattern in patterns)
 
 
 def test_each_dataset_of_the_input_becomes_a_dataset(driver, store_factory):
-    result = driver.build_cube(data={"seed": SEED, "enrich": ENRICH}, cube=CUBE, store=store_factory)
+    result = driver.build_cube(data=BOTH, cube=CUBE, store=store_factory)
     assert set(result) == dataset_ids(store_factory) == {"seed", "enrich"}
     for id_ in result:
         stored = header(store_factory, f"cube++{id_}")
@@ -77,7 +76,7 @@ def test_each_dataset_of_the_input_becomes_a_dataset(driver, store_factory):
 
 
 def test_result_equals_what_a_load_gives(driver, store_factory):
-    result = driver.build_cube(data={"seed": SEED, "enrich": ENRICH}, cube=CUBE, store=store_factory)
+    result = driver.build_cube(data=BOTH, cube=CUBE, store=store_factory)
     for id_, dataset in result.items():
         assert dataset == DatasetMetadata.load_from_store(f"cube++{id_}", store_factory())
 
@@ -174,9 +173,7 @@ def test_serializer(driver, store_factory, serializer, compression, row_groups):
 )
 def test_partition_on_of_an_enrichment(driver, store_factory, partition_on, keys_, labels):
     given = {"enrich": partition_on} if partition_on else None
-    driver.build_cube(
-        data={"seed": SEED, "enrich": ENRICH}, cube=CUBE, store=store_factory, partition_on=given
-    )
+    driver.build_cube(data=BOTH, cube=CUBE, store=store_factory, partition_on=given)
     assert header(store_factory, "cube++enrich")["partition_keys"] == keys_
     assert {label.rpartition("/")[0] for label in file_keys(store_factory, "cube++enrich")} == labels
 
@@ -215,8 +212,8 @@ def test_nulls_are_allowed_in_payload(driver, store_factory):
 @pytest.mark.parametrize(
     "data",
     [
-        {"seed": SEED, "enrich": ENRICH},
-        [{"seed": SEED, "enrich": ENRICH}],
+        BOTH,
+        [BOTH],
         [{"seed": SEED}, {"enrich": ENRICH}],
         [SEED, {"enrich": ENRICH}],
         [None, {"seed": SEED}, None, {"enrich": ENRICH, "seed": None}],
@@ -228,12 +225,8 @@ def test_nulls_are_allowed_in_payload(driver, store_factory):
 )
 def test_forms_of_input(store_factory, data):
     api.build_cube(data=data, cube=CUBE, store=store_factory)
-    assert rows(api.query_cube(cube=CUBE, store=store_factory)) == {
-        "p": [0, 1],
-        "v1": [10, 11],
-        "v2": [20, 21],
-        "x": [0, 1],
-    }
+    found = rows(api.query_cube(cube=CUBE, store=store_factory))
+    assert found == {"p": [0, 1], "v1": [10, 11], "v2": [20, 21], "x": [0, 1]}
 
 
 def test_input_is_not_modified(store_factory):
@@ -277,12 +270,12 @@ NO_BUILD = {
     ),
     "partition column missing": ({"data": frame(x=[1], v1=[1])}, ValueError, ["seed", "p"]),
     "partition_on column missing": (
-        {"data": {"seed": SEED, "enrich": ENRICH}, "partition_on": {"enrich": ["p", "q"]}},
+        {"data": BOTH, "partition_on": {"enrich": ["p", "q"]}},
         ValueError,
         ["enrich", "q"],
     ),
     "partition column not in partition_on": (
-        {"data": {"seed": SEED, "enrich": ENRICH}, "partition_on": {"enrich": []}},
+        {"data": BOTH, "partition_on": {"enrich": []}},
         ValueError,
         ["enrich", "p"],
     ),
@@ -292,7 +285,7 @@ NO_BUILD = {
         ["seed", "p"],
     ),
     "duplicates in partition_on": (
-        {"data": {"seed": SEED, "enrich": ENRICH}, "partition_on": {"enrich": ["p", "p"]}},
+        {"data": BOTH, "partition_on": {"enrich": ["p", "p"]}},
         ValueError,
         ["enrich", "p"],
     ),
@@ -334,8 +327,7 @@ def test_frames_of_a_dataset_must_have_equal_columns(store_factory):
 
 @pytest.mark.parametrize("id_", ["seed", "enrich"])
 def test_datasets_without_rows_are_not_written(driver, store_factory, id_):
-    data = {"seed": SEED, "enrich": ENRICH}
-    data[id_] = data[id_].iloc[:0]
+    data = {**BOTH, id_: BOTH[id_].iloc[:0]}
     with aborts(store_factory, id_):
         driver.build_cube(data=data, cube=CUBE, store=store_factory)
 
@@ -426,10 +418,7 @@ def test_datasets_that_do_not_fit_are_rolled_back(driver, store_factory, enrich,
 def built(driver, store_factory):
     """A store with a cube of two datasets."""
     driver.build_cube(
-        data={"seed": SEED, "enrich": ENRICH},
-        cube=CUBE.copy(index_columns=["v2"]),
-        store=store_factory,
-        metadata={"seed": {"old": 1}},
+        data=BOTH, cube=CUBE.copy(index_columns=["v2"]), store=store_factory, metadata={"seed": {"old": 1}}
     )
     return store_factory
 
@@ -462,13 +451,8 @@ def test_overwrite_replaces_rows_schema_indices_and_metadata(driver, built):
         metadata={"seed": {"new": 2}},
         partition_on={"new": []},
     )
-    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
-        "p": ["b"],
-        "v1": [True],
-        "v3": [1.5],
-        "v4": [4],
-        "x": ["a"],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=built))
+    assert found == {"p": ["b"], "v1": [True], "v3": [1.5], "v4": [4], "x": ["a"]}
     assert index_columns(built, "cube++enrich") == set()
     stored = header(built, "cube++seed")["metadata"]
     assert stored["new"] == 2 and "old" not in stored

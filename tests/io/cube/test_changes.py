@@ -400,16 +400,8 @@ def test_events_of_openlineage_have_what_its_specification_requires(store):
     assert events == json.loads(json.dumps(events)) == api.lineage_cube(CUBE, store).to_openlineage("memory")
     assert [event["eventType"] for event in events] == ["START", "COMPLETE"] * 3
     for event in events:
-        assert set(event) == {
-            "eventType",
-            "eventTime",
-            "producer",
-            "schemaURL",
-            "run",
-            "job",
-            "inputs",
-            "outputs",
-        }
+        found = set(event)
+        assert found == {"eventType", "eventTime", "producer", "schemaURL", "run", "job", "inputs", "outputs"}
         assert datetime.fromisoformat(event["eventTime"]).tzinfo is not None
         assert UUID(event["run"]["runId"])
         for named in (event["job"], *event["inputs"], *event["outputs"]):

@@ -41,17 +41,10 @@ def store():
 def test_files_become_one(store, driver):
     before = api.query_cube(CUBE, store)
     counts = driver.compact_cube(cube=CUBE, store=lambda: store)
-    assert file_contents(lambda: store, "cube++seed") == [
-        {"x": [2], "v1": [12]},
-        {"x": [0, 1, 3], "v1": [10, 31, 23]},
-    ]
-    assert {key: value for key, value in counts["seed"].items() if "bytes" not in key} == {
-        "partitions": 1,
-        "files_before": 3,
-        "files_after": 1,
-        "rows_before": 5,
-        "rows_after": 3,
-    }
+    found = file_contents(lambda: store, "cube++seed")
+    assert found == [{"x": [2], "v1": [12]}, {"x": [0, 1, 3], "v1": [10, 31, 23]}]
+    found = {key: value for key, value in counts["seed"].items() if "bytes" not in key}
+    assert found == {"partitions": 1, "files_before": 3, "files_after": 1, "rows_before": 5, "rows_after": 3}
     assert counts["seed"]["bytes_after"] < counts["seed"]["bytes_before"]
     pd.testing.assert_frame_equal(api.query_cube(CUBE, store)[0], before[0])
     check_integrity(lambda: store)

@@ -50,12 +50,8 @@ def test_copy_datasets_given_as_loaded(driver, source, target):
 def test_copy_a_dataset_to_a_cube_that_fits(driver, source, target):
     cubes.build(target, seed=SEED.assign(v1=[30, 31]))
     driver.copy_cube(cube=cubes.CUBE, src_store=source, tgt_store=target, datasets=["enrich"])
-    assert cubes.rows(driver.query_cube(cube=cubes.CUBE, store=target)) == {
-        "p": [0, 1],
-        "v1": [30, 31],
-        "v2": [20, 21],
-        "x": [0, 1],
-    }
+    found = cubes.rows(driver.query_cube(cube=cubes.CUBE, store=target))
+    assert found == {"p": [0, 1], "v1": [30, 31], "v2": [20, 21], "x": [0, 1]}
 
 
 def test_overwrite_leaves_the_files_of_the_old_datasets(driver, source, target):

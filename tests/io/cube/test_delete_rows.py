@@ -45,18 +45,11 @@ def stored(store, name, column):
 
 def test_rows_are_deleted_from_all_datasets(store, driver):
     counts = driver.delete_rows(cube=CUBE, store=lambda: store, conditions=C("v") == 1)
-    assert {name: count["rows_deleted"] for name, count in counts.items()} == {
-        "extra": 1,
-        "names": 0,
-        "seed": 1,
-        "whole": 1,
-    }
+    found = {name: count["rows_deleted"] for name, count in counts.items()}
+    assert found == {"extra": 1, "names": 0, "seed": 1, "whole": 1}
     assert left(store) == [0, 2, 3, 4, 5]
-    assert [stored(store, name, "x") for name in ("seed", "extra", "whole")] == [
-        [0, 2, 3, 4, 5],
-        [0, 2, 3, 4],
-        [0, 2, 3, 4, 5],
-    ]
+    found = [stored(store, name, "x") for name in ("seed", "extra", "whole")]
+    assert found == [[0, 2, 3, 4, 5], [0, 2, 3, 4], [0, 2, 3, 4, 5]]
     cubes.check_integrity(lambda: store, CUBE)
     assert api.verify_cube(CUBE, store).ok
 

@@ -33,13 +33,8 @@ def test_extend_adds_datasets_and_touches_no_other(driver, built):
     assert result == {"new": DatasetMetadata.load_from_store("cube++new", built())}
     assert header(built, "cube++new")["metadata"]["a"] == 1
     assert header(built, "cube++new")["metadata"]["ktk_cube_is_seed"] is False
-    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
-        "p": [0, 1],
-        "v1": [10, 11],
-        "v2": [20, 21],
-        "v3": [30, 31],
-        "x": [0, 1],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=built))
+    assert found == {"p": [0, 1], "v1": [10, 11], "v2": [20, 21], "v3": [30, 31], "x": [0, 1]}
 
 
 def test_several_datasets_with_own_partitioning(driver, built):
@@ -47,12 +42,8 @@ def test_several_datasets_with_own_partitioning(driver, built):
     driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": [], "other": ["q", "p"]})
     assert header(built, "cube++new")["partition_keys"] == []
     assert header(built, "cube++other")["partition_keys"] == ["q", "p"]
-    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3", "q"])) == {
-        "p": [0, 1],
-        "q": [None, 7],
-        "v3": [30, 31],
-        "x": [0, 1],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3", "q"]))
+    assert found == {"p": [0, 1], "q": [None, 7], "v3": [30, 31], "x": [0, 1]}
 
 
 def test_partition_on_may_name_datasets_that_do_not_come_now(driver, built):
@@ -74,22 +65,16 @@ def test_other_compression_and_row_groups(driver, built):
     (key,) = file_keys(built, "cube++new").values()
     footer = read_parquet(built, key).metadata
     assert (footer.num_row_groups, footer.row_group(0).column(0).compression) == (2, "GZIP")
-    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"])) == {
-        "p": [0, 1],
-        "v3": [30, None],
-        "x": [0, 1],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))
+    assert found == {"p": [0, 1], "v3": [30, None], "x": [0, 1]}
 
 
 def test_cells_that_the_seed_lacks_are_stored_but_not_returned(driver, built):
     data = {"new": frame(x=[1, 7], p=[1, 7], v3=[1, 7])}
     driver.extend_cube(data=data, cube=CUBE, store=built)
     assert len(file_keys(built, "cube++new")) == 2
-    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"])) == {
-        "p": [0, 1],
-        "v3": [None, 1],
-        "x": [0, 1],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))
+    assert found == {"p": [0, 1], "v3": [None, 1], "x": [0, 1]}
     driver.append_to_cube(data={"seed": frame(x=[7], p=[7], v1=[17])}, cube=CUBE, store=built)
     assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))["v3"] == [None, 1, 7]
 
@@ -107,12 +92,8 @@ def test_overwrite_replaces_a_dataset_and_its_metadata(driver, built):
     driver.extend_cube(
         data={"enrich": NEW.iloc[:1]}, cube=CUBE, store=built, overwrite=True, metadata={"enrich": {"new": 1}}
     )
-    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
-        "p": [0, 1],
-        "v1": [10, 11],
-        "v3": [30, None],
-        "x": [0, 1],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=built))
+    assert found == {"p": [0, 1], "v1": [10, 11], "v3": [30, None], "x": [0, 1]}
     stored = header(built, "cube++enrich")["metadata"]
     assert stored["new"] == 1 and "c" not in stored
 
@@ -121,12 +102,8 @@ def test_a_column_can_move_between_replaced_datasets(driver, built):
     driver.extend_cube(data={"new": NEW.assign(v4=0)}, cube=CUBE, store=built)
     data = {"enrich": ENRICH.assign(v3=[1, 2]), "new": frame(x=[0, 1], p=[0, 1], v4=[5, 6])}
     driver.extend_cube(data=data, cube=CUBE, store=built, overwrite=True)
-    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3", "v4"])) == {
-        "p": [0, 1],
-        "v3": [1, 2],
-        "v4": [5, 6],
-        "x": [0, 1],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3", "v4"]))
+    assert found == {"p": [0, 1], "v3": [1, 2], "v4": [5, 6], "x": [0, 1]}
 
 
 @pytest.mark.parametrize(

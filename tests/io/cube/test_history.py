@@ -10,7 +10,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io_components.maintenance import garbage, history
-from tests.support.cubes import CUBE, ENRICH, SEED, frame, header, keys, memory, rows, snapshot
+from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, frame, header, keys, memory, rows, snapshot
 
 KEEP = {KEEP_HISTORY: 5}
 
@@ -18,7 +18,7 @@ KEEP = {KEEP_HISTORY: 5}
 @pytest.fixture
 def store():
     store = memory()
-    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store, metadata={"seed": KEEP, "enrich": KEEP})
+    api.build_cube(BOTH, CUBE, store, metadata={"seed": KEEP, "enrich": KEEP})
     return store
 
 
@@ -107,7 +107,7 @@ def test_illegal_moments(store, arguments, error, text):
 
 def test_keep_from_now_on():
     store = memory()
-    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    api.build_cube(BOTH, CUBE, store)
     assert sorted(api.keep_cube_history(CUBE, store, 2, "seed")) == ["seed"]
     api.keep_cube_history(CUBE, store, 3)
     for name in ("seed", "enrich"):
@@ -247,7 +247,7 @@ def test_without_a_history_older_states_are_errors_and_nothing_is_archived(store
 def test_datasets_that_are_added_inherit_the_history_of_the_cube(keep):
     store = memory()
     metadata = None if keep is None else {"seed": {KEEP_HISTORY: keep}}
-    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store, metadata=metadata)
+    api.build_cube(BOTH, CUBE, store, metadata=metadata)
     api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)
     kept = [ds.metadata.get(KEEP_HISTORY) for ds in api.discover_datasets(CUBE, store).values()]
     assert kept == [keep] * 3
@@ -308,17 +308,15 @@ def test_a_cut_before_all_history(store):
 def forgetful():
     """A cube of which a cleanup keeps no older state."""
     store = memory()
-    api.build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    api.build_cube(BOTH, CUBE, store)
     return store
 
 
 def test_a_pinned_state_survives_cleanups_until_it_is_released(forgetful):
     pin = api.pin_cube(CUBE, forgetful)
     (listed,) = api.list_cube_history(CUBE, forgetful).pins
-    assert (listed.versions, listed.expires) == (
-        api.list_cube_history(CUBE, forgetful)[-1].versions,
-        pin.expires,
-    )
+    found = (listed.versions, listed.expires)
+    assert found == (api.list_cube_history(CUBE, forgetful)[-1].versions, pin.expires)
     before = api.query_cube(CUBE, forgetful)
     changed(forgetful)
     api.cleanup_cube(CUBE, forgetful)

@@ -54,14 +54,8 @@ def test_methods_and_columns(opened):
     assert "TEMPO" not in opened
     assert isinstance(opened["A B"], VirtualColumn)
     assert str(opened.c.TEMP > 10.0) == "TEMP > 10.0"
-    assert [str(dtype) for dtype in opened.schema.types] == [
-        "int64",
-        "int64",
-        "string",
-        "string",
-        "int64",
-        "double",
-    ]
+    found = [str(dtype) for dtype in opened.schema.types]
+    assert found == ["int64", "int64", "string", "string", "int64", "double"]
     assert sorted(opened.datasets) == ["seed", "weather"]
     with pytest.raises(KeyError, match="cube sales: unknown column TEMPP; did you mean TEMP"):
         opened["TEMPP"]

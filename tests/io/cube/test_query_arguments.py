@@ -80,11 +80,8 @@ def test_datasets_may_be_given_as_loaded(driver, built):
 
 def test_what_an_operation_returns_can_be_queried(driver, store_factory):
     datasets = driver.build_cube(data=frame(x=[0], p=[0], v1=[1]), cube=CUBE, store=store_factory)
-    assert rows(driver.query_cube(cube=CUBE, store=store_factory, datasets=datasets)) == {
-        "p": [0],
-        "v1": [1],
-        "x": [0],
-    }
+    found = rows(driver.query_cube(cube=CUBE, store=store_factory, datasets=datasets))
+    assert found == {"p": [0], "v1": [1], "x": [0]}
 
 
 NO_QUERY = {

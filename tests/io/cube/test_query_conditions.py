@@ -85,13 +85,8 @@ def test_a_condition_on_a_dimension_applies_to_every_dataset_that_has_it(driver,
         enrich=frame(x=[0, 1, 5], p=[0, 0, 0], v2=[3, 4, 5]),
     )
     conditions = (C("x") > 0) & (C("y") > 0)
-    assert rows(driver.query_cube(cube=cube, store=store_factory, conditions=conditions)) == {
-        "p": [0],
-        "v1": [2],
-        "v2": [4],
-        "x": [1],
-        "y": [1],
-    }
+    found = rows(driver.query_cube(cube=cube, store=store_factory, conditions=conditions))
+    assert found == {"p": [0], "v1": [2], "v2": [4], "x": [1], "y": [1]}
 
 
 # types -------------------------------------------------------------------------------------------

@@ -53,12 +53,8 @@ def test_appending_to_both(driver, store_factory):
         enrich=frame(x=[0, 1], p=[0, 0], v2=[20, 21]),
     )
     append(store_factory, seed=frame(x=[0, 2], p=[0, 0], v1=[30, 32]), enrich=frame(x=[2], p=[0], v2=[42]))
-    assert query(driver, store_factory) == {
-        "p": [0, 0, 0],
-        "v1": [30, 11, 32],
-        "v2": [20, 21, 42],
-        "x": [0, 1, 2],
-    }
+    found = query(driver, store_factory)
+    assert found == {"p": [0, 0, 0], "v1": [30, 11, 32], "v2": [20, 21, 42], "x": [0, 1, 2]}
 
 
 def test_the_same_cell_in_another_partition_is_another_row(driver, store_factory):
@@ -103,12 +99,8 @@ def test_unequal_cells_of_several_dimensions_stay(driver, store_factory):
     cube = CUBE.copy(dimension_columns=["x", "y"])
     build(store_factory, cube, seed=frame(x=[0, 0], y=[0, 1], p=[0, 0], v1=[1, 2]))
     append(store_factory, cube, seed=frame(x=[0, 1], y=[1, 0], p=[0, 0], v1=[3, 4]))
-    assert query(driver, store_factory, cube) == {
-        "p": [0, 0, 0],
-        "v1": [1, 3, 4],
-        "x": [0, 0, 1],
-        "y": [0, 1, 0],
-    }
+    found = query(driver, store_factory, cube)
+    assert found == {"p": [0, 0, 0], "v1": [1, 3, 4], "x": [0, 0, 1], "y": [0, 1, 0]}
 
 
 # conditions see what is visible ------------------------------------------------------------------

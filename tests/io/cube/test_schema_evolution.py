@@ -587,13 +587,8 @@ def test_merge_on_every_facade(driver, store_factory):
     driver.append_to_cube(data=more, cube=cube, store=store_factory, schema_mode="merge")
     add, rename = {"n": "int64"}, {"v": "w"}
     api.update_schema(cube, store_factory, add=add, defaults={"n": 9}, rename=rename)
-    assert rows(driver.query_cube(cube=cube, store=store_factory)) == {
-        "n": [9, 9],
-        "p": ["a", "a"],
-        "q": [1, None],
-        "w": [None, 2.5],
-        "x": [1, 2],
-    }
+    found = rows(driver.query_cube(cube=cube, store=store_factory))
+    assert found == {"n": [9, 9], "p": ["a", "a"], "q": [1, None], "w": [None, 2.5], "x": [1, 2]}
 
 
 @pytest.mark.slow("every façade")

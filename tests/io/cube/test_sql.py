@@ -29,11 +29,8 @@ def fetch(connection, statement):
 
 def test_views(store):
     connection = connect(CUBE, store)
-    assert fetch(connection, "SELECT x, qty, w FROM sales ORDER BY x") == [
-        (1, 5, "a"),
-        (2, 6, None),
-        (3, 7, None),
-    ]
+    found = fetch(connection, "SELECT x, qty, w FROM sales ORDER BY x")
+    assert found == [(1, 5, "a"), (2, 6, None), (3, 7, None)]
     assert fetch(connection, "SELECT x FROM sales.enrich ORDER BY x") == [(1,), (9,)]
     assert fetch(connection, "SELECT sales.x FROM sales WHERE sales.w IS NULL ORDER BY 1") == [(2,), (3,)]
     joined = "SELECT count(*) FROM sales.seed s JOIN sales.enrich e USING (x) WHERE s.qty < 6"

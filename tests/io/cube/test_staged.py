@@ -157,12 +157,8 @@ def test_all_readers_take_a_staged_write(store):
     assert connect(CUBE, store, as_of=staged).sql("SELECT sum(v) FROM cube").fetchall() == [(46,)]
     assert scan_cube(CUBE, store, as_of=staged).collect().height == 4
     assert cube.query().explain().read_files == 4
-    assert opened.query(as_of=staged, changed_since=opened.changes().token).to_pandas()["x"].tolist() == [
-        0,
-        1,
-        2,
-        3,
-    ]
+    found = opened.query(as_of=staged, changed_since=opened.changes().token).to_pandas()["x"].tolist()
+    assert found == [0, 1, 2, 3]
     assert opened.query(datasets=["seed"], as_of=staged).to_arrow().num_rows == 4
     with pytest.raises(ValueError, match="unknown dataset"):
         opened.query(datasets=["other"], as_of=staged).to_arrow()

@@ -70,12 +70,8 @@ def test_columns(io, stored, columns):
 
 def test_combinations_that_only_the_indices_hold(io, memory):
     io.store(memory, [frame(x=[1, 2], y=["a", "b"])], secondary_indices=["x", "y"])
-    assert all_rows(io.read(memory, dispatch_by=["x", "y"])) == [
-        {"x": [1], "y": ["a"]},
-        {"x": [], "y": []},
-        {"x": [], "y": []},
-        {"x": [2], "y": ["b"]},
-    ]
+    found = all_rows(io.read(memory, dispatch_by=["x", "y"]))
+    assert found == [{"x": [1], "y": ["a"]}, {"x": [], "y": []}, {"x": [], "y": []}, {"x": [2], "y": ["b"]}]
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,8 @@ def test_frames_come_in_the_order_of_commit_with_all_columns(io, parted):
     for df in io.read(parted):
         df.loc[0, "z"] = 7
         df["p"] = df["p"] + 1
-    assert all_rows(io.read(parted, columns=["q"], predicates=[[("z", "<", 3), ("p", "==", 2)]])) == [
-        {"q": []},
-        {"q": ["b"]},
-    ]
+    found = all_rows(io.read(parted, columns=["q"], predicates=[[("z", "<", 3), ("p", "==", 2)]]))
+    assert found == [{"q": []}, {"q": ["b"]}]
     assert len(io.read(Wrapped(ReadOnlyStore, parted), predicates=[[("y", "==", "a")]])) == 1
     api.update_dataset_from_dataframes([frame(p=[0], q=["z"], y=["z"], z=[9])], parted, "u")
     assert [df["z"].tolist() for df in io.read(parted)] == [[3], [1], [2], [9]]
@@ -351,10 +349,8 @@ def test_dataset_without_partitions(io, memory):
 
 
 def test_rows_that_all_fail_leave_an_empty_frame(io, flat):
-    assert all_rows(io.read(flat, predicates=[[("x", "==", 3)]])) == [
-        {"y": [], "x": []},
-        {"y": ["c"], "x": [3]},
-    ]
+    found = all_rows(io.read(flat, predicates=[[("x", "==", 3)]]))
+    assert found == [{"y": [], "x": []}, {"y": ["c"], "x": [3]}]
 
 
 # which dataset ----------------------------------------------------------------------------------------------

@@ -3,17 +3,10 @@
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets
-from tests.support.cubes import (
-    CUBE,
-    ENRICH,
-    HEADER,
-    SEED,
-    build,
-    dataset_ids,
-    keys,
-    snapshot,
-    without_commit_ids,
-)
+from tests.support.cubes import CUBE, HEADER, build, dataset_ids, frame, keys, snapshot, without_commit_ids
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 
 
 @pytest.fixture

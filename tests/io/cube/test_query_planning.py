@@ -6,18 +6,7 @@ from kartothek_cube.api.discover import discover_cube, discover_datasets, discov
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.io import eager_cube
-from tests.support.cubes import (
-    CUBE,
-    ENRICH,
-    HEADER,
-    SEED,
-    build,
-    check_integrity,
-    frame,
-    header,
-    memory,
-    rows,
-)
+from tests.support.cubes import CUBE, HEADER, build, check_integrity, frame, header, memory, rows
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore, Same, Wrapped
 
 INDEXED = CUBE.copy(index_columns=["i1", "v2"])
@@ -152,6 +141,8 @@ def test_the_source_of_a_copy_is_only_read(driver, store_factory, other_store_fa
 
 # the order of writes -----------------------------------------------------------------------------
 
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 BOTH = {"seed": SEED, "aa": ENRICH, "zz": ENRICH.rename(columns={"v2": "v3"})}
 WRITERS = {
     "build": lambda d, s: d.build_cube(data=BOTH, cube=CUBE, store=s, overwrite=True),

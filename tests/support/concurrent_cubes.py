@@ -36,12 +36,16 @@ State = tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]] | None] | N
 Operation = Callable[[Any], Any]
 
 
-def seed(rows: dict[int, int]) -> pd.DataFrame:
-    return pd.DataFrame({"x": list(rows), "p": [x % 2 for x in rows], "v": list(rows.values())})
+#: the partition of even cells
+EVEN = api.C("p") == 0
+
+
+def seed(rows: dict[int, int], payload: str = "v") -> pd.DataFrame:
+    return pd.DataFrame({"x": list(rows), "p": [x % 2 for x in rows], payload: list(rows.values())})
 
 
 def extra(rows: dict[int, int]) -> pd.DataFrame:
-    return pd.DataFrame({"x": list(rows), "p": [x % 2 for x in rows], "w": list(rows.values())})
+    return seed(rows, "w")
 
 
 def both(rows: dict[int, int]) -> dict[str, pd.DataFrame]:
@@ -51,19 +55,23 @@ def both(rows: dict[int, int]) -> dict[str, pd.DataFrame]:
 OLD, NEW, MORE, LATER = {0: 0, 1: 0}, {0: 1, 2: 1}, {4: 2}, {0: 3}
 
 
-def _without(rows: frozenset[tuple[int, int]], parity: int) -> frozenset[tuple[int, int]]:
-    return frozenset((x, v) for x, v in rows if x % 2 != parity)
+def _without_even(rows: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    return frozenset((x, v) for x, v in rows if x % 2)
 
 
-def _without_cell(state: Any, cell: int) -> State:
+def _without_cell_0(state: Any) -> State:
     """The rows of a cell of the seed are deleted from both datasets; others stay."""
-    deleted = {cell} & {x for x, _ in state[0]}
+    deleted = {0} & {x for x, _ in _needs(state)[0]}
     seed, second = (rows and frozenset((x, v) for x, v in rows if x not in deleted) for rows in state)
     return seed, second
 
 
 def _written(rows: frozenset[tuple[int, int]], new: dict[int, int]) -> frozenset[tuple[int, int]]:
     return frozenset({**dict(rows), **new}.items())
+
+
+def _updated(rows: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    return _written(_without_even(rows), {0: 5})
 
 
 class Refused(Exception):
@@ -85,9 +93,9 @@ def _built(state: State, rows: dict[int, int], second: dict[int, int] | None = N
     return frozenset(rows.items()), None if second is None else frozenset(second.items())
 
 
-def _overwritten(state: State, rows: dict[int, int]) -> State:
+def _overwritten(state: State) -> State:
     """A dataset is replaced; that there is no other one is only checked when the operation is planned."""
-    return frozenset(rows.items()), None if state is None else state[1]
+    return frozenset(NEW.items()), None if state is None else state[1]
 
 
 def _new(rows: dict[int, int], second: dict[int, int] | None = None) -> Callable[[State], State]:
@@ -99,7 +107,7 @@ def _on_seed(change: Callable[[Any], Any]) -> Callable[[State], State]:
 
 
 def _remove_and_clean(store: Any) -> None:
-    api.remove_partitions(CUBE, store, api.C("p") == 0, ["seed"])
+    api.remove_partitions(CUBE, store, EVEN, ["seed"])
     # the partition is removed, whatever becomes of the cleanup
     with suppress(Exception):
         api.cleanup_cube(CUBE, store)
@@ -119,32 +127,28 @@ def _copy_extended(store: Any) -> None:
     api.copy_cube(CUBE, source, store)
 
 
+def _extended(state: State) -> State:
+    rows, second = _needs(state)
+    if second is not None:
+        raise Refused
+    return rows, frozenset(NEW.items())
+
+
+CONTRACT = [api.InRange("v", 0, 50), api.RowCount(1, 2)]
 #: name to operation, and to its effect on the content
 OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "build": (lambda s: api.build_cube(seed(NEW), CUBE, s), _new(NEW)),
     "build two": (lambda s: api.build_cube(both(NEW), CUBE, s), _new(NEW, NEW)),
-    "overwrite": (
-        lambda s: api.build_cube(seed(NEW), CUBE, s, overwrite=True),
-        lambda state: _overwritten(state, NEW),
-    ),
+    "overwrite": (lambda s: api.build_cube(seed(NEW), CUBE, s, overwrite=True), _overwritten),
     "append": (lambda s: api.append_to_cube(seed(MORE), CUBE, s), _on_seed(lambda r: _written(r, MORE))),
     "append other": (
         lambda s: api.append_to_cube(seed(LATER), CUBE, s),
         _on_seed(lambda r: _written(r, LATER)),
     ),
-    "update": (
-        lambda s: api.update_cube(seed({0: 5}), CUBE, s, api.C("p") == 0, ["seed"]),
-        _on_seed(lambda r: _written(_without(r, 0), {0: 5})),
-    ),
-    "remove": (
-        lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0, ["seed"]),
-        _on_seed(lambda r: _without(r, 0)),
-    ),
-    "delete rows": (
-        lambda s: api.delete_rows(CUBE, s, api.C("x") == 0),
-        lambda state: _without_cell(_needs(state), 0),
-    ),
-    "extend": (lambda s: api.extend_cube({"extra": extra(NEW)}, CUBE, s), lambda state: _extended(state)),
+    "update": (lambda s: api.update_cube(seed({0: 5}), CUBE, s, EVEN, ["seed"]), _on_seed(_updated)),
+    "remove": (lambda s: api.remove_partitions(CUBE, s, EVEN, ["seed"]), _on_seed(_without_even)),
+    "delete rows": (lambda s: api.delete_rows(CUBE, s, api.C("x") == 0), _without_cell_0),
+    "extend": (lambda s: api.extend_cube({"extra": extra(NEW)}, CUBE, s), _extended),
     "compact": (lambda s: api.compact_cube(CUBE, s), _needs),
     "compute": (
         lambda s: api.compute_dataset(lambda df: df[["x", "p"]].assign(w=df["v"]), CUBE, s, "extra"),
@@ -155,7 +159,7 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "copy": (partial(_copy, overwrite=False), _new(NEW)),
     "copy two": (partial(_copy, overwrite=False, data=both(NEW)), _new(NEW, NEW)),
     "copy extended": (_copy_extended, _new(NEW, NEW)),
-    "copy over": (partial(_copy, overwrite=True), lambda state: _overwritten(state, NEW)),
+    "copy over": (partial(_copy, overwrite=True), _overwritten),
     "copy two over": (partial(_copy, overwrite=True, data=both(NEW)), lambda state: _built(state, NEW, NEW)),
     "rollback": (
         lambda s: api.rollback_cube(CUBE, s, {"seed": 1}),
@@ -165,40 +169,28 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "repair": (lambda s: api.repair_cube(CUBE, s), _needs),
     "publish": (lambda s: api.publish_cube(CUBE, s), _needs),
     "unpublish": (lambda s: api.unpublish_cube(CUBE, s), _needs),
-    "remove and clean": (_remove_and_clean, _on_seed(lambda r: _without(r, 0))),
+    "remove and clean": (_remove_and_clean, _on_seed(_without_even)),
 }
 
 
-def _both(state: State, change: Callable[[frozenset[tuple[int, int]]], frozenset[tuple[int, int]]]) -> State:
-    rows, second = _needs(state)
-    if second is None:
-        raise Refused
-    return change(rows), change(second)
+def _on_both(change: Callable[[Any], Any]) -> Callable[[State], State]:
+    return lambda state: (change(_needs(state)[0]), change(_needs(state[1])))
 
 
 #: of two datasets at once, and what a query sees meanwhile
 OPERATIONS |= {
-    "append both": (
-        lambda s: api.append_to_cube(both(MORE), CUBE, s),
-        lambda state: _both(state, lambda rows: _written(rows, MORE)),
-    ),
+    "append both": (lambda s: api.append_to_cube(both(MORE), CUBE, s), _on_both(lambda r: _written(r, MORE))),
     "update both": (
-        lambda s: api.update_cube(both({0: 5}), CUBE, s, api.C("p") == 0, ["seed", "extra"]),
-        lambda state: _both(state, lambda rows: _written(_without(rows, 0), {0: 5})),
+        lambda s: api.update_cube(both({0: 5}), CUBE, s, EVEN, ["seed", "extra"]),
+        _on_both(_updated),
     ),
-    "remove both": (
-        lambda s: api.remove_partitions(CUBE, s, api.C("p") == 0),
-        lambda state: _both(state, lambda rows: _without(rows, 0)),
-    ),
+    "remove both": (lambda s: api.remove_partitions(CUBE, s, EVEN), _on_both(_without_even)),
     "overwrite both": (
         lambda s: api.build_cube(both(NEW), CUBE, s, overwrite=True),
         lambda state: _built(state, NEW, NEW),
     ),
     "rollback both": (lambda s: api.rollback_cube(CUBE, s, 2), lambda state: _built(_needs(state), OLD, OLD)),
-    "rollback before extra": (
-        lambda s: api.rollback_cube(CUBE, s, 1),
-        lambda state: _built(_needs(state), OLD),
-    ),
+    "rollback before extra": (lambda s: api.rollback_cube(CUBE, s, 1), lambda s: _built(_needs(s), OLD)),
     "append extra": (
         lambda s: api.append_to_cube({"extra": extra(LATER)}, CUBE, s),
         lambda state: (_needs(state)[0], _written(_needs(state[1]), LATER)),
@@ -210,10 +202,7 @@ OPERATIONS |= {
     "query": (lambda s: s.world.observed.append(observe(s)), lambda state: state),
     "read pinned": (lambda s: _read_pinned(s), lambda state: state),
     # rows that break a contract are a problem of the verification at the end
-    "set contract": (
-        lambda s: api.set_contract(CUBE, s, "seed", [api.InRange("v", 0, 50), api.RowCount(1, 2)]),
-        _needs,
-    ),
+    "set contract": (lambda s: api.set_contract(CUBE, s, "seed", CONTRACT), _needs),
     **{
         f"append {x}": (
             lambda s, x=x, v=v: api.append_to_cube(seed({x: v}), CUBE, s),
@@ -273,13 +262,6 @@ def observe(store: Any, **arguments: Any) -> State:
     return rows, frozenset(zip(df["x"].astype(int), df["w"].astype(int), strict=True))
 
 
-def _extended(state: State) -> State:
-    rows, second = _needs(state)
-    if second is not None:
-        raise Refused
-    return rows, frozenset(NEW.items())
-
-
 #: the staged write of a start
 _STAGED: dict[str, Any] = {}
 
@@ -319,10 +301,7 @@ OPERATIONS |= {
     "publish staged": (_publish_staged, OPERATIONS["append both"][1]),
     # no effect: the write is published, and its rows are removed
     "publish again": (_publish_staged, lambda state: state),
-    "publish and remove": (
-        _publish_and_remove,
-        lambda state: OPERATIONS["remove both"][1](OPERATIONS["append both"][1](state)),
-    ),
+    "publish and remove": (_publish_and_remove, _on_both(lambda r: _without_even(_written(r, MORE)))),
     "publish build": (_publish_staged, _build_published),
     "publish extend": (_publish_staged, lambda state: (_needs(state)[0], frozenset(NEW.items()))),
     "read staged": (_read_staged, lambda state: state),
@@ -453,45 +432,44 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "staged extend": _staged_extend,
 }
 
-#: operations that are interleaved with each other on a cube of two datasets
-ON_TWO = (
-    *("append both", "update both", "remove both", "overwrite both", "append", "append extra"),
-    *("rollback both", "compact", "delete rows", "cleanup", "delete", "delete extra", "repair", "query"),
-)
-#: the same where the cube had a state without the second dataset, and where that is hidden
-ON_EXTENDED = (
-    *("rollback before extra", "append both", "append extra", "cleanup", "delete", "delete extra", "query"),
-)
-ON_HIDDEN = ("extend", "append", "cleanup", "delete", "query")
-#: a cleanup leaves no state from which a computation could go on
-ON_COMPUTED = ("compute", "append", "append both", "compact", "query")
-#: what does not delete the cube
-ON_PAST = ("read pinned", "append", "update", "remove", "compact", "cleanup", "remove and clean")
-#: with a staged write
-ON_STAGED = (
-    *("publish staged", "discard staged", "read staged", "append both", "update both", "remove both"),
-    *("compact", "delete rows", "cleanup", "delete", "query"),
-)
-ON_STAGED_BUILD = ("publish build", "discard staged", "build", "copy two", "cleanup", "query")
-ON_STAGED_EXTEND = ("publish extend", "discard staged", "extend", "append", "cleanup", "delete", "query")
-#: what changes column statistics, or the files that they are about
-ON_STATISTICS = ("build statistics", "query by statistics", *ON_PAST[1:])
-
 #: what may break a contract, or set one
 _OF_CONTRACTS = ("append 3", "append 5", "append 7", "set contract")
-ON_CONTRACTED = (*_OF_CONTRACTS, "compact", "update", "cleanup")
-
+#: start -> operations that are interleaved with each other
 _NAMED = {
-    "staged": ON_STAGED,
-    "staged build": ON_STAGED_BUILD,
-    "staged extend": ON_STAGED_EXTEND,
-    "contracted": ON_CONTRACTED,
-    "two": ON_TWO,
-    "extended": ON_EXTENDED,
-    "hidden": ON_HIDDEN,
-    "computed": ON_COMPUTED,
-    "pinned": ON_PAST,
-    "statistics": ON_STATISTICS,
+    "two": (
+        *("append both", "update both", "remove both", "overwrite both", "append", "append extra"),
+        *("rollback both", "compact", "delete rows", "cleanup", "delete", "delete extra", "repair", "query"),
+    ),
+    # the cube had a state without the second dataset
+    "extended": (
+        *(
+            "rollback before extra",
+            "append both",
+            "append extra",
+            "cleanup",
+            "delete",
+            "delete extra",
+            "query",
+        ),
+    ),
+    # and that is hidden
+    "hidden": ("extend", "append", "cleanup", "delete", "query"),
+    # a cleanup leaves no state from which a computation could go on
+    "computed": ("compute", "append", "append both", "compact", "query"),
+    # what does not delete the cube
+    "pinned": ("read pinned", "append", "update", "remove", "compact", "cleanup", "remove and clean"),
+    "staged": (
+        *("publish staged", "discard staged", "read staged", "append both", "update both", "remove both"),
+        *("compact", "delete rows", "cleanup", "delete", "query"),
+    ),
+    "staged build": ("publish build", "discard staged", "build", "copy two", "cleanup", "query"),
+    "staged extend": ("publish extend", "discard staged", "extend", "append", "cleanup", "delete", "query"),
+    # what changes column statistics, or the files that they are about
+    "statistics": (
+        *("build statistics", "query by statistics", "append", "update", "remove", "compact", "cleanup"),
+        "remove and clean",
+    ),
+    "contracted": (*_OF_CONTRACTS, "compact", "update", "cleanup"),
 }
 
 
@@ -504,7 +482,7 @@ def applies(name: str, start: str) -> bool:
     if "staged" in name or name.startswith("publish "):
         return False
     on_one = ("append", "compact", "delete rows", "cleanup", "delete", "repair")
-    if name in (*ON_TWO, "rollback before extra") and name not in on_one:
+    if name in (*_NAMED["two"], "rollback before extra") and name not in on_one:
         return name == "query" and start == "nothing"
     if start in ("publishing", "published"):
         more = ("update", "remove") if start == "publishing" else ("compact", "remove and clean")

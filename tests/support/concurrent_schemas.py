@@ -63,29 +63,25 @@ def _update(state: State) -> State:
     return (*state[:2], frozenset(r for r in state[2] if r[0] % 2) | {(0, frozenset({("v", 5)}))})
 
 
+def _merge(store: Any, x: int, **payload: int) -> None:
+    api.append_to_cube(_frame(x, **payload), CUBE, store, schema_mode="merge")
+
+
+def _add_with_default(store: Any) -> None:
+    api.update_schema(CUBE, store, add={"s": "int64"}, defaults={"s": 7})
+
+
 OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
-    "add s": (
-        lambda s: api.update_schema(CUBE, s, add={"s": "int64"}, defaults={"s": 7}),
-        lambda state: _add(state, "s", 7),
-    ),
+    "add s": (_add_with_default, lambda state: _add(state, "s", 7)),
     "add u": (lambda s: api.update_schema(CUBE, s, add={"u": "int64"}), lambda state: _add(state, "u", None)),
     "drop v": (lambda s: api.update_schema(CUBE, s, drop="v"), lambda state: _drop(state, "v")),
-    "rename v": (
-        lambda s: api.update_schema(CUBE, s, rename={"v": "r"}),
-        lambda state: _rename(state, "v", "r"),
-    ),
+    "rename v": (lambda s: api.update_schema(CUBE, s, rename={"v": "r"}), lambda s: _rename(s, "v", "r")),
     "append": (
         lambda s: api.append_to_cube(_frame(4, v=4), CUBE, s),
         lambda state: _append(state, 4, merge=False, v=4),
     ),
-    "merge t": (
-        lambda s: api.append_to_cube(_frame(6, v=6, t=6), CUBE, s, schema_mode="merge"),
-        lambda state: _append(state, 6, merge=True, v=6, t=6),
-    ),
-    "merge w": (
-        lambda s: api.append_to_cube(_frame(8, w=8), CUBE, s, schema_mode="merge"),
-        lambda state: _append(state, 8, merge=True, w=8),
-    ),
+    "merge t": (lambda s: _merge(s, 6, v=6, t=6), lambda state: _append(state, 6, merge=True, v=6, t=6)),
+    "merge w": (lambda s: _merge(s, 8, w=8), lambda state: _append(state, 8, merge=True, w=8)),
     "update": (lambda s: api.update_cube(_frame(0, v=5), CUBE, s, api.C("p") == 0, ["seed"]), _update),
     "compact": (lambda s: api.compact_cube(CUBE, s, min_files=1), lambda state: state),
     "cleanup": (lambda s: api.cleanup_cube(CUBE, s), lambda state: state),
@@ -100,11 +96,10 @@ def observe(store: Any) -> Any:
     """Columns and rows that a query sees."""
     [df] = api.query_cube(CUBE, store)
     columns = [name for name in df.columns if name not in ("x", "p")]
-    rows = (
-        (int(row["x"]), frozenset((n, int(row[n])) for n in columns if not pd.isna(row[n])))
-        for row in df.to_dict("records")
+    rows = [(row, [n for n in columns if not pd.isna(row[n])]) for row in df.to_dict("records")]
+    return frozenset(columns), frozenset(
+        (int(r["x"]), frozenset((n, int(r[n])) for n in ns)) for r, ns in rows
     )
-    return frozenset(columns), frozenset(rows)
 
 
 def _visible(state: State) -> Any:
@@ -131,7 +126,7 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
     assert not problems or (problems == {"schema-pending"} and any(c.fault for c in run.choices)), problems
     api.cleanup_cube(CUBE, store)
     api.compact_cube(CUBE, store, min_files=1)
-    api.append_to_cube(_frame(10, y=10), CUBE, store, schema_mode="merge")
+    _merge(store, 10, y=10)
     columns, rows = found
     added = _with_default(columns, {"y": 10})
     assert observe(store) == (columns | {"y"}, rows | {(10, frozenset(added.items()))})
@@ -148,7 +143,7 @@ def _evolved(store: Any) -> State:
     """Files in which a column is missing, and one that is no column any more."""
     api.build_cube(pd.concat([_frame(0, v=0, d=0), _frame(1, v=1, d=1)]), CUBE, store)
     api.update_schema(CUBE, store, drop="d")
-    api.append_to_cube(_frame(2, w=2), CUBE, store, schema_mode="merge")
+    _merge(store, 2, w=2)
     state = _visible_state({"v", "w"}, {0: {"v": 0}, 1: {"v": 1}, 2: {"w": 2}})
     return state[0], frozenset({"d"}), state[2]
 

@@ -33,8 +33,9 @@ class Kind:
     #: dtypes of columns of input; the first one takes nulls as well
     forms: tuple[Any, ...]
     values: tuple[Any, ...]
-    dtype: str
-    dtype_with_nulls: str
+    dtype: str = "object"
+    #: if it is another one
+    dtype_with_nulls: str = ""
     #: whether it can be a dimension, a partition column or an index
     is_key: bool = True
     #: dtypes of input that are narrower than what the schema says
@@ -45,115 +46,46 @@ def stamp(text: str) -> pd.Timestamp:
     return pd.Timestamp(text).as_unit("ns")
 
 
-DAY, BERLIN = datetime.date(2020, 1, 31), "Europe/Berlin"
+def stamps(*texts: str) -> tuple[pd.Timestamp, ...]:
+    return tuple(stamp(text) for text in texts)
+
+
+DAY, BERLIN, NS = datetime.date(2020, 1, 31), "Europe/Berlin", "datetime64[ns]"
+DAYS = (datetime.date(1969, 12, 31), DAY, DAY.replace(year=1900), DAY.replace(day=1))
+SECONDS = stamps("1969-12-31 23:59:59", "2020-01-31", "2020-01-31 12:00:01", "1800-01-01")
+MICROS = stamps("1969-12-31 23:59:59.999999", "2020-01-31", "2020-01-31 00:00:00.000001")
+ZONED = (stamp("2020-01-31").tz_localize("UTC"), stamp("2020-07-01 12:00").tz_localize(BERLIN))
+IN_BERLIN = f"datetime64[ns, {BERLIN}]"
+INTS, SMALL_INTS = ("object", "int64", "Int64"), (-7, -1, 0, 1, 2, 3, 100)
+LARGE_INTS = (-(2**63), -1, 0, 2**53, 2**53 + 1, 2**63 - 1)
+FLOATS = (-math.inf, -1.5, -0.0, 0.0, 0.1, 0.25, 1e300, math.inf)
+TEXTS = ("", "a", "b", "ab", "ä", "a/b=%", " ", "None", "1", "\U0001f600", "\uffff")
+DECIMALS = tuple(map(decimal.Decimal, ("-1.50", "0.00", "0.10", "99.99")))
+TIMES = (datetime.time(), datetime.time(1), datetime.time(23, 59, 59, 999999))
 KINDS = {
-    "int": Kind(
-        pa.int64(),
-        ("object", "int64", "Int64"),
-        (-7, -1, 0, 1, 2, 3, 100),
-        "int64",
-        "float64",
-        True,
-        ("int8", "int32", "Int8"),
-    ),
-    "large": Kind(
-        pa.int64(),
-        ("object", "int64", "Int64"),
-        (-(2**63), -1, 0, 2**53, 2**53 + 1, 2**63 - 1),
-        "int64",
-        "float64",
-    ),
+    "int": Kind(pa.int64(), INTS, SMALL_INTS, "int64", "float64", narrow=("int8", "int32", "Int8")),
+    "large": Kind(pa.int64(), INTS, LARGE_INTS, "int64", "float64"),
     "uint": Kind(pa.uint64(), ("UInt64", "uint64"), (0, 1, 200, 2**63, 2**64 - 1), "uint64", "float64"),
-    "float": Kind(
-        pa.float64(),
-        ("float64", "Float64"),
-        (-math.inf, -1.5, -0.0, 0.0, 0.1, 0.25, 1e300, math.inf),
-        "float64",
-        "float64",
-    ),
+    "float": Kind(pa.float64(), ("float64", "Float64"), FLOATS, "float64"),
     "real": Kind(
-        pa.float64(),
-        ("float64", "Float64"),
-        (-1.5, 0.0, 0.25, 3.0),
-        "float64",
-        "float64",
-        True,
-        ("float32", "Float32"),
+        pa.float64(), ("float64", "Float64"), (-1.5, 0.0, 0.25, 3.0), "float64", narrow=("float32", "Float32")
     ),
-    "str": Kind(
-        pa.string(),
-        ("object", "str", "string", "category"),
-        ("", "a", "b", "ab", "ä", "a/b=%", " ", "None", "1", "\U0001f600", "\uffff"),
-        TEXT,
-        TEXT,
-    ),
+    "str": Kind(pa.string(), ("object", "str", "string", "category"), TEXTS, TEXT),
     "bool": Kind(pa.bool_(), ("object", "bool", "boolean"), (False, True), "bool", "object"),
-    "date": Kind(
-        pa.date32(),
-        ("object",),
-        (datetime.date(1969, 12, 31), DAY, DAY.replace(year=1900), DAY.replace(day=1)),
-        "datetime64[ns]",
-        "datetime64[ns]",
-    ),
-    "timestamp": Kind(
-        pa.timestamp("ns"),
-        ("datetime64[ns]", "datetime64[us]", "datetime64[s]"),
-        (
-            stamp("1969-12-31 23:59:59"),
-            stamp("2020-01-31"),
-            stamp("2020-01-31 12:00:01"),
-            stamp("1800-01-01"),
-        ),
-        "datetime64[ns]",
-        "datetime64[ns]",
-    ),
-    "micros": Kind(
-        pa.timestamp("ns"),
-        ("datetime64[ns]", "datetime64[us]"),
-        (stamp("1969-12-31 23:59:59.999999"), stamp("2020-01-31"), stamp("2020-01-31 00:00:00.000001")),
-        "datetime64[ns]",
-        "datetime64[ns]",
-    ),
-    "zoned": Kind(
-        pa.timestamp("ns", BERLIN),
-        (f"datetime64[ns, {BERLIN}]", f"datetime64[us, {BERLIN}]"),
-        (stamp("2020-01-31").tz_localize("UTC"), stamp("2020-07-01 12:00").tz_localize(BERLIN)),
-        f"datetime64[ns, {BERLIN}]",
-        f"datetime64[ns, {BERLIN}]",
-    ),
-    "bytes": Kind(pa.binary(), ("object",), (b"", b"a", b"ab", b"\xff/"), "object", "object"),
-    "decimal": Kind(
-        pa.decimal128(8, 2),
-        (pd.ArrowDtype(pa.decimal128(8, 2)),),
-        tuple(map(decimal.Decimal, ("-1.50", "0.00", "0.10", "99.99"))),
-        "object",
-        "object",
-    ),
-    "time": Kind(
-        pa.time64("us"),
-        ("object",),
-        (datetime.time(), datetime.time(1), datetime.time(23, 59, 59, 999999)),
-        "object",
-        "object",
-    ),
-    "ints": Kind(
-        pa.list_(pa.int64()),
-        ("object", pd.ArrowDtype(pa.list_(pa.int64()))),
-        ((), (1,), (1, 2), (2, 1, 0)),
-        "object",
-        "object",
-        False,
-    ),
-    "strs": Kind(
-        pa.list_(pa.string()),
-        ("object", pd.ArrowDtype(pa.list_(pa.string()))),
-        ((), ("a",), ("b", "ä")),
-        "object",
-        "object",
-        False,
-    ),
-    "null": Kind(pa.null(), ("object",), (None,), "object", "object", False),
+    "date": Kind(pa.date32(), ("object",), DAYS, NS),
+    "timestamp": Kind(pa.timestamp("ns"), (NS, "datetime64[us]", "datetime64[s]"), SECONDS, NS),
+    "micros": Kind(pa.timestamp("ns"), (NS, "datetime64[us]"), MICROS, NS),
+    "zoned": Kind(pa.timestamp("ns", BERLIN), (IN_BERLIN, IN_BERLIN.replace("ns", "us")), ZONED, IN_BERLIN),
+    "bytes": Kind(pa.binary(), ("object",), (b"", b"a", b"ab", b"\xff/")),
+    "decimal": Kind(pa.decimal128(8, 2), (pd.ArrowDtype(pa.decimal128(8, 2)),), DECIMALS),
+    "time": Kind(pa.time64("us"), ("object",), TIMES),
+    "null": Kind(pa.null(), ("object",), (None,), is_key=False),
 }
+for name, item, values in (
+    ("ints", pa.int64(), ((), (1,), (1, 2), (2, 1, 0))),
+    ("strs", pa.string(), ((), ("a",), ("b", "ä"))),
+):
+    KINDS[name] = Kind(pa.list_(item), ("object", pd.ArrowDtype(pa.list_(item))), values, is_key=False)
 
 
 @dataclass
@@ -219,10 +151,8 @@ def answer_query(cube: Cube, datasets: dict[str, Dataset], query: Query) -> Answ
     output = {*dimensions, *cube.partition_columns, *query.partition_by, *(payload - dropped)}
     literals = [p for p in query.literals if p[1:] != ("interval", (None, None))]
     used = output | {column for column, _, _ in literals}
-    for ds in chosen.values():
-        contributes = (used & set(ds.kinds)) - keys
-        if contributes and dropped & set(ds.kinds):
-            return None  # a projection of a dataset that adds or restricts something
+    if any((used & set(ds.kinds)) - keys and dropped & set(ds.kinds) for ds in chosen.values()):
+        return None  # a projection of a dataset that adds or restricts something
     owners = {c: _owner(cube, chosen, c) for c in query.partition_by}
     if None in owners.values():
         return None
@@ -233,9 +163,8 @@ def answer_query(cube: Cube, datasets: dict[str, Dataset], query: Query) -> Answ
         own = set(ds.kinds) - keys
         if name == cube.seed_dataset or not own & used:
             continue
-        restricted = any(p[0] in own for p in literals) or any(
-            c in own and owner == name for c, owner in owners.items()
-        )
+        grouped = {c for c, owner in owners.items() if owner == name}
+        restricted = not own.isdisjoint({*grouped, *(column for column, _, _ in literals)})
         by = [c for c in (*cube.partition_columns, *cell) if c in ds.kinds]
         partners = {_cell(row, by): row for row in _visible(cube, ds, cell, literals)}
         joined = []
@@ -250,7 +179,7 @@ def answer_query(cube: Cube, datasets: dict[str, Dataset], query: Query) -> Answ
     result.sort(key=lambda row: tuple(map(row.__getitem__, order)))
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in result:
-        group = tuple(row[c] for c in query.partition_by)
+        group = _cell(row, query.partition_by)
         if None not in group:  # an index knows no nulls
             groups.setdefault(group, []).append(row)
     columns = sorted(output)
@@ -279,10 +208,8 @@ def _visible(cube: Cube, ds: Dataset, cell: Sequence[str], literals: Sequence[Li
 
 def _owner(cube: Cube, chosen: dict[str, Dataset], column: str) -> str | None:
     """Give the dataset by whose index rows are grouped; the seed comes first."""
-    for name in sorted(chosen, key=lambda name: (name != cube.seed_dataset, name)):
-        if column in chosen[name].indexed or column in chosen[name].partition_on:
-            return name
-    return None
+    names = sorted(chosen, key=lambda name: (name != cube.seed_dataset, name))
+    return next((n for n in names if column in {*chosen[n].indexed, *chosen[n].partition_on}), None)
 
 
 def _kind(chosen: dict[str, Dataset], column: str) -> str:
@@ -312,7 +239,7 @@ def compare(found: pd.DataFrame, expected: Answer, number: int, narrow: bool) ->
         kind = KINDS[expected.kinds[column]]
         values = [row[column] for row in rows]
         nulls = any(value is None for value in values)
-        dtype = kind.dtype_with_nulls if nulls else kind.dtype
+        dtype = (nulls and kind.dtype_with_nulls) or kind.dtype
         got_dtype = str(found[column].dtype)
         wider = narrow and kind.narrow and _family(got_dtype) in {_family(kind.dtype), _family(dtype)}
         nullable = got_dtype == NULLABLE.get(kind.dtype)  # in groups, and for integers with many digits

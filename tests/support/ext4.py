@@ -22,12 +22,9 @@ OPTIONS = ("data=ordered", "noauto_da_alloc", "data=writeback,noauto_da_alloc", 
 
 def is_possible() -> bool:
     """Whether this process may mount file systems on files."""
-    return (
-        sys.platform == "linux"
-        and os.geteuid() == 0
-        and os.path.exists("/dev/loop-control")
-        and all(map(shutil.which, ("mkfs.ext4", "mount", "umount")))
-    )
+    if sys.platform != "linux" or os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+        return False
+    return all(map(shutil.which, ("mkfs.ext4", "mount", "umount")))
 
 
 class Ext4:

@@ -21,6 +21,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import read_schema_metadata
 from kartothek_cube.io import eager
 from tests.support.paths import DATA
+from tests.support.predicates import COMPARE
 from tests.support.values import compare_frames, compare_json, decode, encode
 
 ROOT = DATA / "golden"
@@ -68,9 +69,8 @@ def compare(actual: Any, expect: Mapping[str, Any]) -> str | None:
         actual = [{table: frame[select] for table, frame in item.items()} for item in actual]
     if len(actual) != len(expected):
         return f"{len(actual)} frames instead of {len(expected)}"
-    same = functools.partial(
-        _compare_tables, row_order=expect["row_order"], column_order=expect["column_order"]
-    )
+    order = {name: expect[name] for name in ("row_order", "column_order")}
+    same = functools.partial(_compare_tables, **order)
     return (_compare_in_order if expect["frame_order"] else _compare_in_any_order)(actual, expected, same)
 
 
@@ -127,12 +127,7 @@ def type_name(dtype: pa.DataType) -> str:
 # what an operation calls -----------------------------------------------------------------------------------
 
 CONDITIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+    **COMPARE,
     "in": lambda column, values: column.isin(values),
     "in_interval": lambda column, interval: column.in_interval(*interval),
 }

@@ -19,12 +19,8 @@ def store_headers(store_factory, n: int) -> None:
         uuid = f"cube++{name}"
         rows = pd.DataFrame({"x": [1], "p": [0], payload: [0.5]})
         schema = make_meta(rows, origin="test", partition_keys=["p"])
-        header = DatasetMetadata(
-            uuid,
-            partitions=PartitionTable.from_labels(uuid, "table", [f"p={i}/{i:032x}" for i in range(n)]),
-            metadata={"ktk_cube_is_seed": name == "seed"},
-            partition_keys=["p"],
-            schema=schema,
-        )
+        partitions = PartitionTable.from_labels(uuid, "table", [f"p={i}/{i:032x}" for i in range(n)])
+        metadata = {"ktk_cube_is_seed": name == "seed"}
+        header = DatasetMetadata(uuid, partitions, metadata=metadata, partition_keys=["p"], schema=schema)
         blobs.put(schema_key(uuid), schema_to_bytes(schema))
         blobs.put(metadata_key_from_uuid(uuid), header.to_json())

@@ -171,11 +171,9 @@ class ObjectServer:
             return Answer(200, stored.data, headers)
         size = len(stored.data)
         first, _, last = request.headers["range"].removeprefix("bytes=").partition("-")
-        start, end = (
-            (int(first), min(int(last) + 1 if last else size, size))
-            if first
-            else (max(0, size - int(last)), size)
-        )
+        start, end = max(0, size - int(last or 0)), size
+        if first:
+            start, end = int(first), min(int(last) + 1 if last else size, size)
         if start >= size:
             return Answer(416, b"<Error><Code>InvalidRange</Code></Error>")
         return Answer(
@@ -235,11 +233,8 @@ class ObjectServer:
             end = key.find(delimiter, len(prefix)) if delimiter else -1
             name = key if end < 0 else key[: end + 1]
             if name > after and name not in entries:
-                entries[name] = (
-                    self._entry(key)
-                    if end < 0
-                    else f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
-                )
+                folder = f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
+                entries[name] = self._entry(key) if end < 0 else folder
         page = list(entries)[: self.page]
         more = len(page) < len(entries)
         parts = [entries[name] for name in page]

@@ -227,9 +227,8 @@ class Check:
     def _contents(self, tree: power.Tree, cleanup: bool) -> Contents:
         state = {}
         for path, content in tree.items():
-            if content is not None and (
-                path.endswith((HEADER, "/_common_metadata")) or "/_delta_log/" in path
-            ):
+            is_state = path.endswith((HEADER, "/_common_metadata")) or "/_delta_log/" in path
+            if content is not None and is_state:
                 state[path] = sha256(content).digest()
             if content is not None and path.endswith(HEADER):
                 for file in _files(path, content):

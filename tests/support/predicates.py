@@ -33,43 +33,18 @@ def stamp(text: str, ns: int = 0) -> pd.Timestamp:
     return pd.Timestamp(text).as_unit("ns") + pd.Timedelta(ns, "ns")
 
 
-INTS = [
-    -(2**63) - 1,
-    -(2**63),
-    -129,
-    -128,
-    -1,
-    0,
-    1,
-    127,
-    128,
-    255,
-    256,
-    2**63 - 1,
-    2**63,
-    2**64 - 1,
-    2**64,
-    2**90,
-]
+INTS = [-129, -128, -1, 0, 1, 127, 128, 255, 256]
+INTS += [-(2**63) - 1, -(2**63), 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**90]
 FLOATS = [0.0, -0.0, 0.1, float(np.float32(0.1)), 1.5, math.inf, -math.inf, 1e300, 5e-324]
 TEXTS = ["", "a", "b", "ab", "ü", "\U0001f600", "\uffff", "a\0"]
-STAMPS = [
-    stamp("1700-01-01"),
-    stamp("2020-01-01"),
-    stamp("2020-01-01 00:00:00.000001"),
-    stamp("2200-01-01 12:00"),
-]
+STAMPS = [*map(stamp, ("1700-01-01", "2020-01-01", "2020-01-01 00:00:00.000001", "2200-01-01 12:00"))]
 NANOS = [*STAMPS, stamp("2020-01-01", 1), stamp("2020-01-01", 999), stamp("2020-01-01", -1)]
 FAR = [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)]
 PYTHON_STAMPS = [s.to_pydatetime() for s in STAMPS]
-DATES = [
-    datetime.date(1, 1, 1),
-    datetime.date(1969, 12, 31),
-    datetime.date(2020, 1, 1),
-    datetime.date(9999, 12, 31),
-]
+DATES = [datetime.date(*day) for day in ((1, 1, 1), (1969, 12, 31), (2020, 1, 1), (9999, 12, 31))]
 TIMES = [datetime.time(), datetime.time(1), datetime.time(23, 59, 59, 999999)]
 DECIMALS = [decimal.Decimal(text) for text in ("-100", "-0.1", "0", "0.1", "100", "9999.9")]
+OTHER_NUMBERS = [decimal.Decimal("0.05"), 10**20, -(10**20), 100]
 ZONED = [s.tz_localize("UTC") for s in STAMPS]
 
 
@@ -94,9 +69,7 @@ KINDS = {
     "timestamp_ns": Kind(pa.timestamp("ns"), NANOS, [*NANOS, *FAR, *(n.to_datetime64() for n in NANOS)]),
     "timestamp_tz": Kind(pa.timestamp("us", "Europe/Berlin"), ZONED, ZONED),
     "time": Kind(pa.time64("us"), TIMES, TIMES),
-    "decimal": Kind(
-        pa.decimal128(5, 1), DECIMALS, [*DECIMALS, decimal.Decimal("0.05"), 10**20, -(10**20), 100]
-    ),
+    "decimal": Kind(pa.decimal128(5, 1), DECIMALS, DECIMALS + OTHER_NUMBERS),
 }
 NULLS: dict[str, list[Any]] = {"float": [math.nan, np.float32("nan"), pd.NA], "double": [math.nan, None]}
 
@@ -113,11 +86,7 @@ def plain(value: Any) -> Any:
 
 def like(cell: Any, value: Any) -> Any:
     """The value as its column reads it."""
-    if (
-        isinstance(cell, datetime.date)
-        and not isinstance(cell, datetime.datetime)
-        and isinstance(value, (str, bytes))
-    ):
+    if type(cell) is datetime.date and isinstance(value, (str, bytes)):
         return datetime.date.fromisoformat(value if isinstance(value, str) else value.decode())
     if isinstance(cell, str) and isinstance(value, bytes):
         return value.decode()

@@ -51,13 +51,8 @@ def append_rows(job: tuple[str, int, int]) -> int:
 
 
 def _append_row(store: str, number: int) -> None:
-    update_dataset_from_dataframes(
-        [rows(number, number % 3)],
-        store=store,
-        dataset_uuid=DATASET,
-        partition_on=["p"],
-        secondary_indices=["i1"],
-    )
+    options = {"partition_on": ["p"], "secondary_indices": ["i1"]}
+    update_dataset_from_dataframes([rows(number, number % 3)], store, DATASET, **options)
 
 
 def append_cells(job: tuple[str, int, int]) -> int:

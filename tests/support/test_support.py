@@ -102,15 +102,11 @@ def test_json_that_differs(actual, why):
     assert re.search(why, compare_json(actual, {"a": [1, 3]}) or "")
 
 
+STAMP = pd.Timestamp("2020-01-02T03:04:05.000006")
+
+
 @pytest.mark.parametrize(
-    "value",
-    [
-        {"a": [1, 1.5, "x", None, True]},
-        datetime.date(2020, 1, 2),
-        pd.Timestamp("2020-01-02T03:04:05.000006"),
-        b"\x00\xff",
-        float("inf"),
-    ],
+    "value", [{"a": [1, 1.5, "x", None, True]}, datetime.date(2020, 1, 2), STAMP, b"\x00\xff", float("inf")]
 )
 def test_values_survive_json(value):
     assert decode(json.loads(json.dumps(encode(value)))) == value

@@ -18,15 +18,8 @@ from tests.support.cubes import CUBE, memory
 OLD = ("ktk_cube_dataset_ids", "filter_ktk_cube_dataset_ids")
 #: loaded, so that functions are those of the façades
 FACADES = (bag_cube, dataframe_cube, delayed_cube, spark_cube)
-FUNCTIONS = sorted(
-    {
-        getattr(module, name)
-        for module in (api, discover)
-        for name in module.__all__
-        if inspect.isfunction(getattr(module, name))
-    },
-    key=lambda function: function.__name__,
-)
+FUNCTIONS = {getattr(module, name) for module in (api, discover) for name in module.__all__}
+FUNCTIONS = sorted(filter(inspect.isfunction, FUNCTIONS), key=lambda function: function.__name__)
 WITH_ALIAS = [f for f in FUNCTIONS if set(OLD) & set(inspect.signature(f).parameters)]
 
 

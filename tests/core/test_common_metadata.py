@@ -29,17 +29,8 @@ FRAME = pd.DataFrame(
         "t": pd.Series(["2020-01-01"], dtype="datetime64[us]"),
     }
 )
-TYPES = {
-    "s": pa.string(),
-    "b": pa.int64(),
-    "a": pa.string(),
-    "c": pa.string(),
-    "d": pa.date32(),
-    "i": pa.int64(),
-    "l": pa.list_(pa.int64()),
-    "n": pa.null(),
-    "t": pa.timestamp("ns"),
-}
+TYPES = {"s": pa.string(), "b": pa.int64(), "a": pa.string(), "c": pa.string(), "d": pa.date32()}
+TYPES |= {"i": pa.int64(), "l": pa.list_(pa.int64()), "n": pa.null(), "t": pa.timestamp("ns")}
 
 
 def schema(origin="o", **fields):
@@ -111,9 +102,8 @@ def test_normalize_column_order():
     assert ordered.names == ["c", "b", "a"]
     assert [column["name"] for column in ordered.pandas_metadata["columns"]] == ["c", "b", "a"]
     assert ordered.origin == {"o"}
-    assert common_metadata.normalize_column_order(
-        pa.schema([("b", pa.int64()), ("a", pa.int64())])
-    ).names == ["a", "b"]
+    plain = pa.schema([("b", pa.int64()), ("a", pa.int64())])
+    assert common_metadata.normalize_column_order(plain).names == ["a", "b"]
 
 
 def test_wrapper_behaves_like_a_schema():
@@ -192,10 +182,8 @@ def test_compatible_types_are_collected():
 )
 def test_compatible_flavours(a, b):
     raw = [pa.schema([("x", a)]), pa.schema([("x", b)])]
-    assert common_metadata.validate_compatible([SchemaWrapper(s, o) for s, o in zip(raw, "ab")]).origin == {
-        "a",
-        "b",
-    }
+    both = common_metadata.validate_compatible([SchemaWrapper(s, o) for s, o in zip(raw, "ab")])
+    assert both.origin == {"a", "b"}
     common_metadata.validate_shared_columns(raw)
 
 
@@ -278,10 +266,8 @@ def test_a_column_of_nulls_may_be_absent_in_others():
 
 
 def test_incompatible_order():
-    schemas = [
-        pa.schema([("y", pa.string()), ("x", pa.int64())]),
-        pa.schema([("x", pa.int64()), ("y", pa.string())]),
-    ]
+    fields = [("y", pa.string()), ("x", pa.int64())]
+    schemas = [pa.schema(fields), pa.schema(fields[::-1])]
     with pytest.raises(ValueError, match=r"\(order\) +y, x +x, y +reorder the columns"):
         common_metadata.validate_compatible([SchemaWrapper(s, origin) for s, origin in zip(schemas, "ab")])
 

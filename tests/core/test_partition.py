@@ -1,4 +1,3 @@
-import datetime
 import json
 import pickle
 from urllib.parse import unquote
@@ -56,10 +55,7 @@ def test_partition_knows_its_form_in_the_header():
         ({"a": {"files": {1: "u/table/a.parquet"}}}, "table is int"),
         ({"a": {"files": {"table": "\ud800"}}}, "not Unicode"),
         ({"\ud800": {"files": {}}}, "not Unicode"),
-        (
-            {"a": {"files": {"x": "u/x/a"}}, "b": {"files": {"y": "u/y/b"}}},
-            r"different tables: \['x'\], \['y'\]",
-        ),
+        ({"a": {"files": {"x": "u/a"}}, "b": {"files": {"y": "u/b"}}}, r"different tables: \['x'\], \['y'\]"),
         ({"a": {"files": {"x": "u/x/a"}}, "b": {"files": {}}}, "different tables"),
     ],
 )
@@ -173,7 +169,7 @@ def test_files_outside_of_the_dataset_are_refused(key):
 
 # partition keys
 
-DAY = datetime.date(2020, 1, 31)
+RANGE_OF_NANOSECONDS = (pd.Timestamp.min.ceil("D"), pd.Timestamp.max.floor("D"))
 VALUES = {
     pa.string(): TEXTS,
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
@@ -182,10 +178,8 @@ VALUES = {
     pa.bool_(): st.booleans(),
     pa.binary(): st.binary(max_size=4),
     pa.date32(): st.dates(),
-    pa.timestamp("ns"): st.datetimes(pd.Timestamp.min.ceil("D"), pd.Timestamp.max.floor("D")).map(
-        pd.Timestamp
-    ),
 }
+VALUES[pa.timestamp("ns")] = st.datetimes(*RANGE_OF_NANOSECONDS).map(pd.Timestamp)
 
 
 @pytest.mark.parametrize("dtype", VALUES, ids=str)
@@ -193,9 +187,7 @@ VALUES = {
 @settings(max_examples=40, deadline=None)
 def test_keys_survive_the_label(dtype, data):
     values = data.draw(st.lists(VALUES[dtype], max_size=5))
-    labels = [
-        "/".join([*quote_indices([("p ä", value), ("q", 1)]), f"{i}"]) for i, value in enumerate(values)
-    ]
+    labels = ["/".join([*quote_indices([("p ä", v), ("q", 1)]), f"{i}"]) for i, v in enumerate(values)]
     keys = table_of(*labels).keys(["p ä", "q"], pa.schema([("q", pa.int8()), ("p ä", dtype)]))
     assert keys["p ä"].equals(pa.array(values, dtype))
     assert keys["q"].equals(pa.array([1] * len(values), pa.int64()))
@@ -263,19 +255,8 @@ def test_components_may_have_another_order():
 @pytest.mark.parametrize(
     "bad",
     [
-        "a",
-        "p=1/a",
-        "p=1/q=x/r=2/a",
-        "p=1/q=x=y/a",
-        "p=1/x/a",
-        "q=x/p=1/a",
-        "p=1/p=1/a",
-        "p=1/r=x/a",
-        "p=x/q=x/a",
-        "p=1.5/q=x/a",
-        "p=/q=x/a",
-        "p=1/q=%ff/a",
-        "%ff=1/q=x/a",
+        *("a", "p=1/a", "p=1/q=x/r=2/a", "p=1/q=x=y/a", "p=1/x/a", "q=x/p=1/a", "p=1/p=1/a", "p=1/r=x/a"),
+        *("p=x/q=x/a", "p=1.5/q=x/a", "p=/q=x/a", "p=1/q=%ff/a", "%ff=1/q=x/a"),
     ],
 )
 def test_label_of_another_structure_is_named(bad):

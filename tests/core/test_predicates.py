@@ -72,10 +72,8 @@ def test_check_predicates_accepts(predicates):
 
 def test_columns_in_predicates():
     assert expressions.columns_in_predicates(None) == set()
-    assert expressions.columns_in_predicates([[("x", "==", 1), ("y", "==", 1)], [("x", "<", 1)]]) == {
-        "x",
-        "y",
-    }
+    predicates = [[("x", "==", 1), ("y", "==", 1)], [("x", "<", 1)]]
+    assert expressions.columns_in_predicates(predicates) == {"x", "y"}
 
 
 @pytest.mark.parametrize(

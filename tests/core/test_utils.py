@@ -25,11 +25,7 @@ def test_ensure_string_type_of_other_bytes():
 
 
 def test_stores():
-    assert set(utils.__all__) == {
-        "ensure_store",
-        "ensure_string_type",
-        "lazy_store",
-        "verify_metadata_version",
-    }
+    names = {"ensure_store", "ensure_string_type", "lazy_store", "verify_metadata_version"}
+    assert set(utils.__all__) == names
     assert utils.ensure_store is resolve.ensure_store
     assert utils.lazy_store is resolve.lazy_store

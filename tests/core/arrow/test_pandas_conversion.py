@@ -65,11 +65,8 @@ def test_from_pandas_metadata():
     assert content["index_columns"] == []
     assert json.dumps(content, sort_keys=True).encode() == table.schema.metadata[b"pandas"]
     columns = {c["name"]: (c["field_name"], c["pandas_type"], c["numpy_type"]) for c in content["columns"]}
-    assert columns == {
-        "x": ("x", "int64", "Int64"),
-        "y": ("y", "unicode", "string"),
-        "z": ("z", "unicode", "object"),
-    }
+    types = {"x": ("int64", "Int64"), "y": ("unicode", "string"), "z": ("unicode", "object")}
+    assert columns == {name: (name, *kinds) for name, kinds in types.items()}
 
 
 def test_from_pandas_names_become_text():
@@ -237,12 +234,8 @@ def test_first_and_last_date_of_nanoseconds():
 
 @pytest.mark.parametrize("dtype", [pa.string(), pa.int64(), pa.timestamp("ns"), pa.float64(), pa.bool_()])
 def test_categories_have_a_type_even_if_there_are_none(dtype):
-    empty, one = (
-        pandas_conversion.to_pandas(pa.table({"a": pa.array([value], dtype)}), categories=["a"])[
-            "a"
-        ].cat.categories
-        for value in (None, pa.scalar(1).cast(dtype).as_py())
-    )
+    tables = [pa.table({"a": pa.array([value], dtype)}) for value in (None, pa.scalar(1).cast(dtype).as_py())]
+    empty, one = (pandas_conversion.to_pandas(t, categories=["a"])["a"].cat.categories for t in tables)
     assert (len(empty), len(one)) == (0, 1)
     assert empty.dtype == one.dtype
 

@@ -42,13 +42,8 @@ COMPARISONS = {
 }
 EXAMPLES = [
     *(compare(C("x"), 1) for compare, _ in COMPARISONS.values()),
-    C("x").isin([2, 1]),
-    C("x").in_interval(1, 2),
-    C("x").in_interval(start="a"),
-    C("x").in_interval(),
-    C("x") == pd.Timestamp("2020-01-01"),
-    (C("x") == 1) & (C("y") == 2),
-    Conjunction(None),
+    *(C("x").isin([2, 1]), C("x").in_interval(1, 2), C("x").in_interval(start="a"), C("x").in_interval()),
+    *(C("x") == pd.Timestamp("2020-01-01"), (C("x") == 1) & (C("y") == 2), Conjunction(None)),
 ]
 NULLS = [None, float("nan"), np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns")]
 #: makes a condition on column x with a value
@@ -120,12 +115,8 @@ def test_null_is_refused(build, null):
     "value, problem",
     [
         (C("y"), "another column; filter the result, or use SQL"),
-        (EqualityCondition("y", 1), "a condition"),
-        (Conjunction(None), "a condition"),
-        ([1], r"use isin\(\)"),
-        ((1, 2), r"use isin\(\)"),
-        ({1}, r"use isin\(\)"),
-        (np.array([1]), r"use isin\(\)"),
+        *((condition, "a condition") for condition in (C("y") == 1, Conjunction(None))),
+        *((values, r"use isin\(\)") for values in ([1], (1, 2), {1}, np.array([1]))),
         (np.array(1), "unhashable"),
     ],
     ids=repr,
@@ -258,15 +249,13 @@ def test_only_conditions_are_joined(other):
 @pytest.mark.parametrize(
     "other, kind",
     [
-        ("x", "str"),
-        (1, "int"),
-        ([[A]], "list"),
-        (C("x"), "VirtualColumn"),
-        (("TEMP", ">", 10), "tuple"),
-        ([("TEMP", ">", 10)], "tuple"),
-        (pd.Series([1]) > 0, "Series"),
-        (pc.field("TEMP") > 10, "Expression"),
-        (pl.col("TEMP") > 10, "Expr"),
+        *(("x", "str"), (1, "int"), ([[A]], "list"), (C("x"), "VirtualColumn")),
+        *((("TEMP", ">", 10), "tuple"), ([("TEMP", ">", 10)], "tuple")),
+        *(
+            (pd.Series([1]) > 0, "Series"),
+            (pc.field("TEMP") > 10, "Expression"),
+            (pl.col("TEMP") > 10, "Expr"),
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -297,32 +286,16 @@ def test_conjunction_as_text():
 
 # text
 
-TYPES = {
-    "i": pa.int64(),
-    "s": pa.string(),
-    "l": pa.large_string(),
-    "f": pa.float64(),
-    "b": pa.bool_(),
-    "t": pa.timestamp("ns"),
-    "d": pa.date32(),
-    "a-ö.1": pa.int8(),
-}
+TYPES = {"i": pa.int64(), "s": pa.string(), "l": pa.large_string(), "f": pa.float64(), "b": pa.bool_()}
+TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
 
 
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("i == 1", C("i") == 1),
-        ("i=1", C("i") == 1),
-        ("i<=1", C("i") <= 1),
-        ("i <1", C("i") < 1),
-        ("i>1", C("i") > 1),
-        ("i >= 1", C("i") >= 1),
-        ("i!=1", C("i") != 1),
-        ("(i==1)", C("i") == 1),
-        (" ( i  <= \n 1 ) ", C("i") <= 1),
-        ("(i == 1", C("i") == 1),
-        ("i == 1)", C("i") == 1),
+        *((text, C("i") == 1) for text in ("i == 1", "i=1", "(i==1)", "(i == 1", "i == 1)")),
+        *(("i<=1", C("i") <= 1), (" ( i  <= \n 1 ) ", C("i") <= 1), ("i <1", C("i") < 1)),
+        *(("i>1", C("i") > 1), ("i >= 1", C("i") >= 1), ("i!=1", C("i") != 1)),
         ("a-ö.1 == -1", C("a-ö.1") == -1),
         ("f > 1e3", C("f") > 1000.0),
         ("b == Yes", C("b") == True),  # noqa: E712
@@ -331,9 +304,7 @@ TYPES = {
         ("s ==  x y ", C("s") == "x y"),
         ("s == ' x '", C("s") == " x "),
         ('s == "it\'s"', C("s") == "it's"),
-        ("s == ", C("s") == ""),
-        ("(s ==\t)", C("s") == ""),
-        ("s ==''", C("s") == ""),
+        *((text, C("s") == "") for text in ("s == ", "(s ==\t)", "s ==''")),
         ("s == (x", C("s") == "(x"),
         ("s == a < b", C("s") == "a < b"),
         ("s < <", C("s") < "<"),
@@ -402,13 +373,14 @@ TEXT_VALUES = {
     "b": st.booleans(),
     "t": st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)).map(pd.Timestamp),
 }
-CONDITIONS = st.sampled_from(sorted(TEXT_VALUES)).flatmap(
-    lambda column: st.builds(
-        lambda compare, value: compare(C(column), value),
-        st.sampled_from([compare for compare, _ in COMPARISONS.values()]),
-        TEXT_VALUES[column],
-    )
-)
+COMPARE = st.sampled_from([compare for compare, _ in COMPARISONS.values()])
+
+
+def conditions_on(column: str, values: st.SearchStrategy) -> st.SearchStrategy[Condition]:
+    return st.builds(lambda compare, value: compare(C(column), value), COMPARE, values)
+
+
+CONDITIONS = st.one_of([conditions_on(column, values) for column, values in TEXT_VALUES.items()])
 
 
 @given(st.lists(CONDITIONS, max_size=4).map(Conjunction))
@@ -581,9 +553,8 @@ def test_text_of_queries_that_is_refused(text, problem):
 )
 def test_words_of_sql_join(text, expected):
     assert parse_conditions(text, QUERY_TYPES) == Conjunction(expected)
-    lower = parse_conditions(
-        text.replace("AND", "and").replace("OR", "or").replace("NOT", "not"), QUERY_TYPES
-    )
+    lower_text = text.replace("AND", "and").replace("OR", "or").replace("NOT", "not")
+    lower = parse_conditions(lower_text, QUERY_TYPES)
     assert lower == Conjunction(expected) or "'" in text
 
 
@@ -772,12 +743,7 @@ def test_filter_df_casts_nothing(condition, frame):
 VALUES = st.none() | st.integers(0, 3)
 SOME = st.lists(st.integers(0, 3), max_size=3)
 SMALL = st.one_of(
-    st.builds(
-        lambda column, compare, value: compare(C(column), value),
-        st.sampled_from("xy"),
-        st.sampled_from([compare for compare, _ in COMPARISONS.values()]),
-        st.integers(0, 3),
-    ),
+    *(conditions_on(column, st.integers(0, 3)) for column in "xy"),
     st.builds(IsInCondition, st.sampled_from("xy"), SOME),
     st.builds(InIntervalCondition, st.sampled_from("xy"), VALUES, VALUES),
 )

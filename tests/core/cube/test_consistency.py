@@ -39,8 +39,7 @@ def test_datasets_that_fit(store_factory, enrich):
     assert checked["seed"].primary_indices_loaded
     assert set(checked["seed"].indices) == {"p", "x"}
     assert {id_: dataset.uuid for id_, dataset in checked.items()} == {
-        "enrich": "cube++enrich",
-        "seed": "cube++seed",
+        n: f"cube++{n}" for n in ("enrich", "seed")
     }
 
 
@@ -57,36 +56,26 @@ def test_index_columns_are_indexed_either_way(store_factory, changes, enrich):
     assert check_datasets(stored(store_factory, enrich=enrich), CUBE_XY.copy(**changes))
 
 
+def enrich(partition_on=(), **columns):
+    return {"enrich": {"df": frame(**columns), "partition_on": list(partition_on)}}
+
+
+SEED_BY_P = {"partition_on": ["p"], "secondary_indices": ["x"]}
+#: datasets, attributes of the cube, what the message tells
 UNFIT = {
     "payload twice": (
         {"enrich": {"df": frame(x=[0], v1=[1])}, "other": {"df": frame(x=[0], v1=[1], z=[2])}},
         {},
         ["v1", "enrich, other, seed"],
     ),
-    "dimension type": ({"enrich": {"df": frame(x=["a"], v2=[1])}}, {}, ["x", "int64", "string"]),
-    "partition type": (
-        {"enrich": {"df": frame(x=[0], p=["a"], v2=[1]), "partition_on": ["p"]}},
-        {},
-        ["p", "int64", "string"],
-    ),
-    "seed without partition column": (
-        {"seed": {"df": SEED["df"], "partition_on": [], "secondary_indices": ["x"]}},
-        {},
-        ["seed", "p"],
-    ),
-    "partition column as payload": ({"enrich": {"df": frame(x=[0], p=[0], v2=[1])}}, {}, ["enrich", "p"]),
-    "seed without dimension": (
-        {"seed": {"df": frame(x=[0], p=[0], v1=[1]), "partition_on": ["p"], "secondary_indices": ["x"]}},
-        {},
-        ["seed", "y"],
-    ),
-    "no dimension": ({"enrich": {"df": frame(v2=[1])}}, {}, ["enrich", "x, y"]),
+    "dimension type": (enrich(x=["a"], v2=[1]), {}, ["x", "int64", "string"]),
+    "partition type": (enrich(["p"], x=[0], p=["a"], v2=[1]), {}, ["p", "int64", "string"]),
+    "seed without partition column": ({"seed": {**SEED, "partition_on": []}}, {}, ["seed", "p"]),
+    "partition column as payload": (enrich(x=[0], p=[0], v2=[1]), {}, ["enrich", "p"]),
+    "seed without dimension": ({"seed": {"df": frame(x=[0], p=[0], v1=[1]), **SEED_BY_P}}, {}, ["seed", "y"]),
+    "no dimension": (enrich(v2=[1]), {}, ["enrich", "x, y"]),
     "dimension not indexed": ({}, {"suppress_index_on": []}, ["seed", "y"]),
-    "index column not indexed": (
-        {"enrich": {"df": frame(x=[0], v2=[1])}},
-        {"index_columns": ["v2"]},
-        ["enrich", "v2"],
-    ),
+    "index column not indexed": (enrich(x=[0], v2=[1]), {"index_columns": ["v2"]}, ["enrich", "v2"]),
     "dimension is a partition key": (
         {"seed": {"df": SEED["df"], "partition_on": ["p", "x"], "secondary_indices": []}},
         {},

@@ -6,15 +6,9 @@ import kartothek_cube.core.cube
 from kartothek_cube.core.cube import constants
 from kartothek_cube.serialization import ParquetSerializer
 
-STAR_EXPORT = {
-    "KTK_CUBE_DF_SERIALIZER",
-    "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
-    "KTK_CUBE_METADATA_KEY_IS_SEED",
-    "KTK_CUBE_METADATA_STORAGE_FORMAT",
-    "KTK_CUBE_METADATA_VERSION",
-    "KTK_CUBE_UUID_SEPARATOR",
-    "KTK_CUBE_UUID_SEPERATOR",
-}
+STAR_EXPORT = {f"KTK_CUBE_{name}" for name in ("DF_SERIALIZER", "UUID_SEPARATOR", "UUID_SEPERATOR")}
+METADATA = ("DIMENSION_COLUMNS", "KEY_IS_SEED", "STORAGE_FORMAT", "VERSION")
+STAR_EXPORT |= {f"KTK_CUBE_METADATA_{name}" for name in METADATA}
 
 
 def _star_import(module: str) -> dict[str, object]:

@@ -91,10 +91,11 @@ def test_deep_json_is_refused_but_not_redundant_parentheses():
 @pytest.mark.slow("predicates of thousands of values")
 def test_long_predicates(tmp_path):
     store_dataframes_as_dataset(dfs=[FRAME], store=tmp_path, dataset_uuid="deep")
-    for predicates in (
-        [[("V", "!=", n) for n in range(1, 1_000)]],
+    conjunction, disjunction = (
+        [("V", "!=", n) for n in range(1, 1_000)],
         [[("V", "==", -n)] for n in range(1_000)],
-    ):
+    )
+    for predicates in ([conjunction], disjunction):
         assert read_table(store=tmp_path, dataset_uuid="deep", predicates=predicates).V.tolist() == [0]
 
 
@@ -110,10 +111,8 @@ def test_long_predicates(tmp_path):
     ],
 )
 def test_deep_expressions_of_arrow(store, make, expected):
-    assert (
-        cube_dataset(CUBE, store).to_table(filter=make(pc.field("V"))).sort_by("V")["V"].to_pylist()
-        == expected
-    )
+    found = cube_dataset(CUBE, store).to_table(filter=make(pc.field("V")))
+    assert sorted(found["V"].to_pylist()) == expected
 
 
 @pytest.mark.slow("conditions of a thousand terms")

@@ -10,12 +10,8 @@ from kartothek_cube.io.eager_cube import query_cube
 from tests.support.cubes import CUBE, HEADER, build, edit_header, frame, memory, rows
 from tests.support.stores import CountingStore, Same
 
-CUBE_PQ = CUBE.copy(
-    dimension_columns=["x", "y"],
-    partition_columns=["p", "q"],
-    index_columns=["i1", "v2"],
-    suppress_index_on=["y"],
-)
+CUBE_PQ = CUBE.copy(dimension_columns=["x", "y"], partition_columns=["p", "q"])
+CUBE_PQ = CUBE_PQ.copy(index_columns=["i1", "v2"], suppress_index_on=["y"])
 SEED = frame(x=[0, 1], y=[0, 1], p=[0, 1], q=[0, 1], v1=[10, 11], i1=[1, 2])
 ENRICH = frame(x=[0, 1], p=[0, 1], q=[0, 1], v2=[20, 21])
 
@@ -47,11 +43,8 @@ KLEE = [name.replace("ktk_cube", "klee") for name in KTK]
 
 
 def test_ids_are_those_of_headers_below_the_prefix(built):
-    for key in [
-        "cube++zz.by-dataset-metadata.msgpack.zstd",
-        "cube2++a.by-dataset-metadata.json",
-        "cube++b/x",
-    ]:
+    headers = ("cube++zz.by-dataset-metadata.msgpack.zstd", "cube2++a.by-dataset-metadata.json")
+    for key in (*headers, "cube++b/x"):
         built().put(key, b"data")
     for key in ["cube.by-dataset-metadata.json", "cube++c.json", "xcube++d.by-dataset-metadata.json"]:
         built().put(key, b"data")
@@ -181,14 +174,9 @@ def test_a_seed_of_another_name_and_no_suppressed_index(store_factory):
 
 def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(store_factory):
     df = frame(x=[0], p=[0], KLEE_TS=["2020"], v1=[1])
-    store_dataframes_as_dataset(
-        store=store_factory,
-        dataset_uuid="cube++seed",
-        dfs=[df],
-        partition_on=["p", "KLEE_TS"],
-        secondary_indices=["x"],
-        metadata={"klee_is_seed": True, "klee_dimension_columns": ["x"]},
-    )
+    options = {"partition_on": ["p", "KLEE_TS"], "secondary_indices": ["x"]}
+    metadata = {"klee_is_seed": True, "klee_dimension_columns": ["x"]}
+    store_dataframes_as_dataset(store_factory, "cube++seed", [df], metadata=metadata, **options)
     cube, datasets = api.discover_cube("cube", store_factory)
     assert cube == CUBE
     assert list(datasets) == ["seed"]
@@ -205,14 +193,9 @@ def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(store_factory)
     ids=["one key", "no key", "other timestamp", "named timestamp"],
 )
 def test_old_cubes_that_are_not_understood(store_factory, partition_on, metadata, exception, fragment):
-    store_dataframes_as_dataset(
-        store=store_factory,
-        dataset_uuid="cube++seed",
-        dfs=[frame(x=[0], p=[0], q=[0], v1=[1])],
-        partition_on=partition_on,
-        secondary_indices=["x"],
-        metadata={"klee_is_seed": True, "klee_dimension_columns": ["x"], **metadata},
-    )
+    metadata = {"klee_is_seed": True, "klee_dimension_columns": ["x"], **metadata}
+    options = {"partition_on": partition_on, "secondary_indices": ["x"], "metadata": metadata}
+    store_dataframes_as_dataset(store_factory, "cube++seed", [frame(x=[0], p=[0], q=[0], v1=[1])], **options)
     with pytest.raises(exception, match=fragment):
         api.discover_cube("cube", store_factory)
 

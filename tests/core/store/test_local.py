@@ -25,6 +25,7 @@ from kartothek_cube.core.utils import ensure_store, lazy_store
 from kartothek_cube.testing import CompareAndSwapContract, increment_counter
 
 HEADER = "d.by-dataset-metadata.json"
+TIME = "2020-01-01T01%3A01%3A01"
 TEMPORARY = r"\.[0-9a-f]{32}\.tmp"
 
 
@@ -133,18 +134,8 @@ def test_patched_instance_is_not_bypassed(store):
         (lambda blobs: blobs.delete([]), []),
     ],
     ids=[
-        "data",
-        "durable",
-        "index",
-        "new header",
-        "put header",
-        "header",
-        "flush",
-        "flush missing",
-        "flush nothing",
-        "delete_if",
-        "delete",
-        "delete nothing",
+        *("data", "durable", "index", "new header", "put header", "header", "flush", "flush missing"),
+        *("flush nothing", "delete_if", "delete", "delete nothing"),
     ],
 )
 @pytest.mark.parametrize("durable", [True, False])
@@ -254,10 +245,7 @@ def test_permissions(root, mask, perm, expected):
     [
         ("d/t/x=1/0d34.parquet", "d/t/x=1/0d34"),
         (HEADER, "d"),
-        (
-            "d/indices/x/2020-01-01T01%3A01%3A01.000001.by-dataset-index.parquet",
-            "d/indices/x/2020-01-01T01%3A01%3A01",
-        ),
+        (f"d/indices/x/{TIME}.000001.by-dataset-index.parquet", f"d/indices/x/{TIME}"),
         ("d/.hidden", "d/"),
         ("d/" + "x" * 250, "d/" + "x" * 200),
     ],
@@ -520,22 +508,17 @@ def outside(tmp_path) -> Path:
     return folder
 
 
+READS = ("get", "get_with_token", "size", "exists", "open_read", "local_path")
 ACCESSES = {
-    "get": lambda blobs, key: blobs.get(key),
-    "get_with_token": lambda blobs, key: blobs.get_with_token(key),
-    "size": lambda blobs, key: blobs.size(key),
-    "exists": lambda blobs, key: blobs.exists(key),
-    "open_read": lambda blobs, key: blobs.open_read(key),
-    "local_path": lambda blobs, key: blobs.local_path(key),
+    **{
+        name: lambda blobs, key, name=name: getattr(blobs, name)(key) for name in (*READS, "list", "list_dir")
+    },
     "put": lambda blobs, key: blobs.put(key, b"1"),
     "put_if": lambda blobs, key: blobs.put_if(key, b"1", None),
     "open_write": lambda blobs, key: blobs.open_write(key).__enter__(),
     "delete": lambda blobs, key: blobs.delete([key]),
     "delete_if": lambda blobs, key: blobs.delete_if(key, ()),
-    "list": lambda blobs, key: blobs.list(key),
-    "list_dir": lambda blobs, key: blobs.list_dir(key),
 }
-READS = ("get", "get_with_token", "size", "exists", "open_read", "local_path")
 
 
 @pytest.mark.parametrize("access", ACCESSES)

@@ -208,12 +208,7 @@ def test_neither(convert, candidate):
 @pytest.mark.parametrize(
     "url, hint",
     [
-        ("", ""),
-        ("hfs", ""),
-        ("hfoo:///data", ""),
-        ("://", ""),
-        ("hfs:/data", ""),
-        ("nothing://x", ""),
+        *((url, "") for url in ("", "hfs", "hfoo:///data", "://", "hfs:/data", "nothing://x")),
         ("cubes", r"is it a directory\? ./cubes.*"),
         ("hmemoy://", "did you mean 'hmemory'.*"),
     ],
@@ -227,12 +222,8 @@ def test_unknown_scheme(convert, url, hint):
 @pytest.mark.parametrize(
     "url",
     [
-        "hfs://",
-        "hfs://?create_if_missing=false",
-        "hfs:///nonexistent?create_if_missing=false",
-        "hazure://container",
-        "redis://host/x",
-        "hfs:///data#wrap:odd",
+        *("hfs://", "hfs://?create_if_missing=false", "hfs:///nonexistent?create_if_missing=false"),
+        *("hazure://container", "redis://host/x", "hfs:///data#wrap:odd"),
     ],
 )
 def test_unusable_url(url):

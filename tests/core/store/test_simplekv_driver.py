@@ -114,15 +114,8 @@ def test_wrappers_see_every_call():
     blobs.list_dir("d/")
     blobs.delete(["d/g"])
     blobs.delete_if("d/f", token)
-    assert store.counts == {
-        "get": 3,
-        "put": 2,
-        "open": 1,
-        "__contains__": 1,
-        "iter_keys": 1,
-        "iter_prefixes": 1,
-        "delete": 2,
-    }
+    once = dict.fromkeys(("open", "__contains__", "iter_keys", "iter_prefixes"), 1)
+    assert store.counts == {"get": 3, "put": 2, "delete": 2, **once}
 
 
 def test_reading_needs_no_write():

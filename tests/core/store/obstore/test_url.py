@@ -1,5 +1,6 @@
 """URLs of object stores, their options, and what must never be shown."""
 
+import json
 import pickle
 from datetime import timedelta
 from urllib.parse import quote
@@ -9,6 +10,9 @@ import pytest
 from kartothek_cube.core.store import object_store
 from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store
 from tests.support.paths import ROOT
+
+MS = timedelta(milliseconds=1)
+CHINESE = "{}acc.{}.core.chinacloudapi.cn"
 
 
 @pytest.mark.parametrize(
@@ -37,16 +41,8 @@ def test_places(url, kind, bucket, prefix):
         ("virtual_hosted_style_request=TRUE", {"virtual_hosted_style_request": True}, {}, {}),
         ("allow_http=0&timeout=1.5s", {}, {"allow_http": False, "timeout": timedelta(seconds=1.5)}, {}),
         ("connect_timeout=2min", {}, {"connect_timeout": timedelta(minutes=2)}, {}),
-        (
-            "max_retries=0&retry_timeout=7&init_backoff=5ms&backoff_base=1.5",
-            {},
-            {},
-            {
-                "max_retries": 0,
-                "retry_timeout": timedelta(seconds=7),
-                "backoff": {"init_backoff": timedelta(milliseconds=5), "base": 1.5},
-            },
-        ),
+        ("max_retries=0&retry_timeout=7", {}, {}, {"max_retries": 0, "retry_timeout": timedelta(seconds=7)}),
+        ("init_backoff=5ms&backoff_base=1.5", {}, {}, {"backoff": {"init_backoff": 5 * MS, "base": 1.5}}),
     ],
 )
 def test_options(query, config, client, retry):
@@ -59,8 +55,8 @@ def test_options(query, config, client, retry):
         ("az://c?account=acc&sas_token=sig", {"account_name": "acc", "sas_key": "sig"}),
         ("abfss://c@acc.dfs.core.windows.net", {"account_name": "acc"}),
         (
-            "abfss://c@acc.dfs.core.chinacloudapi.cn",
-            {"account_name": "acc", "endpoint": "https://acc.blob.core.chinacloudapi.cn"},
+            CHINESE.format("abfss://c@", "dfs"),
+            {"account_name": "acc", "endpoint": CHINESE.format("https://", "blob")},
         ),
         ("gs://b?endpoint=http://x", {"base_url": "http://x"}),
     ],
@@ -150,35 +146,27 @@ def test_mistakes_do_not_show_secrets(query):
 
 def test_failures_do_not_show_secrets(monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_CLIENT_SECRET", "of the environment")
-    url = (
-        "az://c?account=acc&endpoint=http://127.0.0.1:1/acc&allow_http=true&max_retries=0"
-        "&sas_key=sv%3D1%26sig%3Dhush%2Bhush"
-    )
+    url = "az://c?account=acc&endpoint=http://127.0.0.1:1/acc&allow_http=true&max_retries=0"
+    url += "&sas_key=sv%3D1%26sig%3Dhush%2Bhush"
     with pytest.raises(object_store.ObjectStoreError, match=r"az://c: .* HTTP error") as caught:
         ensure_store(url).get("f")
     assert "hush" not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-ACCOUNT = (
-    '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": "", '
-    '"gcs_base_url": "http://127.0.0.1:1", "type": "authorized_user", "client_id": "", "client_secret": "", '
-    '"refresh_token": ""}'
-)
+LOCAL = "http://127.0.0.1:1"
+ACCOUNT = {"disable_oauth": True, "gcs_base_url": LOCAL, "type": "authorized_user"}
+ACCOUNT |= dict.fromkeys(("client_email", "private_key", "private_key_id", "client_id"), "")
+ACCOUNT |= {"client_secret": "", "refresh_token": ""}
 VALUES = {
     "allow_http": "true",
     "backoff_base": "3",
     "checksum_algorithm": "sha256",
     "conditional_put": "etag",
-    "endpoint": "http://127.0.0.1:1",
-    "max_retries": "1",
-    "pool_max_idle_per_host": "4",
-    "proxy_url": "http://127.0.0.1:1",
-    "server_side_encryption": "AES256",
-    "account_key": "c2VjcmV0",
-    "sas_token": "sig=secret",
-    "sas_key": "sig=secret",
 }
+VALUES |= {"endpoint": LOCAL, "proxy_url": LOCAL, "max_retries": "1", "pool_max_idle_per_host": "4"}
+VALUES |= {"server_side_encryption": "AES256", "account_key": "c2VjcmV0"}
+VALUES |= {"sas_token": "sig=secret", "sas_key": "sig=secret", "service_account_key": json.dumps(ACCOUNT)}
 NO_TEXT = {object_store._FLAG: "false", object_store._DURATION: "2s"}
 ALL = [(kind, name) for kind, options in sorted(object_store._OPTIONS.items()) for name in sorted(options)]
 
@@ -189,10 +177,9 @@ def test_obstore_knows_every_option(kind, name, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     account_file = tmp_path / "account.json"
-    account_file.write_text(ACCOUNT)
+    account_file.write_text(json.dumps(ACCOUNT))
     files = {"service_account": str(account_file), "application_credentials": str(account_file)}
-    values = {**VALUES, **files, "service_account_key": ACCOUNT}
-    value = values.get(name) or NO_TEXT.get(object_store._OPTIONS[kind][name].kind, "text")
+    value = (VALUES | files).get(name) or NO_TEXT.get(object_store._OPTIONS[kind][name].kind, "text")
     account = "account=acc&" if kind == "az" and name != "account" else ""
     ensure_store(f"{kind}://bucket?{account}{name}={quote(value, safe='')}")
 

@@ -106,10 +106,8 @@ def test_a_lazy_dataset_is_shown_as_the_dataset(built):
 
 
 def test_repr_of_a_plan(built):
-    assert (
-        repr(plan_query(QueryCube(CUBE, built[0], api.C("p") != EVIL)))
-        == f"QueryPlan(1 partition; files: 1 of 2 of seed (seed); conditions: p != {EVIL})"
-    )
+    plan = plan_query(QueryCube(CUBE, built[0], api.C("p") != EVIL))
+    assert repr(plan) == f"QueryPlan(1 partition; files: 1 of 2 of seed (seed); conditions: p != {EVIL})"
 
 
 def test_tables_and_facts_as_text():

@@ -26,15 +26,8 @@ WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8
 def run(*command: object, directory: Path) -> str:
     """Run a command that finds nothing of this repository."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    result = subprocess.run(
-        list(map(str, command)),
-        cwd=directory,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    options = {"cwd": directory, "env": env, "capture_output": True, "text": True, "timeout": 900}
+    result = subprocess.run(list(map(str, command)), check=False, **options)
     assert result.returncode == 0, result.stdout[-5_000:] + result.stderr[-5_000:]
     return result.stdout
 

@@ -12,13 +12,8 @@ from tests.support.paths import ROOT
 DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "api").glob("*.rst"))
 #: façades that only collect names; the names are on the pages of the modules that users import
-COLLECTIONS = [
-    "kartothek_cube.api.consistency",
-    "kartothek_cube.api.cube",
-    "kartothek_cube.api.dataset",
-    "kartothek_cube.api.discover",
-    "kartothek_cube.api.serialization",
-]
+NAMES = ("consistency", "cube", "dataset", "discover", "serialization")
+COLLECTIONS = [f"kartothek_cube.api.{name}" for name in NAMES]
 ALIASES = {"StoreFactory", "StoreInput"}
 
 

@@ -27,17 +27,8 @@ from tests.support.paths import ROOT
 #: operations on cubes that write input, and others
 WRITES = ("build_cube", "extend_cube", "append_to_cube", "update_cube")
 OTHERS = (
-    "query_cube",
-    "remove_partitions",
-    "delete_rows",
-    "delete_cube",
-    "copy_cube",
-    "build_column_statistics",
-    "collect_stats",
-    "cleanup_cube",
-    "compact_cube",
-    "compute_dataset",
-    "verify_cube",
+    *("query_cube", "remove_partitions", "delete_rows", "delete_cube", "copy_cube", "verify_cube"),
+    *("build_column_statistics", "collect_stats", "cleanup_cube", "compact_cube", "compute_dataset"),
 )
 #: façade of cubes -> suffix of writes, of other operations
 CUBE_FACADES = {
@@ -49,31 +40,17 @@ CUBE_FACADES = {
     "spark.cube": ("_from_spark", "_spark"),
 }
 #: operations that a façade does not have
-MISSING = {
-    "build_column_statistics_dataframe",
-    "compact_cube_dataframe",
-    "compute_dataset_dataframe",
-    "delete_rows_dataframe",
-    "verify_cube_dataframe",
-}
+MISSING = {f"{name}_dataframe" for name in ("build_column_statistics", "compact_cube", "compute_dataset")}
+MISSING |= {"delete_rows_dataframe", "verify_cube_dataframe"}
 
-MODULES = (
-    *CUBE_FACADES,
-    "arrow_cube",
-    "eager",
-    "iter",
-    "arrow",
-    "dask.bag",
-    "dask.delayed",
-    "dask.dataframe",
-    "spark.dataset",
-)
+MODULES = (*CUBE_FACADES, "arrow_cube", "eager", "iter", "arrow")
+MODULES += ("dask.bag", "dask.delayed", "dask.dataframe", "spark.dataset")
 FUNCTIONS = {
-    f"{module}.{name}": value
+    f"{module}.{name}": getattr(import_module(f"kartothek_cube.io.{module}"), name)
     for module in MODULES
-    for name, value in vars(import_module(f"kartothek_cube.io.{module}")).items()
-    if name in import_module(f"kartothek_cube.io.{module}").__all__ and inspect.isfunction(value)
+    for name in import_module(f"kartothek_cube.io.{module}").__all__
 }
+FUNCTIONS = {name: value for name, value in FUNCTIONS.items() if inspect.isfunction(value)}
 MADE = {name: f for name, f in FUNCTIONS.items() if hasattr(f, "__signature__")}
 
 
@@ -260,13 +237,9 @@ class Count:
     datasets: list[str] | None = attrs.field(default=None, kw_only=True)
 
     def job(self, blocksize: int | None = None) -> Job[int]:
+        tasks = range(len(self.ktk_cube_dataset_ids))
         return Job(
-            name="count",
-            description="count",
-            context=None,
-            tasks=range(len(self.ktk_cube_dataset_ids)),
-            run=lambda _, i: i,
-            finish=sum,
+            name="count", description="count", context=None, tasks=tasks, run=lambda _, i: i, finish=sum
         )
 
 
@@ -345,15 +318,8 @@ def test_a_function_is_decorated_as_facade():
         """
         return run_elsewhere(count)
 
-    made = facade(
-        __name__,
-        "enumerate_all",
-        Count,
-        run_elsewhere,
-        "Runs here.",
-        summary="Count elsewhere.",
-        returns="Numbers.",
-    )
+    texts = {"summary": "Count elsewhere.", "returns": "Numbers."}
+    made = facade(__name__, "enumerate_all", Count, run_elsewhere, "Runs here.", **texts)
     assert enumerate_all.__doc__ == made.__doc__
     assert (enumerate_all.__module__, enumerate_all.__name__) == (__name__, "enumerate_all")
     assert inspect.signature(enumerate_all) == inspect.signature(made)
@@ -362,47 +328,40 @@ def test_a_function_is_decorated_as_facade():
 
 # -- no argument is forgotten --------------------------------------------------------------------------------
 
-KEYS = {"cube": Cube(["x"], ["p"], "cube")}
+CUBE = Cube(["x"], ["p"], "cube")
 ROWS = pd.DataFrame({"x": [0, 1], "p": 0})
 OTHER = ROWS.assign(v=1)
 #: calls in one store, in this order, one for each class of arguments
 CALLS = [
-    (eager_cube.build_cube, {**KEYS, "data": ROWS}),
-    (iter_cube.build_cube__iter, {**KEYS, "data": [ROWS], "overwrite": True}),
-    (eager_cube.extend_cube, {**KEYS, "data": {"a": OTHER}}),
-    (
-        iter_cube.extend_cube__iter,
-        {**KEYS, "data": [{"b": OTHER.rename(columns={"v": "w"})}], "datasets": "b"},
+    (eager_cube.build_cube, {"data": ROWS}),
+    (iter_cube.build_cube__iter, {"data": [ROWS], "overwrite": True}),
+    (eager_cube.extend_cube, {"data": {"a": OTHER}}),
+    (iter_cube.extend_cube__iter, {"data": [{"b": OTHER.rename(columns={"v": "w"})}], "datasets": "b"}),
+    (eager_cube.append_to_cube, {"data": ROWS}),
+    (iter_cube.append_to_cube__iter, {"data": [ROWS], "datasets": "seed"}),
+    (eager_cube.update_cube, {"data": ROWS, "remove_conditions": C("p") == 0, "datasets": "seed"}),
+    *(
+        (getattr(eager_cube, name), {})
+        for name in ("query_cube", "query_cube_df", "explain_query", "collect_stats")
     ),
-    (eager_cube.append_to_cube, {**KEYS, "data": ROWS}),
-    (iter_cube.append_to_cube__iter, {**KEYS, "data": [ROWS], "datasets": "seed"}),
-    (eager_cube.update_cube, {**KEYS, "data": ROWS, "remove_conditions": C("p") == 0, "datasets": "seed"}),
-    (eager_cube.query_cube, KEYS),
-    (eager_cube.query_cube_df, KEYS),
-    (arrow_cube.query_cube_arrow, KEYS),
-    (arrow_cube.query_cube_table, KEYS),
-    (eager_cube.explain_query, KEYS),
-    (eager_cube.collect_stats, KEYS),
-    (eager_cube.verify_cube, KEYS),
-    (eager_cube.compact_cube, KEYS),
-    (eager_cube.cleanup_cube, KEYS),
-    (eager_cube.remove_partitions, {**KEYS, "conditions": C("p") == 0}),
-    (eager_cube.delete_cube, KEYS),
-    (eager.store_dataframes_as_dataset, {"dataset_uuid": "u", "dfs": [ROWS]}),
+    *((function, {}) for function in (arrow_cube.query_cube_arrow, arrow_cube.query_cube_table)),
+    *((getattr(eager_cube, name), {}) for name in ("verify_cube", "compact_cube", "cleanup_cube")),
+    (eager_cube.remove_partitions, {"conditions": C("p") == 0}),
+    (eager_cube.delete_cube, {}),
+    (eager.store_dataframes_as_dataset, {"dfs": [ROWS]}),
     (iter_io.store_dataframes_as_dataset__iter, {"dataset_uuid": "w", "df_generator": [ROWS]}),
     (eager.create_empty_dataset_header, {"dataset_uuid": "v", "schema": ROWS}),
-    (eager.update_dataset_from_dataframes, {"dataset_uuid": "u", "df_list": [ROWS]}),
-    (iter_io.update_dataset_from_dataframes__iter, {"dataset_uuid": "u", "df_generator": [ROWS]}),
-    (eager.write_single_partition, {"dataset_uuid": "u", "data": ROWS}),
-    (eager.commit_dataset, {"dataset_uuid": "u", "metadata": {"a": 1}}),
-    (eager.read_table, {"dataset_uuid": "u"}),
-    (eager.read_dataset_as_dataframes, {"dataset_uuid": "u"}),
-    (arrow.read_table_arrow, {"dataset_uuid": "u"}),
-    (arrow.read_dataset_as_arrow, {"dataset_uuid": "u"}),
-    (arrow.read_dataset_as_record_batches, {"dataset_uuid": "u"}),
-    (eager.build_dataset_indices, {"dataset_uuid": "u", "columns": ["x"]}),
-    (eager.garbage_collect_dataset, {"dataset_uuid": "u"}),
-    (eager.delete_dataset, {"dataset_uuid": "u"}),
+    (eager.update_dataset_from_dataframes, {"df_list": [ROWS]}),
+    (iter_io.update_dataset_from_dataframes__iter, {"df_generator": [ROWS]}),
+    (eager.write_single_partition, {"data": ROWS}),
+    (eager.commit_dataset, {"metadata": {"a": 1}}),
+    *((getattr(eager, name), {}) for name in ("read_table", "read_dataset_as_dataframes")),
+    *(
+        (getattr(arrow, f"read_{name}"), {})
+        for name in ("table_arrow", "dataset_as_arrow", "dataset_as_record_batches")
+    ),
+    (eager.build_dataset_indices, {"columns": ["x"]}),
+    *((getattr(eager, name), {}) for name in ("garbage_collect_dataset", "delete_dataset")),
 ]
 #: without effect, accepted for users of kartothek
 WITHOUT_EFFECT = {"predicate_pushdown_to_io"}
@@ -424,7 +383,8 @@ def test_every_field_of_the_arguments_is_used(store_factory, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(cls, "__getattribute__", get, raising=False)
-            function(store=store_factory, **arguments)
+            target = {"cube": CUBE} if "cube" in fields else {"dataset_uuid": "u"}
+            function(store=store_factory, **target | arguments)
         alias = {"datasets"} if "ktk_cube_dataset_ids" in fields else set()
         if fields - read - alias - WITHOUT_EFFECT:
             unused[function.__name__] = fields - read - alias - WITHOUT_EFFECT

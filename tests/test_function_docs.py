@@ -9,29 +9,15 @@ import pytest
 import kartothek_cube
 
 MODULES = (
-    "kartothek_cube.api.cube",
-    "kartothek_cube.api.dataset",
-    "kartothek_cube.io.arrow",
-    "kartothek_cube.io.arrow_cube",
-    "kartothek_cube.io.dask.bag",
-    "kartothek_cube.io.dask.bag_cube",
-    "kartothek_cube.io.dask.dataframe",
-    "kartothek_cube.io.dask.dataframe_cube",
-    "kartothek_cube.io.dask.delayed",
-    "kartothek_cube.io.dask.delayed_cube",
-    "kartothek_cube.io.eager",
-    "kartothek_cube.io.eager_cube",
-    "kartothek_cube.io.iter",
-    "kartothek_cube.io.iter_cube",
-    "kartothek_cube.io.opened_cube",
-    "kartothek_cube.io.spark.cube",
-    "kartothek_cube.io.spark.dataset",
-    "kartothek_cube.io.spark.table",
-    "kartothek_cube.io.sql",
+    *("api.cube", "api.dataset", "io.arrow", "io.arrow_cube", "io.dask.bag", "io.dask.bag_cube"),
+    *("io.dask.dataframe", "io.dask.dataframe_cube", "io.dask.delayed", "io.dask.delayed_cube"),
+    *("io.eager", "io.eager_cube", "io.iter", "io.iter_cube", "io.opened_cube"),
+    *("io.spark.cube", "io.spark.dataset", "io.spark.table", "io.sql"),
 )
+PACKAGES = (*(import_module(f"kartothek_cube.{name}") for name in MODULES), kartothek_cube)
 FUNCTIONS = {
     f"{value.__module__.removeprefix('kartothek_cube.')}.{value.__name__}": value
-    for module in (*map(import_module, MODULES), kartothek_cube)
+    for module in PACKAGES
     for value in (getattr(module, name) for name in module.__all__)
     if inspect.isfunction(value)
 }

@@ -12,17 +12,14 @@ HEAVY = ("dask", "distributed", "pyspark", "obstore", "click", "IPython", "tqdm"
 #: modules for notebooks and for tasks on workers
 LEAN = (
     "kartothek_cube",
-    "kartothek_cube.api.consistency",
-    "kartothek_cube.api.cube",
-    "kartothek_cube.api.dataset",
-    "kartothek_cube.api.discover",
-    "kartothek_cube.api.serialization",
-    "kartothek_cube.io.arrow",
-    "kartothek_cube.io.arrow_cube",
-    "kartothek_cube.io.eager",
-    "kartothek_cube.io.eager_cube",
-    "kartothek_cube.io.iter",
-    "kartothek_cube.io.iter_cube",
+    *(
+        f"kartothek_cube.api.{name}"
+        for name in ("consistency", "cube", "dataset", "discover", "serialization")
+    ),
+    *(
+        f"kartothek_cube.io.{name}"
+        for name in ("arrow", "arrow_cube", "eager", "eager_cube", "iter", "iter_cube")
+    ),
 )
 
 

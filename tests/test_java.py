@@ -91,13 +91,8 @@ def test_a_package_that_cannot_be_installed_is_explained(venv):
 
 @pytest.mark.parametrize("target", ["demo", "test", "test-slow", "bench"])
 def test_commands_with_spark_look_for_java(target):
-    lines = subprocess.run(
-        ["make", "-n", "-o", ".venv/.installed-dev", target],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command = ["make", "-n", "-o", ".venv/.installed-dev", target]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "sh tools/with_java.sh .venv .venv/bin/python " in lines
 
 

@@ -44,6 +44,7 @@ def test_the_package_follows_the_rules(tmp_path):
     assert check_layers.check(tmp_path) != []
 
 
+TYPE_CHECKING = "import typing\nif typing.TYPE_CHECKING:\n    "
 GOOD = {
     "downwards": {
         "core/a.py": "",
@@ -52,13 +53,13 @@ GOOD = {
     },
     "relative": {"core/a.py": "X = 1", "core/b.py": "from .a import X\nfrom ..core.a import X as Y"},
     "type checking": {
-        "core/a.py": "import typing\nif typing.TYPE_CHECKING:\n    from pkg.io import b\n    import dask",
+        "core/a.py": TYPE_CHECKING + "from pkg.io import b\n    import dask",
         "io/b.py": "from pkg.core import a",
     },
     "façades": {
         "io/dask/a.py": "import dask.bag",
         "io/spark/a.py": "import pyspark",
-        "cli/a.py": "import click, dask",
+        "cli/a.py": "import click",
     },
     "api": {"io/a.py": "", "io/dask/b.py": "", "api/c.py": "from pkg.io import a\nfrom pkg.io.dask import b"},
     "tests for others": {"core/a.py": "", "testing/b.py": "import pytest\nfrom pkg.core import a"},
@@ -72,7 +73,7 @@ GOOD = {
         "core/cube/constants.py": '__import__("pkg.serialization")',
         "serialization/__init__.py": "",
     },
-    "module of the root package": {
+    "root": {
         "__init__.py": "from pkg.core import a",
         "display.py": "",
         "core/a.py": "from pkg.display import X",
@@ -84,85 +85,50 @@ GOOD = {
     },
 }
 
+#: name -> module that imports, its code, message; there are modules io.b and core.c
 BAD = {
-    "tests in use": (
-        {"cli/a.py": "from pkg.testing import b", "testing/b.py": ""},
-        r"a.py:2: cli.a imports testing",
-    ),
-    "pytest": ({"core/a.py": "import pytest"}, r"a.py:2: imports pytest; only testing may"),
-    "upwards": ({"core/a.py": "from pkg.io import b", "io/b.py": ""}, r"a.py:2: core.a imports io.b"),
-    "upwards in a function": (
-        {"core/a.py": "def f():\n    import pkg.io.b", "io/b.py": ""},
-        r"a.py:3: core.a imports io.b",
-    ),
-    "upwards, relative": ({"core/a.py": "from ..io.b import X", "io/b.py": "X = 1"}, r"core.a imports io.b"),
-    "upwards unless type checking": (
-        {
-            "core/a.py": "import typing\nif typing.TYPE_CHECKING:\n    X = 1\nelse:\n    import pkg.io.b",
-            "io/b.py": "",
-        },
+    "tests in use": ("cli/a.py", "from pkg.testing import b", r"a.py:2: cli.a imports testing"),
+    "pytest": ("core/a.py", "import pytest", r"a.py:2: imports pytest; only testing may"),
+    "upwards": ("core/a.py", "from pkg.io import b", r"a.py:2: core.a imports io.b"),
+    "in a function": ("core/a.py", "def f():\n    import pkg.io.b", r"a.py:3: core.a imports io.b"),
+    "relative": ("core/a.py", "from ..io.b import X", r"core.a imports io.b"),
+    "else": (
+        "core/a.py",
+        TYPE_CHECKING + "X = 1\nelse:\n    import pkg.io.b",
         r"a.py:6: core.a imports io.b",
     ),
-    "the package itself": (
-        {"core/a.py": "from pkg import __version__"},
-        r"core.a imports pkg, a higher layer",
-    ),
-    "io from api": ({"io/a.py": "from pkg.api import b", "api/b.py": ""}, r"io.a imports api.b"),
+    "the package itself": ("core/a.py", "from pkg import __version__", r"core.a imports pkg, a higher layer"),
+    "io from api": ("io/a.py", "from pkg.api import b", r"io.a imports api.b"),
     "helpers": (
-        {"kartothek_helpers.py": "from pkg.io import b", "io/b.py": ""},
+        "kartothek_helpers.py",
+        "from pkg.io import b",
         r"kartothek_helpers imports io.b, a higher layer",
     ),
-    "unknown package": (
-        {"helpers/a.py": "from pkg.core import b", "core/b.py": ""},
-        r"helpers.a belongs to no layer",
-    ),
-    "dask": ({"io_components/a.py": "def f():\n    import dask.bag as db"}, r"a.py:3: imports dask"),
-    "pyspark in dask": ({"io/dask/a.py": "from pyspark.sql import Row"}, r"imports pyspark"),
-    "eager needs dask": (
-        {"io/a.py": "from pkg.io.dask import b", "io/dask/b.py": ""},
-        r"io.a imports io.dask.b",
-    ),
-    "thread in core": ({"core/a.py": "from concurrent.futures import Future"}, r"core imports concurrent"),
-    "modules in a cycle": (
-        {"core/a.py": "from pkg.core import b", "core/b.py": "from pkg.core.a import X"},
-        r"modules import each other: core.a <-> core.b",
-    ),
-    "packages in a cycle": (
-        {
-            "core/store/a.py": "from pkg.core.types import b",
-            "core/store/c.py": "",
-            "core/types/b.py": "",
-            "core/types/d.py": "def f():\n    from pkg.core.store import c",
-        },
-        r"packages import each other: core.store <-> core.types",
-    ),
-    "modules in a cycle, in a function": (
-        {"core/a.py": "from pkg.core import b", "core/b.py": "def f():\n    from pkg.core import a"},
-        r"modules import each other: core.a <-> core.b",
-    ),
-    "upwards, dynamic": (
-        {"core/a.py": 'import importlib\nimportlib.import_module("pkg.io.b")', "io/b.py": ""},
+    "unknown package": ("helpers/a.py", "from pkg.core import c", r"helpers.a belongs to no layer"),
+    "dask": ("io_components/a.py", "def f():\n    import dask.bag as db", r"a.py:3: imports dask"),
+    "pyspark in dask": ("io/dask/a.py", "from pyspark.sql import Row", r"imports pyspark"),
+    "eager needs dask": ("io/a.py", "from pkg.io.dask import b", r"io.a imports io.dask.b"),
+    "thread in core": ("core/a.py", "from concurrent.futures import Future", r"core imports concurrent"),
+    "dynamic": (
+        "core/a.py",
+        'import importlib\nimportlib.import_module("pkg.io.b")',
         r"a.py:3: core.a imports io.b",
     ),
-    "upwards, dynamic relative": (
-        {"core/a.py": "import importlib as i\ni.import_module('..io.b', __package__)", "io/b.py": ""},
+    "dynamic, relative": (
+        "core/a.py",
+        "import importlib as i\ni.import_module('..io.b', __package__)",
         r"core.a imports io.b",
     ),
-    "upwards, one of two": (
-        {"core/a.py": '__import__("pkg.core.c" if 1 else "pkg.io.b")', "core/c.py": "", "io/b.py": ""},
-        r"core.a imports io.b",
-    ),
-    "upwards, computed": (
-        {"core/a.py": 'def f(name):\n    return __import__(f"pkg.io.{name}")', "io/b.py": ""},
+    "one of two": ("core/a.py", '__import__("pkg.core.c" if 1 else "pkg.io.b")', r"core.a imports io.b"),
+    "computed": (
+        "core/a.py",
+        'def f(name):\n    return __import__(f"pkg.io.{name}")',
         r"a.py:3: core.a imports io",
     ),
-    "dask, dynamic": ({"io/a.py": '__import__("dask.bag")'}, r"imports dask"),
-    "cycle, dynamic": (
-        {"core/a.py": "from pkg.core import b", "core/b.py": '__import__("pkg.core.a")'},
-        r"modules import each other: core.a <-> core.b",
-    ),
-    "module that is missing": ({"core/a.py": "import pkg.core.b"}, r"there is no module pkg.core.b"),
+    "dask, dynamic": ("io/a.py", '__import__("dask.bag")', r"imports dask"),
+    "module that is missing": ("core/a.py", "import pkg.core.b", r"there is no module pkg.core.b"),
 }
+BESIDES = {"io/b.py": "", "io/dask/b.py": "", "api/b.py": "", "testing/b.py": "", "core/c.py": ""}
 
 
 @pytest.mark.parametrize("files", GOOD.values(), ids=GOOD)
@@ -170,21 +136,33 @@ def test_allowed_imports(tmp_path, files):
     assert check_layers.check(write_tree(tmp_path, files)) == []
 
 
-@pytest.mark.parametrize("files, message", BAD.values(), ids=BAD)
-def test_violations(tmp_path, files, message):
-    package = write_tree(tmp_path, files)
-    problems = check_layers.check(package)
+@pytest.mark.parametrize("name, code, message", BAD.values(), ids=BAD)
+def test_violations(tmp_path, name, code, message):
+    problems = check_layers.check(write_tree(tmp_path, {**BESIDES, name: code}))
     assert any(re.search(message, line) for line in problems), problems
+
+
+@pytest.mark.parametrize(
+    "code", ["from pkg.core.a import X", "def f():\n    from pkg.core import a", '__import__("pkg.core.a")']
+)
+def test_modules_must_not_import_each_other(tmp_path, code):
+    package = write_tree(tmp_path, {"core/a.py": "from pkg.core import b", "core/b.py": code})
+    assert any("modules import each other: core.a <-> core.b" in line for line in check_layers.check(package))
+
+
+def test_packages_must_not_import_each_other(tmp_path):
+    files = {"core/store/a.py": "from pkg.core.types import b", "core/store/c.py": "", "core/types/b.py": ""}
+    files["core/types/d.py"] = "def f():\n    from pkg.core.store import c"
+    problems = check_layers.check(write_tree(tmp_path, files))
+    assert any("packages import each other: core.store <-> core.types" in line for line in problems)
 
 
 def test_missing_docstrings_and_packages(tmp_path):
     package = write_tree(tmp_path, {"core/a.py": ""})
     (package / "core" / "a.py").write_text("X = 1")
     (package / "core" / "__init__.py").unlink()
-    assert [line.rpartition(": ")[2] for line in check_layers.check(package)] == [
-        "has no docstring",
-        "has no __init__.py",
-    ]
+    problems = [line.rpartition(": ")[2] for line in check_layers.check(package)]
+    assert problems == ["has no docstring", "has no __init__.py"]
 
 
 @pytest.mark.parametrize("files, status", [({"core/a.py": ""}, 0), ({"core/a.py": "import dask"}, 1)])

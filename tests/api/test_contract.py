@@ -4,48 +4,7 @@ import pytest
 
 from tests.support.contract import MODULES, check_name, parameters_differ, star_exports
 
-COVERED = (
-    "kartothek_cube.api.consistency",
-    "kartothek_cube.api.cube",
-    "kartothek_cube.api.dataset",
-    "kartothek_cube.api.discover",
-    "kartothek_cube.api.serialization",
-    "kartothek_cube.core",
-    "kartothek_cube.core.common_metadata",
-    "kartothek_cube.core.cube",
-    "kartothek_cube.core.cube.conditions",
-    "kartothek_cube.core.cube.constants",
-    "kartothek_cube.core.cube.cube",
-    "kartothek_cube.core.dataset",
-    "kartothek_cube.core.factory",
-    "kartothek_cube.core.index",
-    "kartothek_cube.core.naming",
-    "kartothek_cube.core.partition",
-    "kartothek_cube.core.typing",
-    "kartothek_cube.core.urlencode",
-    "kartothek_cube.core.utils",
-    "kartothek_cube.core.uuid",
-    "kartothek_cube.io.dask.bag",
-    "kartothek_cube.io.dask.bag_cube",
-    "kartothek_cube.io.dask.dataframe",
-    "kartothek_cube.io.dask.dataframe_cube",
-    "kartothek_cube.io.dask.delayed",
-    "kartothek_cube.io.eager",
-    "kartothek_cube.io.eager_cube",
-    "kartothek_cube.io.iter",
-    "kartothek_cube.io_components.cube.write",
-    "kartothek_cube.io_components.metapartition",
-    "kartothek_cube.serialization",
-    "kartothek_cube.serialization._csv",
-    "kartothek_cube.serialization._generic",
-    "kartothek_cube.serialization._parquet",
-    "kartothek_cube.utils.converters",
-    "kartothek_cube.utils.ktk_adapters",
-    "kartothek_cube.utils.predicate_converter",
-    "kartothek_cube.utils.store",
-)
-
-NAMES = [(module, name) for module in COVERED for name in MODULES[module]["names"]]
+NAMES = [(module, name) for module in MODULES for name in MODULES[module]["names"]]
 
 
 @pytest.mark.parametrize(
@@ -55,13 +14,13 @@ def test_name(module, name):
     assert "\n".join(check_name(module, name)) == ""
 
 
-@pytest.mark.parametrize("module", COVERED)
+@pytest.mark.parametrize("module", MODULES)
 def test_star_import(module):
     assert [name for name in star_exports(module) if (module, name) in NAMES] == []
 
 
 def test_no_module_is_forgotten():
-    assert set(MODULES) == {*COVERED}
+    assert len(MODULES) == 38
 
 
 CONTRACT = [{"name": "store", "required": True}, {"name": "columns", "default": "None"}]

@@ -14,14 +14,8 @@ CUBE = Cube(["x", "d"], ["p"], "cube", index_columns=["i1"])
 @pytest.fixture
 def url(tmp_path):
     """A directory with a cube of two datasets."""
-    seed = pd.DataFrame(
-        {
-            "x": [1, 2, 3, 4],
-            "d": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-01", "2020-01-02"]),
-            "p": ["a", "a", "b", "b"],
-            "v1": [0.5, 1.5, 2.5, None],
-        }
-    )
+    seed = pd.DataFrame({"x": [1, 2, 3, 4], "p": ["a", "a", "b", "b"], "v1": [0.5, 1.5, 2.5, None]})
+    seed.insert(1, "d", pd.to_datetime(["2020-01-01", "2020-01-02"] * 2))
     enrich = pd.DataFrame(
         {"x": [1, 2, 3], "p": ["a", "a", "b"], "i1": [True, False, True], "v2": ["m", "n", None]}
     )

@@ -62,19 +62,10 @@ def test_info_shows_no_internal_columns(tmp_path, ok):
     store = f"hfs://{tmp_path}/store"
     frame = pd.DataFrame({"x": [1, 2], "p": [1, 1], "__index_level_0__": [7, 8]})
     cube = Cube(["x"], ["p"], "indexed")
-    store_dataframes_as_dataset(
-        store,
-        "indexed++seed",
-        [frame],
-        metadata=cube_metadata(cube, "seed"),
-        partition_on=["p"],
-        secondary_indices=["x"],
-    )
-    build_cube(
-        frame.assign(v=1).drop(columns="__index_level_0__").set_index("v", drop=False).rename_axis(None),
-        Cube(["x"], ["p"], "plain"),
-        store,
-    )
+    options = {"partition_on": ["p"], "secondary_indices": ["x"], "metadata": cube_metadata(cube, "seed")}
+    store_dataframes_as_dataset(store, "indexed++seed", [frame], **options)
+    plain = frame.assign(v=1).drop(columns="__index_level_0__").set_index("v", drop=False).rename_axis(None)
+    build_cube(plain, Cube(["x"], ["p"], "plain"), store)
     # as kartothek wrote cubes before version 3
     old = Cube(["x"], ["p"], "old")
     timed = frame.rename(columns={"__index_level_0__": "KLEE_TS"})

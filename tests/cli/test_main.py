@@ -34,10 +34,8 @@ def test_usage(args):
     assert result.exit_code == 0
     assert result.output.startswith("Usage: ")
     assert all(f"\n  {command} " in result.output for command in COMMANDS)
-    assert [line for line in result.output.splitlines() if line in ("Inspect:", "Maintain:")] == [
-        "Inspect:",
-        "Maintain:",
-    ]
+    groups = ["Inspect:", "Maintain:"]
+    assert [line for line in result.output.splitlines() if line in groups] == groups
 
 
 @pytest.mark.parametrize("command", COMMANDS)

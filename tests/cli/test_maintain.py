@@ -31,9 +31,8 @@ def test_index(ok, url):
     dataset = DatasetMetadata.load_from_store("cube++enrich", url)
     assert "v2" in dataset.indices
     assert dataset.metadata["ktk_cube_is_seed"] is False  # what else is in the header stays
-    assert ok("cube", "index", "--statistics", "enrich", "v2") == (
-        "Statistics of v2 of enrich: 2 data files read.\n"
-    )
+    text = ok("cube", "index", "--statistics", "enrich", "v2")
+    assert text == "Statistics of v2 of enrich: 2 data files read.\n"
     assert DatasetMetadata.load_from_store("cube++enrich", url).metadata[STATISTICS] == ["v2"]
     assert "Partition keys need no index: p" in ok_error(ok, "cube", "index", "seed", "p")
 
@@ -77,9 +76,8 @@ def test_adopt_as_a_new_cube(ok, tmp_path, table):
     ok("spread", "adopt", table, "seed", "--dimensions", "x", "--partitions", partitions, store=store)
     assert discover_cube("spread", store)[0].transforms == (bucket(4, "x"),)
     assert "\n  - x_bucket: int64, bucket(4, 'x')\n" in ok("spread", "info", store=store)
-    assert json.loads(
-        ok("shops", "sql", "SELECT p, x FROM shops WHERE w > 3", "-o", "json", store=store)
-    ) == [{"p": "b", "x": 3}]
+    rows = ok("shops", "sql", "SELECT p, x FROM shops WHERE w > 3", "-o", "json", store=store)
+    assert json.loads(rows) == [{"p": "b", "x": 3}]
 
 
 @pytest.mark.parametrize(
@@ -371,21 +369,17 @@ def test_history(ok, call, error, url):
     assert first(url) == 0.5
     assert "no state as of 12345" in error("cube", "history", "--rollback", "12345")  # before it asks
     assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2
-    assert "--as-of 'yesterday': expected a version, or a time" in error(
-        "cube", "query", "--as-of", "yesterday"
-    )
+    text = error("cube", "query", "--as-of", "yesterday")
+    assert "--as-of 'yesterday': expected a version, or a time" in text
     assert "--rollback 'yesterday'" in error("cube", "history", "--rollback", "yesterday", "-y")
 
 
 def test_history_of_some_datasets(ok, error, url):
     ok("cube", "history", "--keep", "5")
     append(url, 9.5)
-    operations = {
-        name: [entry["operation"] for entry in json.loads(ok("cube", "history", "--json", "--include", name))]
-        for name in ("seed", "enrich")
-    }
-    assert operations["seed"][-1] == "append"
-    assert len(operations["enrich"]) == len(operations["seed"]) - 1
+    seed, enrich = (json.loads(ok("cube", "history", "--json", "--include", n)) for n in ("seed", "enrich"))
+    assert seed[-1]["operation"] == "append"
+    assert len(enrich) == len(seed) - 1
     assert "append" not in ok("cube", "history", "--exclude", "seed")
     version = json.loads(ok("cube", "history", "--json"))[-1]["version"]
     assert "nothing to undo" in error("cube", "history", "--rollback", str(version))
@@ -428,30 +422,24 @@ def module(tmp_path, monkeypatch):
 
 
 def test_compute_changes_and_lineage(ok, error, url, module):
-    assert ok("cube", "compute", "jobs:double", "doubled", "--columns", "v1").startswith(
-        "computed: 4 rows in 2"
-    )
+    double = ("cube", "compute", "jobs:double", "doubled")
+    assert ok(*double, "--columns", "v1").startswith("computed: 4 rows in 2")
     token = ok("cube", "changes").splitlines()[-1].removeprefix("token: ")
     assert json.loads(ok("cube", "changes", "--since", token, "--json")) == {"partitions": [], "token": token}
     append(url, 9.5)
     changed = json.loads(ok("cube", "changes", "--since", token, "--json"))
     assert [(row["dataset"], row["change"]) for row in changed["partitions"]] == [("seed", "changed")]
-    assert (
-        json.loads(ok("cube", "changes", "--since", token, "--exclude", "seed", "--json"))["partitions"] == []
-    )
+    others = json.loads(ok("cube", "changes", "--since", token, "--exclude", "seed", "--json"))
+    assert others["partitions"] == []
     assert "changed" in ok("cube", "changes", "--since", token)
-    assert re.search(
-        r"doubled: version 1; compute from enrich .*; stale: seed changed\n", ok("cube", "lineage")
-    )
-    assert ok("cube", "compute", "jobs:double", "doubled", "-c", "v1").startswith("computed: ")
+    stale = r"doubled: version 1; compute from enrich .*; stale: seed changed\n"
+    assert re.search(stale, ok("cube", "lineage"))
+    assert ok(*double, "-c", "v1").startswith("computed: ")
     assert re.search(r"doubled: .*; up to date\n", ok("cube", "lineage"))
     assert len(json.loads(ok("cube", "lineage", "--openlineage"))) == 6
     assert " from enrich " in ok("cube", "history")
-    assert "computed: " in ok("cube", "compute", "jobs:double", "doubled", "--everything", "-w", "p = 0")
-    stage = ("--stage", "computed.staged")
-    assert ok("cube", "compute", "jobs:double", "doubled", "--everything", *stage).startswith(
-        "<staged: doubled:"
-    )
+    assert "computed: " in ok(*double, "--everything", "-w", "p = 0")
+    assert ok(*double, "--everything", "--stage", "computed.staged").startswith("<staged: doubled:")
     assert ok("cube", "staged", "computed.staged", "--publish").endswith(": published\n")
 
 

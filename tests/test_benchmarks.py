@@ -1,6 +1,5 @@
 """The benchmarks run, on a small cube, and give the answers that pandas gives."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -8,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, load_script
 from tests.support.spark_session import shared_session
 
 pytestmark = pytest.mark.slow("runs each benchmark, with Spark, on a small cube")
@@ -26,10 +25,9 @@ def run(script, *args, **env):
 def workload(monkeypatch):
     for name, value in SIZE.items():
         monkeypatch.setenv(name, value)
-    spec = importlib.util.spec_from_file_location("workload", BENCH / "workload.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    # other tests have another size
+    monkeypatch.setitem(sys.modules, "workload", None)
+    return load_script(BENCH / "workload.py")
 
 
 def test_queries_of_the_workload(tmp_path, workload):
@@ -37,13 +35,10 @@ def test_queries_of_the_workload(tmp_path, workload):
     result = json.loads((tmp_path / "out.json").read_text())
 
     df = workload.whole(workload.seed).merge(workload.whole(workload.enrich))
-    expected = {
-        "full_join": df,
-        "one_column": df,
-        "one_part": df[df.p == 7],
+    expected = {"full_join": df, "one_column": df, "strings": df, "one_part": df[df.p == 7]}
+    expected |= {
         "dim_index": df[df.x == 2900],
         "payload_cond": df[df.v1 > 2.5],
-        "strings": df,
         "regroup_y": df[df.y < "2020-01-11"],
     }
     assert set(expected) == set(workload.QUERIES)
@@ -85,9 +80,8 @@ def test_engines_agree_about_other_shapes(tmp_path, script, env):
 def test_planning(tmp_path):
     run("peers/plan.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", 100, 1)
     result = json.loads((tmp_path / "out.json").read_text())
-    assert {"build", "point_query_p", "point_query_y", "range_query_x", "read_all", "append_one"} <= set(
-        result
-    )
+    works = {"build", "point_query_p", "point_query_y", "range_query_x", "read_all", "append_one"}
+    assert works <= set(result)
 
 
 def test_spark(tmp_path, workload, monkeypatch):
@@ -96,9 +90,7 @@ def test_spark(tmp_path, workload, monkeypatch):
     monkeypatch.setitem(sys.modules, "workload", workload)
     # it imports the workload, whose size is that of this test
     monkeypatch.delitem(sys.modules, "_common", raising=False)
-    spec = importlib.util.spec_from_file_location("peer", BENCH / "peers" / "spark.py")
-    peer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(peer)
+    peer = load_script(BENCH / "peers" / "spark.py")
     # a session of its own would take longer to start than all the rest
     result = peer.measure(shared_session(), tmp_path / "store", tmp_path / "other", 1, 0)
 
@@ -114,19 +106,14 @@ def test_spark(tmp_path, workload, monkeypatch):
 
 def test_other_shapes(tmp_path, monkeypatch):
     monkeypatch.setenv("BENCH_X", "2")
-    spec = importlib.util.spec_from_file_location("shapes", BENCH / "benchmarks" / "shapes.py")
-    shapes = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(shapes)
+    shapes = load_script(BENCH / "benchmarks" / "shapes.py")
     monkeypatch.chdir(tmp_path)
     bench = shapes.Shapes()
     urls = bench.setup_cache()
     cells = shapes.grid()
     v = shapes.simple(cells)["seed"]["v"]
-    expected = {
-        "isin": (cells.x % 5 == 0).sum(),
-        "seed condition": (v > 2.5).sum(),
-        "days": (cells.y >= "2020-03-01").sum(),
-    }
+    expected = {"isin": (cells.x % 5 == 0).sum(), "seed condition": (v > 2.5).sum()}
+    expected["days"] = (cells.y >= "2020-03-01").sum()
     for name in shapes.SHAPES:
         frames = bench.query(urls, name)
         assert (name, sum(map(len, frames))) == (name, expected.get(name, len(cells)))
@@ -134,9 +121,7 @@ def test_other_shapes(tmp_path, monkeypatch):
 
 
 def test_headers_of_many_partitions(tmp_path):
-    spec = importlib.util.spec_from_file_location("scale", BENCH / "benchmarks" / "scale.py")
-    scale = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(scale)
+    scale = load_script(BENCH / "benchmarks" / "scale.py")
     url = f"hfs://{tmp_path}/store?create_if_missing=true"
     scale.make_headers(url, 100)
     for condition, units in {"partition key": 1, "index": 1, "none": 100}.items():

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
@@ -15,30 +14,10 @@ from kartothek_cube.io_components.query.physical_plan import plan_query
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import memory
 from tests.support.factories import STORES
+from tests.support.html import Page
 
 EVIL = "<script>&\"'"
 CUBE = api.Cube(["x", "y"], ["p"], "cube", index_columns=[EVIL], suppress_index_on=["y"])
-
-
-class Text(HTMLParser):
-    """Checks that tags match; keeps tags and text."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.tags, self.words = [], set(), []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-        self.tags.add(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
 
 
 @pytest.fixture
@@ -66,9 +45,9 @@ def views(built):
     ],
 )
 def test_html(built, name, expected):
-    view = Text(views(built)[name]._repr_html_())
-    text = " ".join(view.words)
-    assert "script" not in view.tags
+    view = Page(views(built)[name]._repr_html_())
+    text = " ".join(view.text)
+    assert not view.attributes("script")
     assert [part for part in expected if part not in text] == []
 
 
@@ -81,22 +60,21 @@ def test_html(built, name, expected):
     ],
 )
 def test_conditions_are_shown_as_they_are_written(condition, expected):
-    assert Text(condition._repr_html_()).words[-1] == expected
+    assert Page(condition._repr_html_()).text[-1] == expected
 
 
 def test_the_report_of_a_verification_is_a_table_of_problems(built):
     store, _ = built
-    assert {"problems", "0", "files", "2"} <= set(Text(api.verify_cube(CUBE, store)._repr_html_()).words)
+    assert {"problems", "0", "files", "2"} <= set(Page(api.verify_cube(CUBE, store)._repr_html_()).text)
     key = next(key for key in store.keys() if "/table/p=b/" in key)
     store.delete(key)
-    words = Text(api.verify_cube(CUBE, store)._repr_html_()).words
+    words = Page(api.verify_cube(CUBE, store)._repr_html_()).text
     assert {"cube++seed", "missing-file", key} <= set(words)
 
 
 def test_discovered_datasets_are_a_table(built):
-    assert {"dataset", "seed", "cube++seed"} <= set(
-        Text(api.discover_datasets(CUBE, built[0])._repr_html_()).words
-    )
+    view = Page(api.discover_datasets(CUBE, built[0])._repr_html_())
+    assert {"dataset", "seed", "cube++seed"} <= set(view.text)
 
 
 def test_a_lazy_dataset_is_shown_as_the_dataset(built):
@@ -128,9 +106,9 @@ def test_the_history_of_a_cube_is_a_table(built):
     api.extend_cube({"o": pd.DataFrame({"x": [1], "y": [1], "p": ["b"], "v": [1]})}, CUBE, store)
     api.keep_cube_history(CUBE, store, 3)
     api.remove_partitions(CUBE, store, api.C("p") == "b")
-    view = Text(api.list_cube_history(CUBE, store)._repr_html_())
-    assert "table" in view.tags
-    assert {"operation", "remove_partitions (current)", "o, seed", "files", "rows"} <= set(view.words)
+    view = Page(api.list_cube_history(CUBE, store)._repr_html_())
+    assert view.attributes("table")
+    assert {"operation", "remove_partitions (current)", "o, seed", "files", "rows"} <= set(view.text)
 
 
 @pytest.mark.parametrize("name", [*FACADES, SPARK])
@@ -144,21 +122,21 @@ def test_results_of_every_facade_are_tables(tmp_path, name):
         driver.collect_stats(cube=cube, store=store),
     ]
     for result in results:
-        view = Text(result._repr_html_())
-        assert "table" in view.tags
-        assert {"dataset", "seed", "files"} <= set(view.words)
+        view = Page(result._repr_html_())
+        assert view.attributes("table")
+        assert {"dataset", "seed", "files"} <= set(view.text)
 
 
 def test_results_by_dataset_are_tables(built):
     store, datasets = built
-    words = Text(datasets._repr_html_()).words
+    words = Page(datasets._repr_html_()).text
     assert {"dataset", "seed", "cube++seed", "p"} <= set(words)
     assert [word for word in words if EVIL in word] == [f"p, {EVIL}, x, y"]
     stats = api.collect_stats(CUBE, store)
     assert isinstance(stats, dict)
-    assert {"dataset", "seed", "files", "rows", "blobsize"} <= set(Text(stats._repr_html_()).words)
+    assert {"dataset", "seed", "files", "rows", "blobsize"} <= set(Page(stats._repr_html_()).text)
     counts = api.compact_cube(CUBE, store)
-    assert {"seed", "files before", "rows after"} <= set(Text(counts._repr_html_()).words)
+    assert {"seed", "files before", "rows after"} <= set(Page(counts._repr_html_()).text)
     assert "No datasets" in type(stats)()._repr_html_()
     assert "No datasets" in type(datasets)()._repr_html_()
     assert pickle.loads(pickle.dumps(stats)) == stats == json.loads(json.dumps(stats))
@@ -171,13 +149,13 @@ def test_a_history_is_a_table():
     api.keep_cube_history(CUBE, store, 2)
     api.update_schema(CUBE, store, add={"new": "string"})
     history = api.list_cube_history(CUBE, store)
-    view = Text(history._repr_html_())
-    text = " ".join(view.words)
-    assert {"table", "tr"} <= view.tags
+    view = Page(history._repr_html_())
+    text = " ".join(view.text)
+    assert view.attributes("table") and view.attributes("tr")
     time = f"{history[-1].time:%Y-%m-%d %H:%M:%S.%f} UTC".replace(" ", "\xa0")
     assert f"{time} update_schema (current) seed +0\xa0-0" in text
     assert "(seed" not in text
     assert "message" not in text
     with api.annotate_operations("why"):
         api.keep_cube_history(CUBE, store, 3)
-    assert {"message", "why"} <= set(Text(api.list_cube_history(CUBE, store)._repr_html_()).words)
+    assert {"message", "why"} <= set(Page(api.list_cube_history(CUBE, store)._repr_html_()).text)

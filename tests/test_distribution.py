@@ -42,11 +42,8 @@ def test_the_wheel_runs_the_example_of_the_readme_in_an_empty_environment(tmp_pa
     with zipfile.ZipFile(wheel) as packed:
         in_wheel = set(packed.namelist())
     if (ROOT / ".git").exists():
-        tracked = {
-            name
-            for name in run("git", "ls-files", directory=ROOT).splitlines()
-            if not NOT_PACKED.match(name) and (ROOT / name).exists()
-        }
+        names = run("git", "ls-files", directory=ROOT).splitlines()
+        tracked = {name for name in names if not NOT_PACKED.match(name) and (ROOT / name).exists()}
         assert tracked - in_archive == set()
         assert {name for name in tracked if name.startswith("kartothek_cube/")} - in_wheel == set()
     assert [name for name in in_wheel if not name.startswith("kartothek_cube")] == []

@@ -1,34 +1,25 @@
 """Importing the package or an eager façade loads neither dask nor pyspark."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import run_python
 
 HEAVY = ("dask", "distributed", "pyspark", "obstore", "click", "IPython", "tqdm")
 
 #: modules for notebooks and for tasks on workers
+API = ("consistency", "cube", "dataset", "discover", "serialization")
+IO = ("arrow", "arrow_cube", "eager", "eager_cube", "iter", "iter_cube")
 LEAN = (
     "kartothek_cube",
-    *(
-        f"kartothek_cube.api.{name}"
-        for name in ("consistency", "cube", "dataset", "discover", "serialization")
-    ),
-    *(
-        f"kartothek_cube.io.{name}"
-        for name in ("arrow", "arrow_cube", "eager", "eager_cube", "iter", "iter_cube")
-    ),
+    *(f"kartothek_cube.api.{name}" for name in API),
+    *(f"kartothek_cube.io.{name}" for name in IO),
 )
 
 
 def loaded_by(module: str) -> set[str]:
     """Give the top-level packages that a fresh interpreter has loaded after importing a module."""
     code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    return set(run.stdout.split())
+    return set(run_python(code).stdout.split())
 
 
 @pytest.mark.parametrize("module", LEAN)

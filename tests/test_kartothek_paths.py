@@ -1,13 +1,11 @@
 """Modules of kartothek that have no file are imported like others, also to unpickle in a new interpreter."""
 
 import importlib
-import subprocess
-import sys
 
 import pytest
 
 from kartothek_cube.kartothek_paths import _MODULES
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, run_python
 
 
 @pytest.mark.parametrize("name", [name for name in _MODULES if name != "core"])
@@ -30,7 +28,7 @@ def test_the_table(name):
     ],
 )
 def test_a_new_interpreter(code):
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    run_python(code)
 
 
 def test_other_modules_do_not_exist():

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, load_script
 
-
-def _load_script():
-    spec = importlib.util.spec_from_file_location("check_layers", ROOT / "tools" / "check_layers.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-check_layers = _load_script()
+check_layers = load_script(ROOT / "tools" / "check_layers.py")
 
 
 def write_tree(directory: Path, files: dict[str, str]) -> Path:

@@ -1,14 +1,13 @@
 import importlib.metadata
 import os
 import pickle
-import subprocess
-import sys
 
 import pytest
 from simplekv import KeyValueStore
 
 import kartothek_cube
 from kartothek_cube.core.store import StoreFactory, StoreInput
+from tests.support.paths import run_python
 
 
 def test_version():
@@ -28,7 +27,7 @@ def test_importing_cubes_loads_no_serialization_and_the_package_loads_nothing():
         "assert not [m for m in sys.modules if m.startswith('kartothek_cube.serialization')]\n"
         "assert not {'dask', 'pyspark'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(code)
 
 
 def test_store_types():

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import click
@@ -43,23 +44,24 @@ def test_the_option_wins_over_the_suffix(ok, tmp_path):
     assert len(pd.read_csv(tmp_path / "a.xlsx")) == 4
 
 
+def read_arrow(path):
+    return pa.ipc.open_stream(path.read_bytes()).read_all()
+
+
+def unpacked(path):
+    return io.BytesIO(gzip.decompress(path.read_bytes()))
+
+
 @pytest.mark.parametrize(
     "name, read",
     [
-        ("a.csv.gz", pd.read_csv),
-        ("A.CSV", pd.read_csv),
-        ("a.parquet", pq.read_table),
-        ("a.arrow", lambda path: pa.ipc.open_stream(path.read_bytes()).read_all()),
-        ("a.arrows", lambda path: pa.ipc.open_stream(path.read_bytes()).read_all()),
-        ("a.json", pd.read_json),
-        ("a.txt", pd.read_fwf),
-        ("a.feather", pa.feather.read_table),
-        ("a.jsonl", lambda path: pd.read_json(path, lines=True)),
-        ("a.ndjson", lambda path: pd.read_json(path, lines=True)),
-        ("a.jsonl.gz", lambda path: pd.read_json(path, lines=True)),
-        ("a.json.gz", pd.read_json),
-        ("a.txt.gz", lambda path: pd.read_fwf(io.BytesIO(gzip.decompress(path.read_bytes())))),
-        ("a.parquet.gz", lambda path: pq.read_table(io.BytesIO(gzip.decompress(path.read_bytes())))),
+        *((name, pd.read_csv) for name in ("a.csv.gz", "A.CSV")),
+        *((name, pd.read_json) for name in ("a.json", "a.json.gz")),
+        *((name, partial(pd.read_json, lines=True)) for name in ("a.jsonl", "a.ndjson", "a.jsonl.gz")),
+        *((name, read_arrow) for name in ("a.arrow", "a.arrows")),
+        *(("a.feather", pa.feather.read_table), ("a.parquet", pq.read_table), ("a.txt", pd.read_fwf)),
+        ("a.txt.gz", lambda path: pd.read_fwf(unpacked(path))),
+        ("a.parquet.gz", lambda path: pq.read_table(unpacked(path))),
     ],
 )
 def test_files(call, tmp_path, name, read):
@@ -125,10 +127,9 @@ def test_json_keeps_all_digits_and_separators_of_lines():
     assert [row["f"] for row in rows] == [0.1 + 0.2, 1e300, 5e-324, float(2**60), None, None]
     assert {row["i"] for row in rows} == {2**60 + 1}
     table = pa.table({"s": ["a\u2028b\x85c", 'd\ne"']})
-    assert [json.loads(line)["s"] for line in write("jsonl", table).split("\n")[:-1]] == table[
-        "s"
-    ].to_pylist()
-    assert [row["s"] for row in json.loads(write("json", table))] == table["s"].to_pylist()
+    texts = table["s"].to_pylist()
+    assert [json.loads(line)["s"] for line in write("jsonl", table).split("\n")[:-1]] == texts
+    assert [row["s"] for row in json.loads(write("json", table))] == texts
 
 
 @pytest.mark.parametrize(
@@ -148,10 +149,8 @@ def test_times_have_their_zone(form, expected):
 @pytest.mark.parametrize(
     "interval, expected",
     [
-        ((14, 3, 500_000_000), "P14M3DT0.5S"),
-        ((0, -3, 0), "P-3D"),
-        ((0, 0, 0), "PT0S"),
-        ((0, 0, -60 * 10**9), "PT-60S"),
+        *(((14, 3, 500_000_000), "P14M3DT0.5S"), ((0, 0, -60 * 10**9), "PT-60S")),
+        *(((0, -3, 0), "P-3D"), ((0, 0, 0), "PT0S")),
     ],
 )
 def test_intervals_of_sql(form, interval, expected):
@@ -230,15 +229,8 @@ def run_in_terminal(columns: int, *args: str) -> tuple[list[str], str]:
 
 @pytest.fixture
 def wide(tmp_path: Path) -> str:
-    frame = pd.DataFrame(
-        {
-            "x": [1],
-            "p": ["a"],
-            "long": ["ö" * 300],
-            "wide": ["漢字" * 20],
-            **{f"v{i}": 1.5 for i in range(30)},
-        }
-    )
+    numbers = {f"v{i}": 1.5 for i in range(30)}
+    frame = pd.DataFrame({"x": [1], "p": ["a"], "long": ["ö" * 300], "wide": ["漢字" * 20], **numbers})
     url = f"hfs://{tmp_path}/wide?create_if_missing=true"
     build_cube(frame, Cube(["x"], ["p"], "wide"), url)
     return url

@@ -45,14 +45,13 @@ def test_table_and_csv(ok):
 @pytest.mark.parametrize(
     "where, expected",
     [
-        (["x > 2"], [3, 4]),
-        (["x > 1 & p == a"], [2]),
-        (["x > 1", "p=a"], [2]),
-        (["d == 2020-01-02"], [2, 4]),
-        (["i1 = true"], [1, 3]),
-        (["v2 == 'm'"], [1]),
-        (["x > 9"], []),
-        ([""], [1, 2, 3, 4]),
+        *(
+            (["x > 2"], [3, 4]),
+            (["x > 1 & p == a"], [2]),
+            (["x > 1", "p=a"], [2]),
+            (["d == 2020-01-02"], [2, 4]),
+        ),
+        *((["i1 = true"], [1, 3]), (["v2 == 'm'"], [1]), (["x > 9"], []), ([""], [1, 2, 3, 4])),
     ],
 )
 def test_where(ok, where, expected):
@@ -79,23 +78,18 @@ def test_conditions_on_every_type(tmp_path, ok, error):
     }
     frame = pd.DataFrame({"x": [0, 1, 2], "p": 0, **columns})
     build_cube(frame, Cube(["x"], ["p"], "types"), f"hfs://{tmp_path}/store")
-    for text, expected in {
-        "temp > 10": [2],
-        "temp in (10, 12)": [1],
-        "qty >= 1.5": [1, 2],
-        "qty == 2.0": [1],
-        "qty == 1152921504606846977": [2],
-        "qty == 1152921504606846977.0": [2],
+    conditions = {"temp > 10": [2], "temp in (10, 12)": [1], "qty >= 1.5": [1, 2], "qty == 2.0": [1]}
+    conditions |= {f"qty == {number}": [2] for number in ("1152921504606846977", "1152921504606846977.0")}
+    conditions |= {
         "day == 2024-01-05": [1],
         "at > 2024-01-05": [2],
         "price >= 1.1": [0, 1],
-        "name == 'it''s'": [0],
-        "name == 'a & b = (c) | ~d'": [1],
-        "name == 'say \"hi\"' | name startswith it": [0, 2],
-        "temp > 9.5 & day >= 2024-01-06": [2],
-        "~(day between 2024-01-05 and 2024-01-06)": [0],
         "qty is null": [],
-    }.items():
+    }
+    conditions |= {"name == 'it''s'": [0], "name == 'a & b = (c) | ~d'": [1]}
+    conditions |= {"name == 'say \"hi\"' | name startswith it": [0, 2], "temp > 9.5 & day >= 2024-01-06": [2]}
+    conditions |= {"~(day between 2024-01-05 and 2024-01-06)": [0]}
+    for text, expected in conditions.items():
         found = rows(ok("types", "query", "-w", text, "-o", "json", "--columns", ""))
         assert (text, [row["x"] for row in found]) == (text, expected)
     for text in ("name == 'it", "name == 'it's'", "day in (x)", "price == x", "day == 5.1.2024"):
@@ -140,9 +134,8 @@ def test_times_have_one_format_in_all_partitions(ok, url):
 
 
 def test_the_first_rows_are_written_before_other_partitions_are_read(ok, url, monkeypatch):
-    append_to_cube(
-        pd.DataFrame({"x": [5], "d": pd.Timestamp("2020-01-01"), "p": ["c"], "v1": 1.5}), CUBE, url
-    )
+    late = pd.DataFrame({"x": [5], "d": pd.Timestamp("2020-01-01"), "p": ["c"], "v1": 1.5})
+    append_to_cube(late, CUBE, url)
     events, run_task, write_csv = [], executor.run_task, pyarrow.csv.write_csv
 
     def read(context, task, *args):
@@ -195,15 +188,8 @@ def test_binary(call, url, form, where):
 
 
 def test_json_of_everything(ok, tmp_path):
-    frame = pd.DataFrame(
-        {
-            "x": [1, 2],
-            "p": ["ä", "ä"],
-            "v1": [[1, 2], None],
-            "v2": pd.to_datetime(["2020-01-01 01:02:03.000004", None]),
-            "v3": ['a"b\n', "\x1b[31m"],
-        }
-    )
+    frame = pd.DataFrame({"x": [1, 2], "p": "ä", "v1": [[1, 2], None], "v3": ['a"b\n', "\x1b[31m"]})
+    frame["v2"] = pd.to_datetime(["2020-01-01 01:02:03.000004", None])
     build_cube(frame, Cube(["x"], ["p"], "odd"), f"hfs://{tmp_path}/store")
     assert rows(ok("odd", "query", "-o", "json")) == [
         {"p": "ä", "v1": [1, 2], "v2": "2020-01-01T01:02:03.000004", "v3": 'a"b\n', "x": 1},
@@ -230,9 +216,8 @@ def test_explain(ok):
     assert "restricted" in text
     content = json.loads(ok("cube", "query", "--explain", "-o", "json", "--where", "p == a"))
     assert content["read_files"] == 2
-    assert content["datasets"][0]["conditions"] == [
-        {"condition": "p == a", "by": "partition key", "kept": 1, "pruned": 1}
-    ]
+    expected = {"condition": "p == a", "by": "partition key", "kept": 1, "pruned": 1}
+    assert content["datasets"][0]["conditions"] == [expected]
 
 
 class Dialogue:

@@ -15,9 +15,8 @@ from tests.cli.conftest import CUBE
 
 
 def test_tables_and_statements_from_stdin(ok):
-    assert ok("cube", "sql", "SELECT x, v1, v2 FROM cube WHERE x < 3 ORDER BY x") == (
-        "x   v1  v2\n1  0.5  m\n2  1.5  n\n"
-    )
+    text = ok("cube", "sql", "SELECT x, v1, v2 FROM cube WHERE x < 3 ORDER BY x")
+    assert text == "x   v1  v2\n1  0.5  m\n2  1.5  n\n"
     assert ok("cube", "sql", "-", "-o", "csv", input="SELECT max(x) AS x FROM cube;\n") == '"x"\n4\n'
     assert ok("cube", "sql", "-o", "csv", input="SELECT max(x) AS x FROM cube") == '"x"\n4\n'
     assert ok("--n_threads", "1", "cube", "sql", "SELECT count(*) AS n FROM cube", "-o", "csv") == '"n"\n4\n'
@@ -155,9 +154,8 @@ class Terminal:
 
 
 def test_prompt(call, monkeypatch):
-    terminal = Terminal(
-        monkeypatch, "", "SELECT x", "FROM cube WHERE x > 3;", "SELECT nope FROM cube;", "SELECT 7 AS y;"
-    )
+    lines = ["", "SELECT x", "FROM cube WHERE x > 3;", "SELECT nope FROM cube;", "SELECT 7 AS y;"]
+    terminal = Terminal(monkeypatch, *lines)
     result = call("cube", "sql")
     assert result.exit_code == 0
     assert result.stdout == "x\n4\ny\n7\n"

@@ -6,67 +6,60 @@ from kartothek_cube.core import errors
 from kartothek_cube.core.errors import unknown_names
 
 # each error with the built-in it also is, the facts it carries, and what its text must name
+CELL = {"y": 2, "x": "a"}
+HEADERS = ("u.by-dataset-metadata.json", "u.by-dataset-metadata.msgpack.zstd")
+U = {"dataset_uuid": "u"}
+#: error, the built-in one that it is as well, attributes, parts of its message
 CASES = [
     (errors.KartothekCubeError("text"), Exception, {}, ["text"]),
     (
         errors.ConcurrentWriteError("u", ["p=1", "p=2"], detail="do that"),
         RuntimeError,
-        {"dataset_uuid": "u", "partitions": ("p=1", "p=2"), "detail": "do that"},
+        {**U, "partitions": ("p=1", "p=2"), "detail": "do that"},
         ["'u'", "p=1, p=2", "do that"],
     ),
     (errors.ConcurrentWriteError("u"), RuntimeError, {"partitions": ()}, ["'u'", "not applied", "repeat"]),
     (
-        errors.UnknownOutcomeError("u", "no answer"),
+        errors.UnknownOutcomeError("u", "silent"),
         RuntimeError,
-        {"dataset_uuid": "u", "detail": "no answer"},
-        ["'u'", "unknown", "no answer"],
+        {**U, "detail": "silent"},
+        ["'u'", "unknown", "silent"],
     ),
     (
         errors.DatasetExistsError("u"),
         RuntimeError,
-        {"dataset_uuid": "u", "detail": ""},
+        {**U, "detail": ""},
         ["'u' already exists", "overwrite=True"],
     ),
     (errors.DatasetExistsError("u", "Use that."), RuntimeError, {"detail": "Use that."}, ["Use that."]),
-    (
-        errors.DatasetNotFoundError("u"),
-        KeyError,
-        {"dataset_uuid": "u", "keys": ("u.by-dataset-metadata.json", "u.by-dataset-metadata.msgpack.zstd")},
-        ["'u'", "'u.by-dataset-metadata.json'", "'u.by-dataset-metadata.msgpack.zstd'"],
-    ),
+    (errors.DatasetNotFoundError("u"), KeyError, {**U, "keys": HEADERS}, ["'u'", *map(repr, HEADERS)]),
     (errors.DatasetNotFoundError("a/b"), KeyError, {"keys": ()}, ["'a/b' does not exist"]),
     (
-        errors.CorruptDatasetError("k", "is a list"),
+        errors.CorruptDatasetError("k", "is odd"),
         ValueError,
-        {"key": "k", "problem": "is a list"},
-        ["'k'", "is a list"],
+        {"key": "k", "problem": "is odd"},
+        ["'k'", "is odd"],
     ),
     (errors.MissingFileError("u/k"), KeyError, {"key": "u/k"}, ["'u/k'", "`retention`"]),
     (
         errors.StateNotFoundError("u", "3", "7 to 9"),
         ValueError,
-        {"dataset_uuid": "u", "as_of": "3", "known": "7 to 9"},
+        {**U, "as_of": "3", "known": "7 to 9"},
         ["'u'", "as of 3", "7 to 9"],
     ),
     (errors.StateNotFoundError("u", "3"), ValueError, {"known": ""}, ["as of 3"]),
     (
         errors.SchemaConflictError("x differs", "u", "table"),
         ValueError,
-        {"problem": "x differs", "dataset_uuid": "u", "table": "table"},
+        {**U, "problem": "x differs", "table": "table"},
         ["Dataset 'u', table 'table': x differs"],
     ),
     (errors.SchemaConflictError("x differs"), ValueError, {"dataset_uuid": None}, ["x differs"]),
     (
-        errors.DuplicateCellsError("seed", {"y": 2, "x": "a"}, ["v2", "v1"], ["v3"], detail="x y v3"),
+        errors.DuplicateCellsError("seed", CELL, ["v2", "v1"], ["v3"], detail="x y v3"),
         ValueError,
-        {
-            "dataset_id": "seed",
-            "columns": ("x", "y"),
-            "example": {"x": "a", "y": 2},
-            "equal_payload": ("v1", "v2"),
-            "differing_payload": ("v3",),
-            "detail": "x y v3",
-        },
+        {"dataset_id": "seed", "columns": ("x", "y"), "example": CELL, "equal_payload": ("v1", "v2")}
+        | {"differing_payload": ("v3",), "detail": "x y v3"},
         ["'seed'", "cell of x, y", "x='a', y=2", "Equal payload: v1, v2", "differing payload: v3\nx y v3"],
     ),
     (
@@ -75,13 +68,13 @@ CASES = [
         {"failed": "c++seed", "rolled_back": ("c++a", "c++b"), "left": ("c++z",), "detail": "full"},
         ["Dataset 'c++seed': full.", "not committed; rolled back: c++a, c++b.", "c++z"],
     ),
+    (errors.MultiTableCommitAborted("c++seed"), RuntimeError, {"left": ()}, ["'c++seed': the commit failed"]),
     (
-        errors.CubeNotFoundError("c", "available: d"),
+        errors.CubeNotFoundError("c", "known: d"),
         ValueError,
         {"uuid_prefix": "c"},
-        ["Cube c not found: available: d"],
+        ["Cube c not found: known: d"],
     ),
-    (errors.MultiTableCommitAborted("c++seed"), RuntimeError, {"left": ()}, ["'c++seed': the commit failed"]),
 ]
 
 

@@ -78,11 +78,8 @@ def test_a_factory_is_the_dataset(factory, source):
     assert factory.partitions == ds.partitions
     assert (factory.index_columns, factory.secondary_indices) == (ds.index_columns, ds.secondary_indices)
     assert not factory.primary_indices_loaded
-    assert (factory.to_dict(), factory.to_json(), factory.to_msgpack()) == (
-        ds.to_dict(),
-        ds.to_json(),
-        ds.to_msgpack(),
-    )
+    assert factory.to_dict() == ds.to_dict()
+    assert (factory.to_json(), factory.to_msgpack()) == (ds.to_json(), ds.to_msgpack())
     assert factory.partition_table == ds.partition_table
     with pytest.raises(AttributeError, match="unknown"):
         _ = factory.unknown
@@ -121,10 +118,8 @@ def test_only_needed_indices_are_loaded(factory, source):
 
 @pytest.mark.parametrize("arguments", [{}, {"load_schema": False}, {"load_all_indices": True}])
 def test_arguments_say_what_is_loaded(source, arguments):
-    for factory in (
-        DatasetFactory("u", source, **arguments),
-        DatasetFactory("u", source, **arguments).copy(),
-    ):
+    made = DatasetFactory("u", source, **arguments)
+    for factory in (made, made.copy()):
         assert (factory.schema is not None) is arguments.get("load_schema", True)
         assert factory.indices["v"].loaded is arguments.get("load_all_indices", False)
 
@@ -181,7 +176,6 @@ def test_a_factory_or_a_dataset_and_a_store(factory, source):
 )
 def test_other_combinations_are_refused(factory, given_names, message):
     everything: dict[str, Any] = {"dataset_uuid": "u", "store": "hmemory://", "factory": factory}
+    arguments = {name: value if name in given_names else None for name, value in everything.items()}
     with pytest.raises(ValueError, match=message):
-        _ensure_factory(
-            **{name: value if name in given_names else None for name, value in everything.items()}
-        )
+        _ensure_factory(**arguments)

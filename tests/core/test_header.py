@@ -164,20 +164,14 @@ GOOD = packb({"x": 1})
 @pytest.mark.parametrize(
     "data, problem",
     [
-        (b"", "zstd"),
-        (b"{}", "zstd"),
-        (GOOD[:-1], "zstd"),
-        (GOOD + b"x", "unused data"),
-        (GOOD + GOOD, "unused data"),
+        *((data, "zstd") for data in (b"", b"{}", GOOD[:-1])),
+        *((data, "unused data") for data in (GOOD + b"x", GOOD + GOOD)),
         (_compressed(b"\x01", write_content_size=False), "content size"),
-        (_compressed(b""), "msgpack"),
-        (_compressed(b"\x81\xa1"), "msgpack"),
-        (_compressed(b"\x01\x02"), "msgpack"),
-        (_compressed(b"\xc1"), "msgpack"),
-        (_compressed(b"\xa1\xff"), "msgpack"),
-        (_compressed(msgpack.packb({1: 2})), "msgpack"),
-        (_compressed(b"\xdf\xff\xff\xff\xff"), "msgpack"),
-        (_compressed(b"\x91" * 100_000), "msgpack"),
+        *((_compressed(data), "msgpack") for data in (b"", b"\x81\xa1", b"\x01\x02", b"\xc1", b"\xa1\xff")),
+        *(
+            (_compressed(data), "msgpack")
+            for data in (msgpack.packb({1: 2}), b"\xdf" + b"\xff" * 4, b"\x91" * 100_000)
+        ),
     ],
 )
 def test_everything_else_is_a_value_error(data, problem):

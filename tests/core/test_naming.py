@@ -14,17 +14,12 @@ def test_legal_uuid(uuid):
 @pytest.mark.parametrize("uuid", ["", "a/b", "a.b", "..", "ü", "a b", "a\n", "a%20", None, b"a", 1])
 def test_illegal_uuid(uuid):
     assert naming.validate_uuid(uuid) is False
-    builders = [
-        lambda: naming.check_uuid(uuid),
-        lambda: naming.metadata_key_from_uuid(uuid),
-        lambda: naming.schema_key(uuid, "table"),
-        lambda: naming.get_partition_file_prefix(uuid, "l", "table"),
-        lambda: naming.index_key(uuid, "x", datetime(2000, 1, 1)),
-        lambda: naming.legacy_index_key(uuid, "x"),
-    ]
-    for build in builders:
+    builders = {naming.check_uuid: (), naming.metadata_key_from_uuid: (), naming.schema_key: ("table",)}
+    builders |= {naming.get_partition_file_prefix: ("l", "table"), naming.legacy_index_key: ("x",)}
+    builders |= {naming.index_key: ("x", datetime(2000, 1, 1))}
+    for build, arguments in builders.items():
         with pytest.raises(ValueError, match="cannot be a dataset uuid") as error:
-            build()
+            build(uuid, *arguments)
         assert repr(uuid) in str(error.value)
 
 

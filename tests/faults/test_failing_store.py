@@ -4,7 +4,7 @@ import pytest
 
 from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted
 from tests.support import crash
-from tests.support.cubes import memory
+from tests.support.cubes import filled, snapshot
 from tests.support.stores import FaultyStore, InjectedError, Same
 
 #: a build needs more; what needs fewer does nothing
@@ -28,7 +28,7 @@ def test_each_call_fails_once(name, lost):
     before, old = _run(operation.before)
     _, new = _run(operation.run, before)
     for at in range(1, 200):
-        store, other = (_filled(content) for content in before)
+        store, other = (filled(content) for content in before)
         faulty = FaultyStore(store).fail("any", at=at, after=lost)
         place = crash.Place(Same.of(faulty), Same.of(other))
         assert _error(operation, place) in (None, "injected")
@@ -45,17 +45,10 @@ def test_each_call_fails_once(name, lost):
 
 def _run(run, before=({}, {})):
     """Give what is stored, and the rows of each dataset, after something ran."""
-    stores = [_filled(content) for content in before]
+    stores = [filled(content) for content in before]
     place = crash.Place(*(Same.of(store) for store in stores))
     run(place)
-    return [{key: store.get(key) for key in store.keys()} for store in stores], crash.contents(place)
-
-
-def _filled(content):
-    store = memory()
-    for key, data in content.items():
-        store.put(key, data)
-    return store
+    return [snapshot(lambda s=store: s) for store in stores], crash.contents(place)
 
 
 def _error(operation, place):

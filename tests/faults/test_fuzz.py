@@ -20,7 +20,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.errors import KartothekCubeError
-from tests.support.cubes import memory
+from tests.support.cubes import filled, memory, snapshot
 from tests.support.paths import ROOT
 from tests.support.stores import CountingStore, Same
 
@@ -34,9 +34,7 @@ ACTIONS = {
     "read": lambda store: read_table("cube++seed", store),
     "append": lambda store: api.append_to_cube(_seed(5), CUBE, store),
     "extend": lambda store: api.extend_cube({"more": _seed(0)[["x", "p"]].assign(v3=1)}, CUBE, store),
-    "update": lambda store: update_dataset_from_dataframes(
-        [_seed(5)], store=store, dataset_uuid="cube++seed"
-    ),
+    "update": lambda store: update_dataset_from_dataframes([_seed(5)], store, "cube++seed"),
     "remove": lambda store: api.remove_partitions(CUBE, store, api.C("p") == 0),
     "stats": lambda store: api.collect_stats(CUBE, store),
     "copy": lambda store: api.copy_cube(CUBE, store, Same.of(memory()), renamed_cube_prefix="copy"),
@@ -55,17 +53,14 @@ def _original() -> dict[str, bytes]:
     factory = Same.of(store)
     api.build_cube({"seed": _seed(0), "extra": _seed(0)[["x", "p"]].assign(v2=0.5)}, CUBE, factory)
     store_dataframes_as_dataset(dfs=[_seed(0)], store=factory, dataset_uuid="other")
-    return {key: store.get(key) for key in store.keys()}
+    return snapshot(factory)
 
 
 ORIGINAL = _original()
 HEADER = "cube++seed.by-dataset-metadata.json"
 #: what is said of content that is no damage
-DOCUMENTED = {
-    ValueError: [""],  # the datasets do not make a cube
-    NotImplementedError: ["metadata version"],
-    RuntimeError: ["Column(s) to index missing"],
-}
+DOCUMENTED = {NotImplementedError: ["metadata version"], RuntimeError: ["Column(s) to index missing"]}
+DOCUMENTED[ValueError] = [""]  # the datasets do not make a cube
 KINDS = {
     "header": lambda key: key == HEADER,
     "schema": lambda key: key == "cube++seed/table/_common_metadata",
@@ -87,10 +82,8 @@ def broken_bytes(draw, data: bytes) -> bytes:
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(len(data) - 1, 0)))
         length = draw(st.integers(0, 16))
-        new = draw(
-            st.sampled_from([b"", data[at : at + length], data[at : at + length] * 2])
-            | st.binary(max_size=16)
-        )
+        old = data[at : at + length]
+        new = draw(st.sampled_from([b"", old, old * 2]) | st.binary(max_size=16))
         data = data[:at] + new + data[at + length :]
     return data
 
@@ -146,10 +139,7 @@ def test_packed_headers(content, action, data):
 
 
 def _try(changes: dict[str, bytes | None], action: str) -> None:
-    store = memory()
-    for key, content in (ORIGINAL | changes).items():
-        if content is not None:
-            store.put(key, content)
+    store = filled({key: content for key, content in (ORIGINAL | changes).items() if content is not None})
     watched = CountingStore(store)
     try:
         ACTIONS[action](Same.of(watched))
@@ -176,9 +166,5 @@ def test_a_packed_header_that_would_fill_the_memory():
 
 @pytest.mark.slow("2,000 broken inputs")
 def test_many_inputs():
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", __file__],
-        cwd=ROOT,
-        env={**os.environ, "KARTOTHEK_CUBE_INPUTS": "2000"},
-        check=True,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", __file__]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "KARTOTHEK_CUBE_INPUTS": "2000"}, check=True)

@@ -4,7 +4,7 @@ import pytest
 
 from kartothek_cube.core.errors import KartothekCubeError, MultiTableCommitAborted
 from tests.support import crash
-from tests.support.cubes import memory
+from tests.support.cubes import filled, memory, snapshot
 from tests.support.stores import Same, WrapperStore
 
 LISTINGS = {"keys", "iter_keys", "iter_prefixes"}
@@ -26,7 +26,7 @@ class StaleStore(WrapperStore):
         now = sorted(self._dstore.keys())
         if now != self.states[-1]:
             self.states.append(now)
-        return _filled(dict.fromkeys(self.states[-1 - min(self.changes, len(self.states) - 1)], b""))
+        return filled(dict.fromkeys(self.states[-1 - min(self.changes, len(self.states) - 1)], b""))
 
 
 class RepeatingStore(WrapperStore):
@@ -38,22 +38,15 @@ class RepeatingStore(WrapperStore):
         return super().call(method, *args)
 
 
-def _filled(content):
-    store = memory()
-    for key, data in content.items():
-        store.put(key, data)
-    return store
-
-
 def _prepared(operation):
     """Give stores as they are before an operation, and the rows before and after it."""
     stores = [memory(), memory()]
     place = crash.Place(*(Same.of(store) for store in stores))
     operation.before(place)
-    before = [{key: store.get(key) for key in store.keys()} for store in stores]
+    before = [snapshot(lambda s=store: s) for store in stores]
     old = crash.contents(place)
     operation.run(place)
-    return [_filled(content) for content in before], old, crash.contents(place)
+    return [filled(content) for content in before], old, crash.contents(place)
 
 
 @pytest.mark.slow("one run per listing")

@@ -9,12 +9,8 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
-from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema import make_meta, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, extend_cube, query_cube
 from kartothek_cube.io_components.query.executor import run_task
@@ -24,8 +20,7 @@ from kartothek_cube.io_components.write.cube_writes import AppendToCube, BuildCu
 from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import merge_writes
 from kartothek_cube.io_components.write.write_tasks import prepare, run_write
-
-CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", suppress_index_on=["x"])
+from tests.support.headers import CUBE, store_headers
 
 
 def frame(p: int, x: Any = (1, 2), **more: Any) -> pd.DataFrame:
@@ -35,25 +30,7 @@ def frame(p: int, x: Any = (1, 2), **more: Any) -> pd.DataFrame:
 @pytest.fixture
 def many(store_factory: Any) -> Any:
     """Make a store with a cube of n partitions, from headers alone; there are no data files."""
-
-    def make(n: int) -> Any:
-        blobs = open_blobs(store_factory)
-        for name, value in (("seed", "v0"), ("enrich", "v1")):
-            uuid = f"cube++{name}"
-            schema = make_meta(frame(0, **{value: 0.5}), origin="test", partition_keys=["p"])
-            labels = [f"p={i}/{i:032x}" for i in range(n)]
-            header = DatasetMetadata(
-                uuid,
-                partitions=PartitionTable.from_labels(uuid, "table", labels),
-                metadata={"ktk_cube_is_seed": name == "seed"},
-                partition_keys=["p"],
-                schema=schema,
-            )
-            blobs.put(schema_key(uuid), schema_to_bytes(schema))
-            blobs.put(f"{uuid}.by-dataset-metadata.json", header.to_json())
-        return store_factory
-
-    return make
+    return lambda n: (store_headers(store_factory, n), store_factory)[1]
 
 
 @pytest.mark.parametrize("n", [10, 1_000, 100_000])
@@ -72,7 +49,7 @@ def test_query_tasks_travel_and_stay_small(many: Any, n: int) -> None:
 def test_write_plans_do_not_grow_with_partitions(many: Any, n: int) -> None:
     plan = AppendToCube(None, CUBE, many(n)).plan(["seed", "enrich"])
     assert len(pickle.dumps(plan)) < 8_000
-    results = run_write(plan, prepare(plan, {"seed": [frame(n + 1, v0=0.5)]}))
+    results = run_write(plan, prepare(plan, {"seed": [frame(n + 1, v1=0.5)]}))
     assert len(pickle.dumps(results)) < 8_000
 
 

@@ -136,26 +136,19 @@ def test_repeat_ranges(ranges: list[tuple[int, int]]) -> None:
 def test_gather(dtype: pa.DataType) -> None:
     column = pa.chunked_array([pa.array([1, 0]).cast(dtype), pa.array([1]).cast(dtype)])
     values = column.to_pylist()
-    assert take_values(column, np.array([2, 0, 1]), missing=False).to_pylist() == [
-        values[2],
-        values[0],
-        values[1],
-    ]
+    found = take_values(column, np.array([2, 0, 1]), missing=False).to_pylist()
+    assert found == [values[2], values[0], values[1]]
     assert take_values(column, np.array([2, -1]), missing=True).to_pylist() == [values[2], None]
 
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)
+CUTS = st.lists(st.integers(0, 30), max_size=5)
 
 
 def batches_of(values, cuts) -> list[pa.RecordBatch]:
     """Batches that end at the cuts; some are empty."""
-    table = pa.table(
-        {
-            "p": pa.array([p for p, _ in values], pa.int64()),
-            "q": pa.array([q for _, q in values], pa.string()),
-            "v": pa.array(range(len(values)), pa.int64()),
-        }
-    )
+    schema = pa.schema([("p", pa.int64()), ("q", pa.string()), ("v", pa.int64())])
+    table = pa.table([[p for p, _ in values], [q for _, q in values], [*range(len(values))]], schema=schema)
     ends = sorted(min(cut, len(values)) for cut in cuts)
     pairs = itertools.pairwise([0, *ends, len(values)])
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)
@@ -164,7 +157,7 @@ def batches_of(values, cuts) -> list[pa.RecordBatch]:
 
 @pytest.mark.parametrize("keys", [["p"], ["p", "q"]])
 @settings(deadline=None)
-@given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
+@given(values=rows, cuts=CUTS, size=st.integers(1, 10))
 def test_no_partition_is_in_two_tables(keys, values, cuts, size):
     tables = list(rechunk_by_partition(batches_of(values, cuts), keys, size))
     assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
@@ -174,12 +167,7 @@ def test_no_partition_is_in_two_tables(keys, values, cuts, size):
 
 
 @settings(deadline=None)
-@given(
-    values=rows,
-    cuts=st.lists(st.integers(0, 30), max_size=5),
-    size=st.integers(1, 10),
-    limit=st.integers(1, 10),
-)
+@given(values=rows, cuts=CUTS, size=st.integers(1, 10), limit=st.integers(1, 10))
 def test_a_limit_cuts_partitions_only_where_it_has_to(values, cuts, size, limit):
     tables = list(rechunk_by_partition(batches_of(values, cuts), ["p"], size, limit))
     assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
@@ -234,11 +222,8 @@ def key(value):
 @st.composite
 def sides(draw):
     """Draw the values of each key column of two sides."""
-    columns = [
-        draw(st.sampled_from([*sorted(TYPES), "float with everything"]))
-        for _ in range(draw(st.integers(1, 3)))
-    ]
-    kinds = [(pa.float64(), FLOATS) if c == "float with everything" else TYPES[c] for c in columns]
+    known = [*(TYPES[name] for name in sorted(TYPES)), (pa.float64(), FLOATS)]
+    kinds = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
     pools = [draw(st.lists(values | st.none(), min_size=1, max_size=4)) for _, values in kinds]
     row = st.tuples(*map(st.sampled_from, pools))
     left = draw(st.lists(row, max_size=8))

@@ -54,18 +54,11 @@ def store():
     return store
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        lambda store: api.query_cube(CUBE, store),
-        lambda store: api.collect_stats(CUBE, store),
-        lambda store: api.verify_cube(CUBE, store),
-    ],
-)
+@pytest.mark.parametrize("work", [api.query_cube, api.collect_stats, api.verify_cube])
 def test_reading(store, work):
     log = Log()
     with report_progress_to(log):
-        work(store)
+        work(CUBE, store)
     assert log.expected == 3
     assert sorted(log.sizes) == data_bytes(store)
 
@@ -103,10 +96,8 @@ def test_nobody_watches_afterwards(store):
 def test_threads_know_the_watcher_and_the_limit():
     log = Log()
     with report_progress_to(log), limit_threads(2):
-        assert (
-            list(ordered_map(lambda n: (progress_advance(n), available_cores())[1], range(9), 4))
-            == [available_cores()] * 9
-        )
+        cores = ordered_map(lambda n: (progress_advance(n), available_cores())[1], range(9), 4)
+        assert list(cores) == [available_cores()] * 9
     assert sorted(log.sizes) == list(range(9))
 
 
@@ -155,10 +146,10 @@ LONG = {
     "extend_cube": lambda store, **kw: api.extend_cube({"enrich": FRAME.assign(v1=1)}, CUBE, store, **kw),
     "append_to_cube": lambda store, **kw: api.append_to_cube(FRAME, CUBE, store, **kw),
     "update_cube": lambda store, **kw: api.update_cube(FRAME, CUBE, store, None, ["seed"], **kw),
-    "collect_stats": lambda store, **kw: api.collect_stats(CUBE, store, **kw),
-    "compact_cube": lambda store, **kw: api.compact_cube(CUBE, store, **kw),
+    "collect_stats": partial(api.collect_stats, CUBE),
+    "compact_cube": partial(api.compact_cube, CUBE),
+    "verify_cube": partial(api.verify_cube, CUBE),
     "delete_rows": lambda store, **kw: api.delete_rows(CUBE, store, "x == 1", **kw),
-    "verify_cube": lambda store, **kw: api.verify_cube(CUBE, store, **kw),
     "copy_cube": lambda store, **kw: api.copy_cube(CUBE, store, memory(), **kw),
 }
 
@@ -201,12 +192,8 @@ def test_the_time_moves_while_no_file_is_done(monkeypatch):
 @pytest.mark.parametrize(
     "nbytes, text",
     [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (999_960, "1.0 MB"),
-        (2.5e12, "2.5 TB"),
-        (3e18, "3,000.0 PB"),
+        *((0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_960, "1.0 MB")),
+        *((2.5e12, "2.5 TB"), (3e18, "3,000.0 PB")),
     ],
 )
 def test_bytes_text(nbytes, text):

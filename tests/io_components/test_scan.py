@@ -277,15 +277,8 @@ def test_types_that_pyarrow_reads(local, by_polars, dtype):
 
 
 def test_checksums_of_pages(local, by_polars, monkeypatch):
-    put(
-        local,
-        "d/a.parquet",
-        pa.table({"x": [2**40 + 1]}),
-        write_page_checksum=True,
-        compression="none",
-        use_dictionary=False,
-        write_statistics=False,
-    )
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    put(local, "d/a.parquet", pa.table({"x": [2**40 + 1]}), write_page_checksum=True, **plain)
     content = bytearray(local.get("d/a.parquet"))
     content[bytes(content).index((2**40 + 1).to_bytes(8, "little"))] ^= 2
     local.put("d/a.parquet", bytes(content))
@@ -310,20 +303,20 @@ def test_statistics_of_other_writers_skip_no_row_groups(writer, found, local):
 def test_forked_processes_use_pyarrow(local):
     """The threads of Polars do not survive a fork."""
     put(local, "d/a.parquet", pa.table({"x": [1, 2]}))
-    code = (
-        "import os, sys, pyarrow as pa\n"
-        "from kartothek_cube.core.store import open_blobs\n"
-        "from kartothek_cube.io_components.scan import Scan, run_scans\n"
-        "def read():\n"
-        "    schema = pa.schema([('x', pa.int64())])\n"
-        "    (rows,) = run_scans(open_blobs(sys.argv[1]), [Scan(['d/a.parquet'], None, schema)])\n"
-        "    return len(rows.table)\n"
-        "assert read() == 2\n"
-        "child = os.fork()\n"
-        "if not child:\n"
-        "    os._exit(0 if read() == 2 else 1)\n"
-        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-    )
+    code = """
+import os, sys, pyarrow as pa
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.scan import Scan, run_scans
+def read():
+    schema = pa.schema([("x", pa.int64())])
+    (rows,) = run_scans(open_blobs(sys.argv[1]), [Scan(["d/a.parquet"], None, schema)])
+    return len(rows.table)
+assert read() == 2
+child = os.fork()
+if not child:
+    os._exit(0 if read() == 2 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
     url = f"hfs://{local.root}"
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code, url], timeout=60).returncode == 0
 

@@ -21,19 +21,9 @@ LISTS = [
 @pytest.mark.parametrize(
     "value, expected",
     [
-        ("x", ["x"]),
-        ("", [""]),
-        (b"x", [b"x"]),
-        (1, [1]),
-        (1.5, [1.5]),
-        (True, [True]),
-        (["x", "y"], ["x", "y"]),
-        (("x", "y"), ["x", "y"]),
-        ([], []),
-        (pd.Index(["x", "y"]), ["x", "y"]),
-        (np.array(["x"]), ["x"]),
-        ((letter for letter in "xy"), ["x", "y"]),
-        ({"x": 1}.keys(), ["x"]),
+        *((value, [value]) for value in ("x", "", b"x", 1, 1.5, True)),
+        *((xy, ["x", "y"]) for xy in (["x", "y"], ("x", "y"), pd.Index(["x", "y"]), (x for x in "xy"))),
+        *(([], []), (np.array(["x"]), ["x"]), ({"x": 1}.keys(), ["x"])),
         ([{"x": 1}], [{"x": 1}]),
     ],
 )
@@ -58,14 +48,8 @@ def test_normalize_args():
 
     assert function(1, "p", "o", z=2) == (1, ["p"], "o", ["x"], [], {"z": 2})
     assert function(store="s", partition_on=("p",), dispatch_by=None) == ("s", ["p"], None, None, [], {})
-    assert list(inspect.signature(function).parameters) == [
-        "store",
-        "partition_on",
-        "other",
-        "dispatch_by",
-        "delete_scope",
-        "more",
-    ]
+    names = ["store", "partition_on", "other", "dispatch_by", "delete_scope", "more"]
+    assert list(inspect.signature(function).parameters) == names
     assert (function.__name__, function.__doc__) == ("function", "Docstring.")
     with pytest.raises(TypeError, match="partition_on"):
         function(1)
@@ -86,16 +70,10 @@ def test_extract_duplicates(items, expected):
 @pytest.mark.parametrize(
     "sources, expected",
     [
-        ([], {}),
-        ([{}], {}),
-        ([{"a": 1}], {"a": 1}),
-        ([{"a": 1}, {"a": 1}], {"a": 1}),
-        ([{"a": 1}, {"a": 2}], {}),
-        ([{"a": 1}, {"a": 2}, {"a": 1}], {}),
+        *(([], {}), ([{}], {}), ([{"a": 1}, {"a": 2}], {}), ([{"a": 1}, {"a": 2}, {"a": 1}], {})),
+        *((sources, {"a": 1}) for sources in ([{"a": 1}], [{"a": 1}, {"a": 1}], [{"a": 1}, None, {}])),
         ([{"a": 1}, {"b": 2}], {"a": 1, "b": 2}),
-        ([{"a": None}, {"a": 2}], {"a": 2}),
-        ([{"a": None}, {"a": None}], {"a": None}),
-        ([{"a": 1}, None, {}], {"a": 1}),
+        *(([{"a": None}, {"a": 2}], {"a": 2}), ([{"a": None}, {"a": None}], {"a": None})),
         ([{"a": [1]}, {"a": [2]}, {"a": []}], {"a": [1, 2]}),
         ([{"a": [1]}, {"a": [1]}], {"a": [1]}),
         ([{"a": [1]}, {"a": 1}], {}),
@@ -111,9 +89,8 @@ def test_combine_metadata(sources, expected):
 
 
 def test_combine_metadata_without_lists():
-    assert utils.combine_metadata([{"a": [1], "b": [1]}, {"a": [2], "b": [1]}], append_to_list=False) == {
-        "b": [1]
-    }
+    sources = [{"a": [1], "b": [1]}, {"a": [2], "b": [1]}]
+    assert utils.combine_metadata(sources, append_to_list=False) == {"b": [1]}
 
 
 def test_align_categories():
@@ -135,10 +112,8 @@ def test_align_categories_of_nothing(columns):
 
 
 def test_sort_values_categorical():
-    df = pd.DataFrame(
-        {"x": pd.Categorical(["b", "a", "c", "a"], categories=["c", "b", "a"]), "y": [1, 2, 3, 1]},
-        index=[7, 8, 9, 10],
-    )
+    x = pd.Categorical(["b", "a", "c", "a"], categories=["c", "b", "a"])
+    df = pd.DataFrame({"x": x, "y": [1, 2, 3, 1]}, index=[7, 8, 9, 10])
     before = df.copy(deep=True)
     by_x = utils.sort_values_categorical(df, "x")
     assert (by_x["x"].tolist(), by_x["y"].tolist()) == (["a", "a", "b", "c"], [2, 1, 1, 3])

@@ -40,9 +40,8 @@ def test_attributes():
     assert (serializer.compression, serializer.chunk_size) == ("ZSTD", 7)
     assert serializer == pickle.loads(pickle.dumps(serializer))
     assert repr(serializer) == "ParquetSerializer(compression='ZSTD', chunk_size=7)"
-    assert (
-        len({serializer, ParquetSerializer("ZSTD", 7), ParquetSerializer("ZSTD"), ParquetSerializer()}) == 3
-    )
+    others = {ParquetSerializer("ZSTD", 7), ParquetSerializer("ZSTD"), ParquetSerializer()}
+    assert len({serializer} | others) == 3
     assert ParquetSerializer() != "SNAPPY"
     assert ParquetSerializer.type_stable
 
@@ -50,10 +49,8 @@ def test_attributes():
 @pytest.mark.parametrize(
     "kwargs, error",
     [
-        ({"chunk_size": "7"}, TypeError),
-        ({"chunk_size": 7.0}, TypeError),
-        ({"chunk_size": 0}, ValueError),
-        ({"compression": "FOO"}, ValueError),
+        *(({"chunk_size": "7"}, TypeError), ({"chunk_size": 7.0}, TypeError)),
+        *(({"chunk_size": 0}, ValueError), ({"compression": "FOO"}, ValueError)),
     ],
 )
 def test_wrong_settings(kwargs, error):
@@ -69,9 +66,8 @@ def test_round_trip(blobs, compression, rows):
     df = get_dataframe_not_nested(rows)
     key = ParquetSerializer(compression).store(blobs, "dir/key", df)
     assert key == "dir/key.parquet"
-    pd.testing.assert_frame_equal(
-        ParquetSerializer.restore_dataframe(blobs, key, date_as_object=rows > 0), df
-    )
+    restored = ParquetSerializer.restore_dataframe(blobs, key, date_as_object=rows > 0)
+    pd.testing.assert_frame_equal(restored, df)
     metadata = pq.read_metadata(io.BytesIO(blobs.get(key)))
     assert metadata.num_row_groups == 1
     assert metadata.row_group(0).column(0).compression in (str(compression).upper(), "UNCOMPRESSED")
@@ -101,21 +97,13 @@ def test_file_types():
     )
     content = content_of(table)
     in_file = pq.read_schema(io.BytesIO(content))
-    assert in_file.types == [
-        pa.int8(),
-        pa.string(),
-        pa.string(),
-        pa.timestamp("us"),
-        pa.timestamp("us", "Europe/Berlin"),
-        pa.list_(pa.string()),
-    ]
+    times = [pa.timestamp("us"), pa.timestamp("us", "Europe/Berlin")]
+    assert in_file.types == [pa.int8(), pa.string(), pa.string(), *times, pa.list_(pa.string())]
     assert in_file.field("l").type.value_field.name == "item"
     assert in_file.pandas_metadata["index_columns"] == []
     in_memory = ParquetSerializer.read_table(content).schema
-    assert (in_memory.field("t").type, in_memory.field("z").type) == (
-        pa.timestamp("ns"),
-        pa.timestamp("ns", "Europe/Berlin"),
-    )
+    assert in_memory.field("t").type == pa.timestamp("ns")
+    assert in_memory.field("z").type == pa.timestamp("ns", "Europe/Berlin")
     assert in_memory.metadata is None
 
 
@@ -140,9 +128,7 @@ def test_pandas_types_and_dates(blobs, unit):
 
 
 def test_nanoseconds_name_the_column(blobs):
-    df = pd.DataFrame(
-        {"x": pd.Series([0], dtype="datetime64[ns]"), "t": pd.Series([1], dtype="datetime64[ns]")}
-    )
+    df = pd.DataFrame({"x": [0], "t": [1]}).astype("datetime64[ns]")
     with pytest.raises(ValueError, match=r"'t' .*floor"):
         ParquetSerializer().store(blobs, "key", df)
     assert blobs.list("") == []
@@ -153,13 +139,8 @@ def test_sources_and_sinks(tmp_path, kind):
     path = str(tmp_path / "file.parquet")
     ParquetSerializer().write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), path)
     content = (tmp_path / "file.parquet").read_bytes()
-    source = {
-        "path": path,
-        "bytes": content,
-        "buffer": pa.py_buffer(content),
-        "file": io.BytesIO(content),
-        "memoryview": memoryview(content),
-    }[kind]
+    kinds = {"buffer": pa.py_buffer, "file": io.BytesIO, "memoryview": memoryview, "bytes": bytes}
+    source = path if kind == "path" else kinds[kind](content)
     table = ParquetSerializer.read_table(source, ["y"], [[("x", "==", 2)]])
     assert table.to_pydict() == {"y": ["b"]}
     file = io.BytesIO()
@@ -184,9 +165,8 @@ def test_index_of_a_frame_is_no_column():
 def test_dictionaries_are_decoded_unless_asked_for(blobs):
     blobs.put("key.parquet", raw(pa.table({"c": pa.array(["b", "a", "b"]).dictionary_encode()})))
     assert ParquetSerializer.read_table(blobs.get("key.parquet")).schema.types == [pa.string()]
-    df = ParquetSerializer.restore_dataframe(
-        blobs, "key.parquet", categories=["c"], predicates=[[("c", ">", "a")]]
-    )
+    options = {"categories": ["c"], "predicates": [[("c", ">", "a")]]}
+    df = ParquetSerializer.restore_dataframe(blobs, "key.parquet", **options)
     assert df["c"].cat.categories.tolist() == ["b"]
 
 
@@ -195,9 +175,8 @@ def test_schema_of_the_dataset_completes_null_columns():
     schema = pa.schema([("x", pa.string()), ("z", pa.int64())])
     table = ParquetSerializer.read_table(content, schema=schema)
     assert table.schema.types == [pa.string(), pa.null(), pa.int8()]
-    assert (
-        ParquetSerializer.read_table(content, predicates=[[("x", "==", None)]], schema=schema).num_rows == 2
-    )
+    nulls = ParquetSerializer.read_table(content, predicates=[[("x", "==", None)]], schema=schema)
+    assert nulls.num_rows == 2
     with pytest.raises(TypeError, match="'x'"):
         ParquetSerializer.read_table(content, predicates=[[("x", "==", 1)]], schema=schema)
 
@@ -210,9 +189,8 @@ def test_types_of_predicates_are_checked(rows):
 
 
 def test_only_needed_columns_are_decoded():
-    content = bytearray(
-        content_of(pa.table({"x": [1, 2], "y": ["a" * 50, "b" * 50]}), ParquetSerializer("NONE"))
-    )
+    table = pa.table({"x": [1, 2], "y": ["a" * 50, "b" * 50]})
+    content = bytearray(content_of(table, ParquetSerializer("NONE")))
     position = content.index(b"a" * 50)
     content[position - 30 : position] = b"\xff" * 30  # the page header of y
     assert ParquetSerializer.read_table(bytes(content), ["x"]).to_pydict() == {"x": [1, 2]}

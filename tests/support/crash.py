@@ -97,19 +97,18 @@ class Operation:
     run: Callable[[Place], object]
 
 
+P_1 = api.C("p") == 1
 OPERATIONS = {
     "build": Operation(lambda at: None, build_two),
     "overwrite": Operation(build_two, overwrite),
     "extend": Operation(build, lambda at: api.extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store)),
     "append": Operation(build_two, append),
-    "update": Operation(
-        build_two, lambda at: api.update_cube(seed(1, v1=9), CUBE, at.store, api.C("p") == 1, ["seed"])
-    ),
-    "remove": Operation(build_two, lambda at: api.remove_partitions(CUBE, at.store, api.C("p") == 1)),
+    "update": Operation(build_two, lambda at: api.update_cube(seed(1, v1=9), CUBE, at.store, P_1, ["seed"])),
+    "remove": Operation(build_two, lambda at: api.remove_partitions(CUBE, at.store, P_1)),
     "delete rows": Operation(build_two, lambda at: api.delete_rows(CUBE, at.store, "p == 0 | x < 1010")),
     "index": Operation(build_two, lambda at: build_dataset_indices(at.store, "cube++extra", ["v2"])),
     "copy": Operation(
-        build_two, lambda at: api.copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix)
+        build_two, lambda at: api.copy_cube(CUBE, at.store, at.other, renamed_cube_prefix="copy")
     ),
     "delete": Operation(build_two, lambda at: api.delete_cube(CUBE, at.store)),
     "cleanup": Operation(litter, lambda at: api.cleanup_cube(CUBE, at.store)),

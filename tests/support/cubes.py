@@ -34,14 +34,10 @@ ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
 BOTH = {"seed": SEED, "enrich": ENRICH}
 
 
-def build(
-    store_factory, cube: api.Cube = CUBE, partition_on: dict | None = None, **datasets: pd.DataFrame
-) -> None:
+def build(store_factory, cube: api.Cube = CUBE, partition_on: dict | None = None, **datasets) -> None:
     """Build a cube, eagerly; a dataset is partitioned by those partition columns of the cube that it has."""
     own = {id_: [column for column in cube.partition_columns if column in df] for id_, df in datasets.items()}
-    api.build_cube(
-        data=datasets, cube=cube, store=store_factory, partition_on={**own, **(partition_on or {})}
-    )
+    api.build_cube(datasets, cube, store_factory, partition_on={**own, **(partition_on or {})})
 
 
 def as_dict(df: pd.DataFrame) -> dict[str, list]:
@@ -63,6 +59,14 @@ def groups(frames: list[pd.DataFrame]) -> list[dict[str, list]]:
 def memory():
     """Give a new memory store that takes keys with ``=`` and ``%``."""
     return get_store_from_url("hmemory://")
+
+
+def filled(content: dict[str, bytes]):
+    """Give a memory store with these blobs."""
+    store = memory()
+    for key, data in content.items():
+        store.put(key, data)
+    return store
 
 
 # what is in the store ----------------------------------------------------------------------------
@@ -110,17 +114,14 @@ def read_parquet(store_factory, key: str) -> pq.ParquetFile:
 
 def file_keys(store_factory, uuid: str) -> dict[str, str]:
     """Give the key of the file of each partition, in the order of the header."""
-    return {
-        label: part["files"]["table"] for label, part in header(store_factory, uuid)["partitions"].items()
-    }
+    partitions = header(store_factory, uuid)["partitions"]
+    return {label: part["files"]["table"] for label, part in partitions.items()}
 
 
 def files(store_factory, uuid: str) -> dict[str, dict[str, list]]:
     """Give the columns that are in the file of each partition, in the order of the header."""
-    return {
-        label: read_parquet(store_factory, key).read().to_pydict()
-        for label, key in file_keys(store_factory, uuid).items()
-    }
+    keys = file_keys(store_factory, uuid)
+    return {label: read_parquet(store_factory, key).read().to_pydict() for label, key in keys.items()}
 
 
 def file_contents(store_factory, uuid: str) -> list[dict[str, list]]:
@@ -152,11 +153,8 @@ def index_columns(store_factory, uuid: str) -> set[str]:
 def dataset_ids(store_factory, cube: api.Cube = CUBE) -> set[str]:
     """Give the ids of the datasets of a cube that have a header."""
     start = cube.uuid_prefix + "++"
-    return {
-        key[len(start) :].split(".")[0]
-        for key in keys(store_factory)
-        if key.startswith(start) and HEADER in key
-    }
+    headers = [key for key in keys(store_factory) if key.startswith(start) and HEADER in key]
+    return {key[len(start) :].split(".")[0] for key in headers}
 
 
 def check_integrity(store_factory, cube: api.Cube = CUBE) -> None:

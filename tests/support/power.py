@@ -203,9 +203,8 @@ class Recording:
 
     def _event(self, name: str, first: Any, second: Any = None, *_: Any) -> Event | None:
         """What is to be noted of a call that is about to be made."""
-        full = (
-            os.path.realpath(f"/proc/self/fd/{first}") if isinstance(first, int) else os.path.abspath(first)
-        )
+        is_number = isinstance(first, int)
+        full = os.path.realpath(f"/proc/self/fd/{first}") if is_number else os.path.abspath(first)
         if not f"{full}/".startswith(f"{self._root}/"):
             return None
         assert name not in UNKNOWN, name
@@ -222,10 +221,8 @@ class Recording:
 
 
 def _tree(root: str) -> Tree:
-    found: Tree = {}
-    for path in Path(root).rglob("*"):
-        found[path.relative_to(root).as_posix()] = None if path.is_dir() else path.read_bytes()
-    return found
+    paths = ((path.relative_to(root).as_posix(), path) for path in Path(root).rglob("*"))
+    return {name: None if path.is_dir() else path.read_bytes() for name, path in paths}
 
 
 def write_tree(tree: Tree, root: Path) -> None:

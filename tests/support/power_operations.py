@@ -30,7 +30,7 @@ from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.publication.delta_log import published_keys, read_log
 from tests.support import crash, power
-from tests.support.crash import CUBE, Place, cells, seed
+from tests.support.crash import CUBE, Place, seed
 
 UUID = "sales"
 HEADER = ".by-dataset-metadata.json"
@@ -48,24 +48,19 @@ class Operation:
     deletes: bool = False
 
 
-def _frame(p: int, start: int = 0, v1: object = 1) -> pd.DataFrame:
-    return seed(p, start, v1)
-
-
 def _store(at: Place) -> None:
-    store_dataframes_as_dataset(
-        at.store, UUID, [_frame(0), _frame(1)], partition_on=["p"], secondary_indices=["i1"]
-    )
+    options = {"partition_on": ["p"], "secondary_indices": ["i1"]}
+    store_dataframes_as_dataset(at.store, UUID, [seed(0), seed(1)], **options)
 
 
 def _update(p: int, start: int, **kwargs: Any) -> Step:
     return lambda at: update_dataset_from_dataframes(
-        [_frame(p, start)], at.store, UUID, partition_on=["p"], **kwargs
+        [seed(p, start)], at.store, UUID, partition_on=["p"], **kwargs
     )
 
 
 def _overwrite(at: Place) -> None:
-    store_dataframes_as_dataset(at.store, UUID, [_frame(1, v1="one")], partition_on=["p"], overwrite=True)
+    store_dataframes_as_dataset(at.store, UUID, [seed(1, v1="one")], partition_on=["p"], overwrite=True)
 
 
 def _delete_partitions(at: Place) -> None:
@@ -79,6 +74,14 @@ def _rollback(at: Place) -> None:
 def _rollback_cube(at: Place) -> None:
     uuid = CUBE.ktk_dataset_uuid("seed")
     api.rollback_cube(CUBE, at.store, {"seed": list_dataset_history(uuid, at.store)[0].version}, ["seed"])
+
+
+def _publish(at: Place) -> None:
+    api.publish_cube(CUBE, at.store)
+
+
+def _cleanup(at: Place) -> None:
+    api.cleanup_cube(CUBE, at.store)
 
 
 _HISTORY = (_store, lambda at: keep_dataset_history(UUID, at.store, 1))
@@ -98,27 +101,18 @@ OPERATIONS = {
     ),
     "dataset delete": Operation((_store,), (lambda at: delete_dataset(UUID, at.store),), deletes=True),
     "dataset copy": Operation((_store,), (lambda at: copy_dataset(UUID, at.store, "copy", at.other),)),
-    "cube build": Operation(
-        (), (crash.build, lambda at: api.extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store))
-    ),
+    "cube build": Operation((), (crash.build, crash.OPERATIONS["extend"].run)),
     "cube compact": Operation(
-        (crash.build_two, crash.append),
-        (lambda at: api.compact_cube(CUBE, at.store), lambda at: api.cleanup_cube(CUBE, at.store)),
+        (crash.build_two, crash.append), (lambda at: api.compact_cube(CUBE, at.store), _cleanup)
     ),
     "cube publish": Operation(
-        (crash.build_two, lambda at: api.publish_cube(CUBE, at.store)),
-        (
-            lambda at: api.update_cube(seed(1, v1=9), CUBE, at.store, api.C("p") == 1, ["seed"]),
-            lambda at: api.publish_cube(CUBE, at.store),
-            lambda at: api.cleanup_cube(CUBE, at.store),
-        ),
+        (crash.build_two, _publish), (crash.OPERATIONS["update"].run, _publish, _cleanup)
     ),
     "cube publish on commit": Operation(
         (crash.build_two, lambda at: api.publish_cube(CUBE, at.store, on_commit=True)), (crash.append,)
     ),
     "cube unpublish": Operation(
-        (crash.build_two, lambda at: api.publish_cube(CUBE, at.store)),
-        (lambda at: api.unpublish_cube(CUBE, at.store),),
+        (crash.build_two, _publish), (lambda at: api.unpublish_cube(CUBE, at.store),)
     ),
     "cube history": Operation(_CUBE_HISTORY, (crash.append, crash.append, _rollback_cube)),
     **{
@@ -144,10 +138,8 @@ def contents(root: Path) -> Contents:
                 dataset = committed_state(open_blobs(store), header).load_all_indices(store)
             except DatasetNotFoundError:
                 continue
-            indices = {
-                column: {value: len(labels) for value, labels in index.index_dct.items()}
-                for column, index in dataset.indices.items()
-            }
+            content = {column: index.index_dct for column, index in dataset.indices.items()}
+            indices = {c: {value: len(labels) for value, labels in dct.items()} for c, dct in content.items()}
             found[name, uuid] = (_rows(read_table(uuid, store)), len(dataset.partitions), indices)
             for state in list_dataset_history(uuid, store):
                 read_table(uuid, store, as_of=state.version)

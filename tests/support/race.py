@@ -116,9 +116,8 @@ def extend(store: str) -> None:
 
 def empty(store: str) -> None:
     """Remove all partitions of the dataset."""
-    update_dataset_from_dataframes(
-        [], store=store, dataset_uuid=DATASET, delete_scope=[{"p": p} for p in range(3)], partition_on=["p"]
-    )
+    scope = [{"p": p} for p in range(3)]
+    update_dataset_from_dataframes([], store, DATASET, delete_scope=scope, partition_on=["p"])
 
 
 def _refused(function: Callable[..., Any], *args: Any) -> bool:

@@ -1,5 +1,6 @@
 import enum
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -32,16 +33,9 @@ def test_converter_str_names_type_and_object(obj):
 @pytest.mark.parametrize(
     "obj, expected",
     [
-        (None, ()),
-        ("ab", ("ab",)),
-        (b"ab", (b"ab",)),
-        (1, (1,)),
-        ([], ()),
-        (["b", "a", "b"], ("b", "a", "b")),
-        ({"x": 1}, ("x",)),
-        ((i for i in (1, 2)), (1, 2)),
-        (np.array([1, 2]), (1, 2)),
-        ([None], (None,)),
+        *((None, ()), ([], ()), ("ab", ("ab",)), (b"ab", (b"ab",)), (1, (1,)), ([None], (None,))),
+        *((["b", "a", "b"], ("b", "a", "b")), ({"x": 1}, ("x",))),
+        *(((i for i in (1, 2)), (1, 2)), (np.array([1, 2]), (1, 2))),
     ],
 )
 def test_converter_tuple(obj, expected):
@@ -51,24 +45,15 @@ def test_converter_tuple(obj, expected):
 @pytest.mark.parametrize(
     "make, expected",
     [
-        (lambda: "ab", ["ab"]),
-        (lambda: b"ab", ["ab"]),
-        (list, []),
-        (lambda: ["b", b"a"], ["b", "a"]),
-        (lambda: ("b", "a"), ["b", "a"]),
-        (lambda: (c for c in "ba"), ["b", "a"]),
-        (lambda: np.array(["b", "a"]), ["b", "a"]),
-        (lambda: pd.Series(["b", "a"]), ["b", "a"]),
-        (lambda: pd.Index(["b", "a"]), ["b", "a"]),
+        *((lambda: "ab", ["ab"]), (lambda: b"ab", ["ab"]), (list, []), (lambda: ["b", b"a"], ["b", "a"])),
+        *((partial(kind, "ba"), ["b", "a"]) for kind in (tuple, iter)),
+        *((partial(kind, ["b", "a"]), ["b", "a"]) for kind in (np.array, pd.Series, pd.Index)),
         (lambda: {"b": 1, "a": 2}.keys(), ["b", "a"]),
     ],
 )
 def test_sets_of_names(make, expected):
-    assert (
-        converters.converter_str_set(make())
-        == converters.converter_str_set_optional(make())
-        == frozenset(expected)
-    )
+    assert converters.converter_str_set(make()) == frozenset(expected)
+    assert converters.converter_str_set_optional(make()) == frozenset(expected)
     assert converters.converter_str_tupleset(make()) == tuple(expected)
 
 
@@ -134,12 +119,8 @@ def test_values_from_text(pa_type, text, expected):
 @pytest.mark.parametrize(
     "pa_type, text",
     [
-        (pa.bool_(), "x"),
-        (pa.bool_(), ""),
-        (pa.int64(), "1.0"),
-        (pa.float64(), "x"),
-        (pa.timestamp("ns"), "x"),
-        (pa.timestamp("ns", "UTC"), "x"),
+        *((pa.bool_(), ""), (pa.int64(), "1.0")),
+        *((kind, "x") for kind in (pa.bool_(), pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))),
     ],
 )
 def test_text_that_is_no_value(pa_type, text):

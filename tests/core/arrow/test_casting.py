@@ -75,11 +75,8 @@ def test_normalize_value_refuses(dtype, value, error, message):
         (pa.bool_(), ["True", "False"], [True, False]),
         (pa.int8(), ["-1", "007"], [-1, 7]),
         (pa.uint64(), ["0", str(2**64 - 1)], [0, 2**64 - 1]),
-        (
-            pa.float32(),
-            ["1e-05", "inf", "-inf", "0.10000000149011612", "1e+300"],
-            [1e-5, np.inf, -np.inf, float(np.float32(0.1)), 1e300],
-        ),
+        (pa.float32(), ["1e-05", "inf", "-inf", "1e+300"], [1e-5, np.inf, -np.inf, 1e300]),
+        (pa.float32(), ["0.10000000149011612"], [float(np.float32(0.1))]),
         (pa.string(), ["", "a b", "ü"], ["", "a b", "ü"]),
         (pa.binary(), ["b'x'", "ü"], [b"b'x'", "ü".encode()]),
         (pa.date32(), ["0001-01-01", "9999-12-31"], [datetime.date.min, datetime.date.max]),
@@ -102,9 +99,8 @@ def test_parse_bytes_that_are_no_text():
 def test_parse_texts_of_time_stamps(zone, nanoseconds):
     stamps = pd.to_datetime(pd.Series(nanoseconds, dtype="int64"), unit="ns", utc=zone is not None)
     stamps = stamps if zone is None else stamps.dt.tz_convert(zone)
-    result = arrow.parse_texts(
-        pa.array([str(stamp) for stamp in stamps], pa.string()), pa.timestamp("ms", zone)
-    )
+    texts = pa.array([str(stamp) for stamp in stamps], pa.string())
+    result = arrow.parse_texts(texts, pa.timestamp("ms", zone))
     assert result.type == pa.timestamp("ns", zone)
     assert result.cast(pa.int64()).to_pylist() == nanoseconds
 
@@ -112,10 +108,9 @@ def test_parse_texts_of_time_stamps(zone, nanoseconds):
 @given(st.lists(st.floats(allow_nan=False)), st.lists(st.integers(-(2**63), 2**63 - 1)))
 @settings(max_examples=30, deadline=None)
 def test_parse_texts_of_numbers(floats, ints):
-    assert (
-        arrow.parse_texts(pa.array(list(map(str, floats)), pa.string()), pa.float64()).to_pylist() == floats
-    )
-    assert arrow.parse_texts(pa.array(list(map(str, ints)), pa.string()), pa.int64()).to_pylist() == ints
+    for dtype, numbers in ((pa.float64(), floats), (pa.int64(), ints)):
+        texts = pa.array(list(map(str, numbers)), pa.string())
+        assert arrow.parse_texts(texts, dtype).to_pylist() == numbers
 
 
 @pytest.mark.parametrize(

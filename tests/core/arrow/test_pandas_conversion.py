@@ -75,18 +75,15 @@ def test_from_pandas_names_become_text():
     assert list(df.columns) == [0, b"b", "c"]
 
 
+ONE = pd.DataFrame({"x": [1], "y": [1], "z": [1]})
+
+
 @pytest.mark.parametrize(
     "df, error, message",
     [
-        (
-            pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])),
-            NotImplementedError,
-            "MultiIndex",
-        ),
-        (
-            pd.DataFrame({"x": [1], "y": [1], "z": [1]}).set_index(["x", "y"]),
-            NotImplementedError,
-            "MultiIndex",
+        *(
+            (df, NotImplementedError, "MultiIndex")
+            for df in (ONE.set_index(["x", "y"]), ONE.set_index(["x", "y"]).T)
         ),
         (pd.DataFrame({"x": pd.arrays.SparseArray([1])}), TypeError, "'x' is sparse"),
         (pd.DataFrame({"x": pd.period_range("2020", periods=1)}), TypeError, "'x'"),
@@ -175,9 +172,8 @@ def test_pandas_round_trip():
 
 
 def test_to_pandas_nulls():
-    df = pandas_conversion.to_pandas(
-        pa.table({"i": [1, None], "b": [True, None], "s": ["a", None], "n": pa.nulls(2)})
-    )
+    table = pa.table({"i": [1, None], "b": [True, None], "s": ["a", None], "n": pa.nulls(2)})
+    df = pandas_conversion.to_pandas(table)
     assert [str(dtype) for dtype in df.dtypes] == ["float64", "object", str(pd.Series(["a"]).dtype), "object"]
     assert df["b"].tolist() == [True, None]
     assert df["i"].isna().tolist() == df["s"].isna().tolist() == [False, True]
@@ -272,9 +268,8 @@ def test_to_pandas_ignores_index_of_metadata():
 
 
 def test_to_pandas_empty():
-    df = pandas_conversion.to_pandas(
-        pa.schema([("s", pa.string()), ("d", pa.date32()), ("n", pa.null())]).empty_table()
-    )
+    schema = pa.schema([("s", pa.string()), ("d", pa.date32()), ("n", pa.null())])
+    df = pandas_conversion.to_pandas(schema.empty_table())
     assert len(df) == 0
     assert [str(dtype) for dtype in df.dtypes] == [str(pd.Series(["a"]).dtype), "datetime64[ns]", "object"]
 

@@ -2,6 +2,7 @@ import datetime
 import itertools
 import json
 import pickle
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -31,7 +32,7 @@ from tests.support.paths import DATA
 GOLDEN = sorted((DATA / "golden" / "stores").glob("*/*.by-dataset-metadata.*"))
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
 
-LABELS = ["p=1/q=x/a", "p=2/q=x/a", "p=2/q=y/b"]
+LABELS = A, B, D = ["p=1/q=x/a", "p=2/q=x/a", "p=2/q=y/b"]
 FILES = {label: {"files": {"table": f"u/table/{label}.parquet"}} for label in LABELS}
 SCHEMA = make_meta(
     pa.schema([("p", pa.int64()), ("q", pa.string()), ("d", pa.date32()), ("v", pa.float64())]), origin="test"
@@ -44,6 +45,7 @@ HEADER = {
     "partitions": FILES,
     "partition_keys": ["p", "q"],
 }
+CONTENT = json.dumps(HEADER).encode()
 HEADER_KEY = "u.by-dataset-metadata.json"
 
 
@@ -113,21 +115,19 @@ def test_parts_have_their_order_and_may_be_absent(parts, left_out):
 def test_header_is_ascii_and_keeps_parts_of_newer_writers():
     assert DatasetMetadata.from_dict(HEADER).to_json() == json.dumps(HEADER).encode("ascii")
     given_header = header(newer={"deep": [1]}, another=None)
-    assert (
-        DatasetMetadata.from_buffer(json.dumps(given_header)).to_json() == json.dumps(given_header).encode()
-    )
+    content = json.dumps(given_header).encode()
+    assert DatasetMetadata.from_buffer(content).to_json() == content
     builder = DatasetMetadataBuilder.from_dataset(DatasetMetadata.from_dict(given_header))
-    assert builder.to_json()[1] == json.dumps(given_header).encode()
+    assert builder.to_json()[1] == content
 
 
 @pytest.mark.parametrize(
     "content, problem",
     [
-        (b"", "no JSON"),
-        (json.dumps(HEADER).encode()[:-1], "no JSON"),
-        (json.dumps(HEADER).encode() + b"}", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        *(
+            (content, "no JSON")
+            for content in (b"", b"\xff\xfe", b"[" * 100_000, CONTENT[:-1], CONTENT + b"}")
+        ),
         (b"[]", "a list, not an object"),
         (without("dataset_metadata_version"), "'dataset_metadata_version' is null"),
         (header(dataset_metadata_version=True), "'dataset_metadata_version' is a bool"),
@@ -201,11 +201,8 @@ def test_unknown_formats_are_refused(load):
 
 
 def test_illegal_uuids_are_refused():
-    for make in (
-        DatasetMetadata,
-        DatasetMetadataBuilder,
-        lambda u: DatasetMetadata.load_from_store(u, "hmemory://"),
-    ):
+    load = partial(DatasetMetadata.load_from_store, store="hmemory://")
+    for make in (DatasetMetadata, DatasetMetadataBuilder, load):
         with pytest.raises(ValueError, match="cannot be a dataset uuid"):
             make("u/v")
 
@@ -258,15 +255,9 @@ def test_table_meta_is_deprecated(dataset, expected):
 @pytest.mark.parametrize(
     "change, equal",
     [
-        ({}, True),
-        ({"metadata_version": 3}, True),
-        ({"uuid": "w"}, False),
-        ({"partitions": {}}, False),
-        ({"metadata": {}}, False),
-        ({"indices": {}}, False),
-        ({"explicit_partitions": False}, False),
-        ({"partition_keys": ["q", "p"]}, False),
-        ({"schema": None}, False),
+        *(({}, True), ({"metadata_version": 3}, True), ({"uuid": "w"}, False), ({"schema": None}, False)),
+        *(({part: {}}, False) for part in ("partitions", "metadata", "indices")),
+        *(({"explicit_partitions": False}, False), ({"partition_keys": ["q", "p"]}, False)),
     ],
 )
 def test_equality_leaves_out_the_version(change, equal):
@@ -300,14 +291,10 @@ def test_datasets_are_loaded():
     assert ds.schema == SCHEMA and ds.schema.origin == {"u/table/_common_metadata"}
     assert ds.to_dict() == HEADER
     assert not ds.indices["v"].loaded and ds.indices["v"].dtype == pa.float64()
-    assert (
-        ds
-        == DatasetMetadata.load_from_dict(HEADER, stored())
-        == DatasetMetadata.load_from_buffer(json.dumps(HEADER), stored())
-    )
-    assert DatasetMetadata.load_from_store("u", stored(), load_schema=False) == DatasetMetadata.from_dict(
-        HEADER
-    )
+    assert ds == DatasetMetadata.load_from_dict(HEADER, stored())
+    assert ds == DatasetMetadata.load_from_buffer(CONTENT, stored())
+    plain = DatasetMetadata.load_from_store("u", stored(), load_schema=False)
+    assert plain == DatasetMetadata.from_dict(HEADER)
     loaded = DatasetMetadata.load_from_store("u", stored(), load_all_indices=True)
     assert all(index.loaded for index in loaded.indices.values()) and set(loaded.indices) == {"p", "q", "v"}
 
@@ -356,14 +343,8 @@ def test_commits_get_what_they_compare_with():
 def test_storage_keys_are_those_of_this_dataset_only(store):
     blobs = open_blobs(store)
     ours = [HEADER_KEY, "u/indices/v/1", "u/table/_common_metadata", "u/table/p=1/a.parquet"]
-    for key in [
-        *ours,
-        "u2.by-dataset-metadata.json",
-        "u2/table/a",
-        "u+/table/a",
-        "u++x/table/a",
-        "v/table/a",
-    ]:
+    others = ["u2.by-dataset-metadata.json", "u2/table/a", "u+/table/a", "u++x/table/a", "v/table/a"]
+    for key in ours + others:
         blobs.put(key, b"")
     assert DatasetMetadata.storage_keys("u", store) == sorted(ours)
     with pytest.raises(ValueError, match="cannot be a dataset uuid"):
@@ -422,20 +403,14 @@ def implicit(*keys: str, **parts: Any) -> BlobStore:
 
 
 def test_files_tell_the_partitions_where_the_header_does_not():
-    blobs = implicit(
-        "u/table/p=2/q=b%20c/a.parquet",
-        "u/table/p=1/q=x/a.parquet",
-        "u/table/p=1/q=x/notes.txt",
-        "u/table/_SUCCESS",
-        "u/file.parquet",
-        "u/indices/v/2.by-dataset-index.parquet",
-        "u2/table/p=1/q=x/z.parquet",
-    )
+    others = ["u/table/p=1/q=x/notes.txt", "u/table/_SUCCESS", "u/file.parquet", "u2/table/p=1/q=x/z.parquet"]
+    others.append("u/indices/v/2.by-dataset-index.parquet")
+    blobs = implicit("u/table/p=2/q=b%20c/a.parquet", "u/table/p=1/q=x/a.parquet", *others)
     ds = DatasetMetadata.load_from_store("u", blobs)
     assert not ds.explicit_partitions
+    labels = ("p=1/q=x/a", "p=2/q=b%20c/a")
     assert ds.partitions == {
-        label: Partition(label, {"table": f"u/table/{label}.parquet"})
-        for label in ("p=1/q=x/a", "p=2/q=b%20c/a")
+        label: Partition(label, {"table": f"u/table/{label}.parquet"}) for label in labels
     }
     assert ds.load_partition_indices().query(q="b c") == ["p=2/q=b%20c/a"]
     assert list(ds.to_dict()["partitions"]) == list(ds.partitions)
@@ -450,22 +425,17 @@ def test_partition_keys_that_the_header_lacks_are_told_by_files_and_labels():
     ds = DatasetMetadata.load_from_store("u", stored(without("partition_keys")))
     assert ds.partition_keys == ["p", "q"]
     assert ds.load_partition_indices().query(p=2, q="y") == [LABELS[2]]
-    ds = DatasetMetadata.load_from_store(
-        "u", stored({**without("partition_keys", "indices"), "partitions": {}})
-    )
-    assert ds.partition_keys == []
+    empty = stored({**without("partition_keys", "indices"), "partitions": {}})
+    assert DatasetMetadata.load_from_store("u", empty).partition_keys == []
     with pytest.raises(RuntimeError, match=r"'u'.*: p=1/b, p=1/q=x/a"):
         DatasetMetadata.load_from_store("u", implicit("u/table/p=1/q=x/a.parquet", "u/table/p=1/b.parquet"))
 
 
 def test_partitions_have_a_file_in_every_table():
-    blobs = put_schemas(
-        implicit("u/x/p=1/q=x/b.parquet", "u/x/p=1/q=x/a.parquet", "u/y/p=1/q=x/a.parquet"), "x"
-    )
-    ds = DatasetMetadata.load_from_store("u", blobs)
-    assert ds.partitions == {
-        "p=1/q=x/a": Partition("p=1/q=x/a", {t: f"u/{t}/p=1/q=x/a.parquet" for t in "xy"})
-    }
+    blobs = implicit("u/x/p=1/q=x/b.parquet", "u/x/p=1/q=x/a.parquet", "u/y/p=1/q=x/a.parquet")
+    ds = DatasetMetadata.load_from_store("u", put_schemas(blobs, "x"))
+    files = {table: f"u/{table}/p=1/q=x/a.parquet" for table in "xy"}
+    assert ds.partitions == {"p=1/q=x/a": Partition("p=1/q=x/a", files)}
 
 
 def test_indices_forget_partitions_that_are_gone():
@@ -511,10 +481,8 @@ def test_indices_of_early_versions_are_read():
     blobs = stored(header(indices={"v": key}))
     v_index(index_storage_key=HEADER["indices"]["v"]).store(blobs, "u")
     blobs.put(key, blobs.get(HEADER["indices"]["v"]))
-    assert DatasetMetadata.load_from_store("u", blobs).load_index("v", blobs).query(v=2.0) == [
-        LABELS[0],
-        LABELS[2],
-    ]
+    ds = DatasetMetadata.load_from_store("u", blobs).load_index("v", blobs)
+    assert ds.query(v=2.0) == [LABELS[0], LABELS[2]]
 
 
 def test_index_files_have_the_type_of_the_schema():
@@ -593,46 +561,31 @@ def frame(rows: list[tuple[Any, ...]], columns: list[str]) -> pd.DataFrame:
 @pytest.mark.parametrize(
     "columns, predicates, expected",
     [
-        (
-            None,
-            None,
-            [
-                (LABELS[0], 1, "x", 1.0),
-                (LABELS[0], 1, "x", 2.0),
-                (LABELS[1], 2, "x", 1.0),
-                (LABELS[2], 2, "y", 2.0),
-            ],
-        ),
-        (["v"], None, [(LABELS[0], 1.0), (LABELS[0], 2.0), (LABELS[1], 1.0), (LABELS[2], 2.0)]),
-        (["q", "p"], None, [(LABELS[0], "x", 1), (LABELS[1], "x", 2), (LABELS[2], "y", 2)]),
-        (["p", "p"], [[("q", "==", "y")]], [(LABELS[2], 2)]),
-        (["v"], [[("v", ">", 1.0)]], [(LABELS[0], 2.0), (LABELS[2], 2.0)]),
-        (["v"], [[("v", ">", 1.0), ("p", "==", 2)]], [(LABELS[2], 2.0)]),
-        (["p"], [[("v", "==", 2.0)], [("p", "==", 1)]], [(LABELS[0], 1), (LABELS[2], 2)]),
-        (
-            ["v"],
-            [[("v", "==", 2.0)], [("q", "==", "x")]],
-            [(LABELS[0], 1.0), (LABELS[0], 2.0), (LABELS[1], 1.0), (LABELS[2], 2.0)],
-        ),
-        (["p"], [[("zz", "==", 1)]], [(LABELS[0], 1), (LABELS[1], 2), (LABELS[2], 2)]),
-        (["p"], [[("zz", "==", 1), ("p", "==", 1)], [("q", "==", "y")]], [(LABELS[0], 1), (LABELS[2], 2)]),
+        (None, None, [(A, 1, "x", 1.0), (A, 1, "x", 2.0), (B, 2, "x", 1.0), (D, 2, "y", 2.0)]),
+        (["v"], None, [(A, 1.0), (A, 2.0), (B, 1.0), (D, 2.0)]),
+        (["q", "p"], None, [(A, "x", 1), (B, "x", 2), (D, "y", 2)]),
+        (["p", "p"], [[("q", "==", "y")]], [(D, 2)]),
+        (["v"], [[("v", ">", 1.0)]], [(A, 2.0), (D, 2.0)]),
+        (["v"], [[("v", ">", 1.0), ("p", "==", 2)]], [(D, 2.0)]),
+        (["p"], [[("v", "==", 2.0)], [("p", "==", 1)]], [(A, 1), (D, 2)]),
+        (["v"], [[("v", "==", 2.0)], [("q", "==", "x")]], [(A, 1.0), (A, 2.0), (B, 1.0), (D, 2.0)]),
+        (["p"], [[("zz", "==", 1)]], [(A, 1), (B, 2), (D, 2)]),
+        (["p"], [[("zz", "==", 1), ("p", "==", 1)], [("q", "==", "y")]], [(A, 1), (D, 2)]),
         (["v"], [[("v", "==", 17.0)]], []),
     ],
 )
 def test_indices_as_frame(columns, predicates, expected):
     names = ["p", "q", "v"] if columns is None else list(dict.fromkeys(columns))
     found = dataset().get_indices_as_dataframe(columns, predicates=predicates)
-    pdt.assert_frame_equal(
-        found, frame(expected, names), check_dtype=bool(expected), check_index_type=bool(expected)
-    )
+    typed = dict.fromkeys(("check_dtype", "check_index_type"), bool(expected))
+    pdt.assert_frame_equal(found, frame(expected, names), **typed)
 
 
 def test_frames_without_columns_or_partitions():
     found = dataset().get_indices_as_dataframe([])
     assert (found.index.tolist(), found.index.name, list(found.columns)) == (LABELS, "partition", [])
-    assert (
-        dataset().get_indices_as_dataframe([], predicates=[[("q", "==", "y")]]).index.tolist() == LABELS[2:]
-    )
+    found = dataset().get_indices_as_dataframe([], predicates=[[("q", "==", "y")]])
+    assert found.index.tolist() == LABELS[2:]
     found = dataset().copy(partitions={}).get_indices_as_dataframe(["p", "v"], predicates=[[("p", "==", 1)]])
     assert found.dtypes.map(str).to_dict() == {"p": "int64", "v": "float64"} and len(found) == 0
     assert len(DatasetMetadata("u").get_indices_as_dataframe([])) == 0
@@ -673,12 +626,7 @@ PREDICATES = st.none() | st.lists(st.lists(LITERALS, min_size=1, max_size=3), mi
 COMPARE = {"==": int.__eq__, "!=": int.__ne__, "<": int.__lt__, ">=": int.__ge__}
 
 
-@given(
-    dicts=st.tuples(DICTS, DICTS, DICTS),
-    columns=st.permutations("xyz"),
-    n=st.integers(0, 3),
-    predicates=PREDICATES,
-)
+@given(st.tuples(DICTS, DICTS, DICTS), st.permutations("xyz"), st.integers(0, 3), PREDICATES)
 @settings(max_examples=100, deadline=None)
 def test_frames_are_the_join_of_the_indices(dicts, columns, n, predicates):
     held = dict(zip("xyz", dicts))
@@ -771,14 +719,9 @@ def test_builders_rename_the_prefix_only():
     assert builder.modify_uuid("w") is builder
     new = builder.to_dict()
     assert new["partitions"] == {label: {"files": {"table": f"w/table/{label}.parquet"}}}
-    assert new["indices"] == {
-        "v": "w/indices/u/1.by-dataset-index.parquet",
-        "u": "w.u.by-dataset-index.parquet",
-    }
-    assert {k: v for k, v in new.items() if k not in ("partitions", "indices")} == {
-        **{k: v for k, v in old.items() if k not in ("partitions", "indices")},
-        "dataset_uuid": "w",
-    }
+    indices = {"v": "w/indices/u/1.by-dataset-index.parquet", "u": "w.u.by-dataset-index.parquet"}
+    assert new["indices"] == indices
+    assert new == {**old, "partitions": new["partitions"], "indices": indices, "dataset_uuid": "w"}
     with pytest.raises(ValueError, match="cannot be a dataset uuid"):
         builder.modify_uuid("w/")
 
@@ -787,10 +730,8 @@ def test_builders_rename_the_prefix_only():
 
 
 def test_partition_keys_are_built():
-    assert (
-        create_partition_key("u", "table", [("p", 1), ("q ", "a/b")], "f.parquet")
-        == "u/table/p=1/q%20=a%2Fb/f.parquet"
-    )
+    key = create_partition_key("u", "table", [("p", 1), ("q ", "a/b")], "f.parquet")
+    assert key == "u/table/p=1/q%20=a%2Fb/f.parquet"
     assert create_partition_key("u", "table", []) == "u/table/data"
 
 

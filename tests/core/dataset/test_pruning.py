@@ -65,10 +65,8 @@ def test_keys_and_indices_choose_partitions(predicates, expected):
 @pytest.mark.parametrize(
     "literal, expected",
     [
-        (("w", "==", None), [0, 1, 2, 3]),
-        (("w", "in", ["x", None]), [0, 1, 2, 3]),
-        (("w", "!=", None), [0, 2]),
-        (("w", "in", ["x"]), [0, 2]),
+        *((("w", *literal), [0, 1, 2, 3]) for literal in (("==", None), ("in", ["x", None]))),
+        *((("w", *literal), [0, 2]) for literal in (("!=", None), ("in", ["x"]))),
         (("w", "not in", ["x", None]), [0]),
         (("d", "==", None), []),
         (("d", "!=", None), [0, 1, 2, 3]),
@@ -82,12 +80,8 @@ def test_nulls_are_in_no_index_but_may_be_in_any_file(literal, expected):
 @pytest.mark.parametrize(
     "literal",
     [
-        ("p", "==", "1"),
-        ("p", "==", None),
-        ("d", "==", 1),
-        ("v", "==", "1"),
-        ("v", "in", ["1", None]),
-        ("w", "<", 1),
+        *(("p", "==", "1"), ("p", "==", None), ("d", "==", 1)),
+        *(("v", "==", "1"), ("v", "in", ["1", None]), ("w", "<", 1)),
     ],
 )
 @pytest.mark.parametrize("rows", [4, 0])
@@ -123,52 +117,32 @@ def test_just_the_needed_indices_are_loaded():
 # nothing that matches is ever pruned
 
 ROWS = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.sampled_from(["x", "y", None])), max_size=3)
+IN = st.sampled_from(["in", "not in"])
 LITERALS = st.one_of(
     st.tuples(st.just("p"), st.sampled_from(["==", "!=", "<", ">="]), st.integers(0, 3)),
     st.tuples(st.just("v"), st.sampled_from(["==", "!=", "<", ">="]), st.integers(-1, 2)),
-    st.tuples(
-        st.just("v"),
-        st.sampled_from(["in", "not in"]),
-        st.lists(st.sampled_from([0, 1, 7, None]), max_size=2),
-    ),
+    st.tuples(st.just("v"), IN, st.lists(st.sampled_from([0, 1, 7, None]), max_size=2)),
     st.tuples(st.just("w"), st.sampled_from(["==", "!="]), st.sampled_from(["x", "y", None])),
-    st.tuples(
-        st.just("w"), st.sampled_from(["in", "not in"]), st.lists(st.sampled_from(["x", None]), max_size=2)
-    ),
+    st.tuples(st.just("w"), IN, st.lists(st.sampled_from(["x", None]), max_size=2)),
 )
 PREDICATES = st.lists(st.lists(LITERALS, min_size=1, max_size=3), min_size=1, max_size=3)
 
 
-@given(
-    files=st.lists(st.tuples(st.integers(0, 2), ROWS), max_size=4),
-    predicates=PREDICATES,
-    indexed=st.booleans(),
-)
+@given(st.lists(st.tuples(st.integers(0, 2), ROWS), max_size=4), PREDICATES, st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_no_matching_row_is_lost(files, predicates, indexed):
     labels = [f"p={p}/{i}" for i, (p, _) in enumerate(files)]
     rows = [(i, p, v, w) for i, (p, content) in enumerate(files) for v, w in content]
-    table = pa.table(
-        {
-            "file": pa.array([i for i, *_ in rows], pa.int64()),
-            "p": pa.array([p for _, p, _, _ in rows], pa.int64()),
-            "v": pa.array([v for *_, v, _ in rows], pa.int64()),
-            "w": pa.array([w for *_, w in rows], pa.string()),
-        }
-    )
+    schema = pa.schema([*((name, pa.int64()) for name in ("file", "p", "v")), ("w", pa.string())])
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
     names = pa.array(labels, pa.string()).take(table["file"].combine_chunks())
     indices = {
         c: ExplicitSecondaryIndex(c, IndexColumns.from_pairs(table[c].combine_chunks(), names))
         for c in ("v", "w")
         if indexed
     }
-    ds = DatasetMetadata(
-        "u",
-        PartitionTable.from_labels("u", "table", labels),
-        indices=indices,
-        partition_keys=["p"],
-        schema=SCHEMA,
-    )
+    partitions = PartitionTable.from_labels("u", "table", labels)
+    ds = DatasetMetadata("u", partitions, indices=indices, partition_keys=["p"], schema=SCHEMA)
     found = set(select_partitions(ds, to_tree(predicates)).tolist())
     matching = set(table.filter(tree_mask(table, to_tree(predicates)))["file"].to_pylist())
     assert matching <= found

@@ -108,13 +108,8 @@ def test_an_overwrite_keeps_the_add_tombstones(store):
     results = [write_part(plan, frame(2))]
 
     def overwrite_and_commit():
-        api.store_dataframes_as_dataset(
-            dfs=[frame(3)],
-            store=Same.of(store),
-            dataset_uuid="data",
-            secondary_indices=["i1"],
-            overwrite=True,
-        )
+        options = {"secondary_indices": ["i1"], "overwrite": True}
+        api.store_dataframes_as_dataset(Same.of(store), "data", [frame(3)], **options)
         with pytest.raises(ConcurrentWriteError, match="retention"):
             finish_dataset_write(plan, results)
 
@@ -200,10 +195,8 @@ def test_tombstones_of_a_dead_collection_go(monkeypatch):
     assert header_store.list_tombstoned_files(header_store.remove_tombstones(both, "other", names)) == names
     later = clock.datetime_utcnow() + timedelta(days=2)
     monkeypatch.setattr(clock, "datetime_utcnow", lambda: later)
-    assert (
-        header_store.list_tombstoned_files(header_store.remove_tombstones(both, "other", {"1.parquet"}))
-        == names
-    )
+    kept = header_store.remove_tombstones(both, "other", {"1.parquet"})
+    assert header_store.list_tombstoned_files(kept) == names
     assert header_store.remove_tombstones(both, "other", names) == {"a": 1}
 
 

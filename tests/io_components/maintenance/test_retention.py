@@ -46,27 +46,21 @@ CLEANUP = {
     "delayed": lambda *args, **kw: compute(cleanup_cube_delayed(*args, **kw)),
     "bag": lambda *args, **kw: compute(cleanup_cube_bag(*args, **kw)),
     "dataframe": lambda *args, **kw: compute(cleanup_cube_dataframe(*args, **kw)),
-    "dataset": lambda cube, store, **kw: garbage_collect_dataset("cube++seed", store, **kw),
+    "dataset": lambda cube, store, **kw: garbage_collect_dataset(SEED, store, **kw),
     "dataset delayed": lambda cube, store, **kw: compute(
-        *garbage_collect_dataset__delayed("cube++seed", store, **kw)
+        *garbage_collect_dataset__delayed(SEED, store, **kw)
     ),
 }
+SEED = "cube++seed"
+#: retention -> files that are left
+LEFT = [(None, set()), (timedelta(0), set()), (HOUR, {YOUNG}), (DAY - HOUR, {YOUNG}), (2 * DAY, {OLD, YOUNG})]
 
 
 @pytest.mark.parametrize(
     "cleanup, retention, left",
     [
-        *(
-            (cleanup, retention, left)
-            for cleanup in ("eager", "dataset")
-            for retention, left in (
-                (None, set()),
-                (timedelta(0), set()),
-                (HOUR, {YOUNG}),
-                (DAY - HOUR, {YOUNG}),
-                (2 * DAY, {OLD, YOUNG}),
-            )
-        ),
+        *(("eager", retention, left) for retention, left in LEFT),
+        *(("dataset", retention, left) for retention, left in LEFT),
         *((cleanup, HOUR, {YOUNG}) for cleanup in CLEANUP if cleanup not in ("eager", "dataset")),
     ],
 )

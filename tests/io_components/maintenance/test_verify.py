@@ -92,10 +92,8 @@ def with_bytes(name, change):
     """Change the bytes of a blob of the dataset enrich, or of the first file or the index of the seed."""
 
     def spoil(store):
-        key = {
-            "file": first_file(store),
-            "index": header(lambda: store, "cube++seed")["indices"]["i1"],
-        }.get(name, f"cube++enrich{name}")
+        known = {"file": first_file(store), "index": header(lambda: store, "cube++seed")["indices"]["i1"]}
+        key = known.get(name, f"cube++enrich{name}")
         store.put(key, change(store.get(key) if key in store else b""))
 
     return spoil
@@ -134,6 +132,10 @@ def misplace(store, files):
     files["table"] = moved
 
 
+def take_file_of_seed(store, files):
+    files["table"] = "cube++seed/table/p=0/a.parquet"
+
+
 def bad_label(store):
     def change(content):
         content["partitions"] = json.loads(json.dumps(content["partitions"]).replace("p=0/", "q=0/"))
@@ -151,6 +153,11 @@ forget_label = in_index(lambda content: content[0].pop(), "x")
 spoil_header = with_bytes(".by-dataset-metadata.json", lambda data: b"{")
 overlap = another_dataset(x=[0, 2], p=[0, 1], v1=[1.0, 2.0])
 
+
+def with_cell(table, x):
+    return table.set_column(0, "x", pa.array([x], pa.int64()))
+
+
 FAULTS = {
     "a lost file": (lose_file, "missing-file"),
     "a truncated file": (truncate, "unreadable-file"),
@@ -159,40 +166,23 @@ FAULTS = {
     "a lost column": (lose_column, "file-schema"),
     "a new column": (in_file(lambda t: t.append_column("new", pa.array([1] * len(t)))), "file-schema"),
     "another type": (in_file(lambda t: t.set_column(2, "v1", pa.array(["a"] * len(t)))), "file-schema"),
-    "rows of another partition": (
-        in_file(lambda t: t.append_column("p", pa.array([5] * len(t)))),
-        "wrong-partition",
-    ),
+    "other rows": (in_file(lambda t: t.append_column("p", pa.array([5] * len(t)))), "wrong-partition"),
     "another order": (shuffle, "unsorted"),
-    "another cell": (
-        in_file(lambda t: t.set_column(0, "x", pa.array([7], pa.int64())), "cube++enrich"),
-        "wrong-name",
-    ),
+    "another cell": (in_file(lambda t: with_cell(t, 7), "cube++enrich"), "wrong-name"),
     "a repeated row": (in_file(lambda t: t.take([0, 0, 1])), "duplicate-cells"),
-    "a null": (
-        in_file(lambda t: t.set_column(0, "x", pa.array([None], pa.int64())), "cube++enrich"),
-        "null-key",
-    ),
+    "a null": (in_file(lambda t: with_cell(t, None), "cube++enrich"), "null-key"),
     "a lost index": (lose_index, "missing-index"),
     "a spoiled index": (with_bytes("index", lambda data: b"no index"), "unreadable-index"),
     "an index without a value": (forget_value, "index-incomplete"),
     "an index without a label": (forget_label, "index-incomplete"),
     "an index with a new value": (in_index(lambda content: content.update(z=content["a"])), "index-excess"),
-    "an index with a new label": (
-        in_index(lambda content: content["a"].append("p=0/unknown")),
-        "index-unknown-partition",
-    ),
+    "a new label": (in_index(lambda content: content["a"].append("p=0/unknown")), "index-unknown-partition"),
     "an index of another type": (retype_index, "index-type"),
     "no index": (in_header(lambda h: h["indices"].pop("i1"), "cube++seed"), "index-absent"),
     "no schema": (lambda store: store.delete("cube++enrich/table/_common_metadata"), "missing-schema"),
     "a spoiled schema": (with_bytes("/table/_common_metadata", lambda data: b"no schema"), "schema"),
     "a spoiled header": (spoil_header, "header"),
-    "a file of another dataset": (
-        in_first_partition(
-            lambda store, files: files.update(table="cube++seed/table/p=0/a.parquet"), "cube++enrich"
-        ),
-        "header",
-    ),
+    "a file of another dataset": (in_first_partition(take_file_of_seed, "cube++enrich"), "header"),
     "two headers": (with_bytes(".by-dataset-metadata.msgpack.zstd", lambda data: b""), "two-headers"),
     "a shared file": (in_header(share_file, "cube++seed"), "shared-file"),
     "a misplaced file": (in_first_partition(misplace), "path"),
@@ -206,15 +196,8 @@ FAULTS = {
     "two seeds": (in_header(lambda h: h["metadata"].update(ktk_cube_is_seed=True)), "cube-metadata"),
 }
 #: what only the rows tell
-DEEP = {
-    "wrong-name",
-    "wrong-partition",
-    "unsorted",
-    "duplicate-cells",
-    "null-key",
-    "index-incomplete",
-    "index-excess",
-}
+DEEP = {"wrong-name", "wrong-partition", "unsorted", "duplicate-cells", "null-key"}
+DEEP |= {"index-incomplete", "index-excess"}
 
 
 def test_a_cube_as_it_has_to_be(store):

@@ -43,9 +43,8 @@ def store_of(kind, is_named):
     Names of its files may tell cells.
     """
     store = memory()
-    xs = [
-        2.5 if order_of(x)[0] else x for x in XS[kind]
-    ]  # no NaN can be written, but files by others may have it
+    # no NaN can be written, but files by others may have it
+    xs = [2.5 if order_of(x)[0] else x for x in XS[kind]]
     grid = pd.DataFrame(list(itertools.product(xs, YS, [0, 1])), columns=["x", "y", "p"])
     datasets = {
         "seed": grid.assign(v=1.0),
@@ -79,10 +78,8 @@ def file_rows(draw, kind, id_, base, is_named):
     if change == "zero" and kind == "float":
         cells = [tuple(-0.0 if value == 0.0 else value for value in cell) for cell in cells]
     values = draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, None]), min_size=len(cells), max_size=len(cells)))
-    return [
-        dict(zip(CELLS[id_], cell, strict=True)) | {PAYLOAD[id_]: value}
-        for cell, value in zip(cells, values, strict=True)
-    ]
+    names = [*CELLS[id_], PAYLOAD[id_]]
+    return [dict(zip(names, (*cell, value), strict=True)) for cell, value in zip(cells, values, strict=True)]
 
 
 def order_of(value):
@@ -104,9 +101,7 @@ def write(store, key, rows, id_, kind, how):
     """Replace a file."""
     columns = {name: [row[name] for row in rows] for name in [*CELLS[id_], PAYLOAD[id_]]}
     types = {"x": TYPES[kind], "y": pa.int64()}
-    table = pa.table(
-        {name: pa.array(values, types.get(name, pa.float64())) for name, values in columns.items()}
-    )
+    table = pa.table({name: pa.array(v, types.get(name, pa.float64())) for name, v in columns.items()})
     if how == "narrow" and kind in NARROW and "x" in columns:
         dtype = NARROW[kind]
         x = table["x"].dictionary_encode() if kind == "text" else table["x"].cast(dtype)
@@ -119,6 +114,10 @@ def write(store, key, rows, id_, kind, how):
     store.put(key, sink.getvalue().to_pybytes())
 
 
+def meets(row, conditions):
+    return all(row[column] is not None and test(row[column]) for column, test in conditions)
+
+
 def latest(parts, id_, conditions):
     """Give the rows of a partition, each cell in its last version, by key."""
     own = {*CELLS[id_], PAYLOAD[id_]}
@@ -126,14 +125,10 @@ def latest(parts, id_, conditions):
     stable = [c for c in conditions if len(parts) == 1 or c[0] in CELLS[id_]]
     found = {}
     for row in itertools.chain.from_iterable(parts):
-        if all(row[column] is not None and test(row[column]) for column, test in stable):
+        if meets(row, stable):
             found.pop(key_of(row, CELLS[id_]), None)
             found[key_of(row, CELLS[id_])] = row
-    return {
-        key: row
-        for key, row in found.items()
-        if all(row[column] is not None and test(row[column]) for column, test in conditions)
-    }
+    return {key: row for key, row in found.items() if meets(row, conditions)}
 
 
 def expected_rows(content, conditions):
@@ -214,18 +209,14 @@ def test_queries_against_brute_force(kind, data):
     partition_by = data.draw(st.sampled_from([None, "p", "y"]))
     with (
         copy_of(store, data.draw(st.sampled_from(["memory", "disk"]))) as copy,
-        contextlib.ExitStack() as stack,
+        mock.patch.object(tuning, "BLOCK_BYTES", block),
+        mock.patch.object(tuning, "MAX_RESTRICTING_CELLS", restricting),
     ):
         for id_ in CELLS:
-            for key, rows in zip(
-                file_keys(lambda: copy, f"cube++{id_}").values(), itertools.chain(*content[id_]), strict=True
-            ):
+            keys = file_keys(lambda: copy, f"cube++{id_}").values()
+            for key, rows in zip(keys, itertools.chain(*content[id_]), strict=True):
                 write(copy, key, rows, id_, kind, how[id_])
-        stack.enter_context(mock.patch.object(tuning, "BLOCK_BYTES", block))
-        stack.enter_context(mock.patch.object(tuning, "MAX_RESTRICTING_CELLS", restricting))
-        found = api.query_cube(
-            cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by
-        )
+        found = api.query_cube(CUBE, lambda: copy, conditions, partition_by=partition_by)
     expected = expected_rows(content, tests)
     if partition_by:
         expected = sorted(expected, key=lambda row: row[partition_by])

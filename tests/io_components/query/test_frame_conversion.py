@@ -36,9 +36,8 @@ def test_frames_of_many_tables(data):
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
     tables = []
     for length in data.draw(st.lists(st.integers(0, 4), max_size=6)):
-        values = [
-            st.sampled_from([*VALUES[kind][1], *data.draw(st.sampled_from([[], [None]]))]) for kind in kinds
-        ]
+        nulls = st.sampled_from([[], [None]])
+        values = [st.sampled_from([*VALUES[kind][1], *data.draw(nulls)]) for kind in kinds]
         columns = [data.draw(st.lists(value, min_size=length, max_size=length)) for value in values]
         arrays = [pa.array(c, VALUES[kind][0]) for kind, c in zip(kinds, columns, strict=True)]
         tables.append(pa.table(arrays, [f"v{i}" for i in range(len(kinds))]))

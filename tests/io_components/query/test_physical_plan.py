@@ -25,16 +25,8 @@ def store(tmp_path):
     n = 7 * 20
     seed = pd.DataFrame({"x": range(n), "p": np.arange(n) // 20, "v1": 1.5, "i1": np.arange(n) % 10})
     enrich = pd.DataFrame({"x": range(60), "p": np.arange(60) // 20, "v2": 2.5})
-    build_cube(
-        {
-            "seed": seed,
-            "enrich": enrich,
-            "all": pd.DataFrame({"x": range(n), "v3": [uuid4().hex * 9 for _ in range(n)]}),
-        },
-        CUBE,
-        factory,
-        partition_on={"all": []},
-    )
+    whole = pd.DataFrame({"x": range(n), "v3": [uuid4().hex * 9 for _ in range(n)]})
+    build_cube({"seed": seed, "enrich": enrich, "all": whole}, CUBE, factory, partition_on={"all": []})
     append_to_cube(pd.DataFrame({"x": [5], "p": [0], "v1": [9.5], "i1": [5]}), CUBE, factory)
     return factory
 
@@ -49,11 +41,8 @@ def answer(plan, tasks) -> pd.DataFrame:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {},
-        {"payload_columns": ["v3"]},
-        {"conditions": C("v2") > 2.0},
-        {"partition_by": "p"},
-        {"partition_by": "i1"},
+        *({}, {"payload_columns": ["v3"]}, {"conditions": C("v2") > 2.0}),
+        *({"partition_by": "p"}, {"partition_by": "i1"}),
         {"partition_by": ["i1"], "conditions": C("i1").isin([1, 5, 7])},
     ],
 )
@@ -79,32 +68,23 @@ def test_tasks_of_several_groups_give_no_rows_of_other_groups(tmp_path, values):
     tasks = plan.slice_tasks(np.array([0, 1, 3, 4]))
     tables = [[t.to_pylist() for t in run_task(plan.context, task)] for task in tasks]
     frames = [[df.to_dict("records") for df in run_frames(plan.context, task)] for task in tasks]
-    assert (
-        tables == frames == [[[{"p": 0, "v": 1, "x": values[0]}]], [[{"p": 0, "v": 1, "x": values[1]}]], []]
-    )
+    first, second = ({"p": 0, "v": 1, "x": x} for x in values)
+    assert tables == frames == [[[first]], [[second]], []]
 
 
 def test_size_bounds_tasks(monkeypatch, store):
     monkeypatch.setattr("kartothek_cube.core.tuning.MIN_TASK_BYTES", 1)
-    assert (
-        len(split_into_tasks(plan_query(QueryCube(CUBE, store, payload_columns=["v1"])), workers=1, size=1))
-        == 7
+    alone, shared = (
+        split_into_tasks(plan_query(QueryCube(CUBE, store, payload_columns=columns)), workers=1, size=1)
+        for columns in (["v1"], ["v1", "v3"])
     )
-    alone = split_into_tasks(plan_query(QueryCube(CUBE, store, payload_columns=["v1"])), workers=1, size=1)
-    shared = split_into_tasks(
-        plan_query(QueryCube(CUBE, store, payload_columns=["v1", "v3"])), workers=1, size=1
-    )
-    assert len(shared) < len(alone)
+    assert len(shared) < len(alone) == 7
 
 
 @pytest.mark.parametrize("partition_by", [None, "p"])
 def test_nothing_to_read_is_no_task(store, partition_by):
-    assert (
-        split_into_tasks(
-            plan_query(QueryCube(CUBE, store, C("p") > 100, partition_by=partition_by)), workers=2
-        )
-        == []
-    )
+    plan = plan_query(QueryCube(CUBE, store, C("p") > 100, partition_by=partition_by))
+    assert split_into_tasks(plan, workers=2) == []
 
 
 def test_groups_of_a_task_narrow_what_it_reads(store):

@@ -36,6 +36,7 @@ DATASETS = {
     "many": ((), "z", ("int8", "int32")),
 }
 UNITS = [(p, q) for p in (0, 1, 2) for q in (0, 1)]
+CELLS = st.lists(st.tuples(st.sampled_from(UNITS), st.integers(0, 4)), min_size=1, max_size=9)
 
 
 @st.composite
@@ -46,9 +47,7 @@ def writes(draw):
         size = st.integers(1, 4)
         result[name] = frames = []
         for _ in range(draw(size)):
-            cells = draw(
-                st.lists(st.tuples(st.sampled_from(UNITS), st.integers(0, 4)), min_size=1, max_size=9)
-            )
+            cells = draw(CELLS)
             df = pd.DataFrame([{"p": p, "q": q, "x": x} for (p, q), x in cells])
             df = df[["x", *keys]].drop_duplicates(ignore_index=True)
             df[column] = np.arange(len(df)).astype(draw(st.sampled_from(types)))
@@ -107,9 +106,8 @@ def drop_records(store):
     for name in DATASETS:
         key = f"cube++{name}.by-dataset-metadata.json"
         content = json.loads(store.get(key))
-        store.put(
-            key, json.dumps({k: v for k, v in content.items() if k != "kartothek_cube_widths"}).encode()
-        )
+        content.pop("kartothek_cube_widths", None)
+        store.put(key, json.dumps(content).encode())
 
 
 #: one block, blocks of few partitions, a block per partition
@@ -146,9 +144,8 @@ def test_types_of_groups(tmp_path_factory, blocks, data, draw):
         lists = [list(api.query_cube__iterator(**query))]
         with dask.config.set(scheduler="sync"):
             parts = dask.compute(api.query_cube_delayed(**query))[0]
-            lists.append(
-                [frame for frame in parts if len(frame)]
-            )  # a group without rows is an empty frame there
+            # a group without rows is an empty frame there
+            lists.append([frame for frame in parts if len(frame)])
             lists.append(api.query_cube_bag(**query, blocksize=2).compute())
         plan = plan_query(QueryFrames(**query))
         if plan.groups:

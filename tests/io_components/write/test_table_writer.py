@@ -97,21 +97,14 @@ def test_index_of_unsorted_cells_that_are_in_one_partition_each():
 def codecs(store, result):
     """Codec and number of rows of each file."""
     blobs = open_blobs(store)
-    footers = [
-        pq.read_metadata(pa.BufferReader(blobs.get(key)))
-        for key in result.partitions().files["table"].to_pylist()
-    ]
+    keys = result.partitions().files["table"].to_pylist()
+    footers = [pq.read_metadata(pa.BufferReader(blobs.get(key))) for key in keys]
     return [(footer.row_group(0).column(0).compression, footer.num_rows) for footer in footers]
 
 
 @pytest.mark.parametrize(
     "files, codec, expected",
-    [
-        (255, "ZSTD", "ZSTD"),
-        (256, "ZSTD", "SNAPPY"),
-        (256, "zstd", "SNAPPY"),
-        (256, "GZIP", "GZIP"),
-    ],
+    [(255, "ZSTD", "ZSTD"), (256, "ZSTD", "SNAPPY"), (256, "zstd", "SNAPPY"), (256, "GZIP", "GZIP")],
 )
 def test_many_small_files_are_compressed_with_snappy_instead_of_zstd(tmp_path, files, codec, expected):
     store = STORES["memory"](tmp_path)

@@ -186,23 +186,24 @@ def test_files_of_all_attempts_go(store_factory):
 NAMES = list("fbdeca")
 
 
+def prepared(frames):
+    return lambda plan: prepare(plan, {"seed": frames()})
+
+
 @pytest.mark.parametrize(
     "check, text",
     [
         (lambda plan: check_announced(plan, NAMES), "not announced: a, b, c, d, e, f. Specified"),
         (
-            lambda plan: prepare(plan, {"seed": [table([0], [1]), with_columns(NAMES)]}),
+            prepared(lambda: [table([0], [1]), with_columns(NAMES)]),
             "different columns: a, b, c, d, e, f only in some",
         ),
         (
-            lambda plan: prepare(plan, {"seed": [with_columns(f"__{name}" for name in NAMES)]}),
+            prepared(lambda: [with_columns(f"__{name}" for name in NAMES)]),
             "'seed': __a, __b, __c, __d, __e, __f. No query",
         ),
-        (lambda plan: prepare(plan, {"seed": [with_columns(NAMES * 2)]}), "more than once: a, b, c, d, e, f"),
-        (
-            lambda plan: prepare(plan, {"seed": [with_columns(NAMES), with_columns(NAMES, 2)]}),
-            "a +b +c +d +e +f\n",
-        ),
+        (prepared(lambda: [with_columns(NAMES * 2)]), "more than once: a, b, c, d, e, f"),
+        (prepared(lambda: [with_columns(NAMES), with_columns(NAMES, 2)]), "a +b +c +d +e +f\n"),
     ],
     ids=["datasets", "frames", "reserved", "duplicates", "rows"],
 )

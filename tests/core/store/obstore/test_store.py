@@ -5,8 +5,6 @@ import io
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +15,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.store.object_store import ObjectStore
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from tests.support.object_server import running
+from tests.support.paths import run_python
 from tests.support.servers import azure_url, s3_url
 
 # Python 3.12 and later warn of what is tested here
@@ -166,7 +165,7 @@ if os.fork() == 0:
     sys.exit(0 if store.get("f") == b"1" else 1)
 sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
-    subprocess.run([sys.executable, "-c", program, s3_url()], check=True, timeout=60)
+    run_python(program, s3_url(), timeout=60)
 
 
 def test_threads(store):
@@ -191,12 +190,12 @@ except ModuleNotFoundError as error:
     sys.exit(0 if "pip install 'kartothek_cube[{extra}]'" in str(error) else str(error))
 sys.exit("no error")
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_python(program)
 
 
 def test_obstore_is_imported_when_it_is_needed():
     program = "import sys, kartothek_cube.io.eager_cube; sys.exit('obstore' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_python(program)
 
 
 def test_standard_environment(monkeypatch):

@@ -72,12 +72,9 @@ def test_the_report_of_a_verification_is_a_table_of_problems(built):
     assert {"cube++seed", "missing-file", key} <= set(words)
 
 
-def test_discovered_datasets_are_a_table(built):
+def test_discovered_and_lazy_datasets_are_tables(built):
     view = Page(api.discover_datasets(CUBE, built[0])._repr_html_())
     assert {"dataset", "seed", "cube++seed"} <= set(view.text)
-
-
-def test_a_lazy_dataset_is_shown_as_the_dataset(built):
     store, datasets = built
     assert DatasetFactory("cube++seed", lambda: store)._repr_html_() == datasets["seed"]._repr_html_()
     assert DatasetFactory("missing", lambda: store)._repr_html_() is None

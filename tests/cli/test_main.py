@@ -124,9 +124,11 @@ def test_typos(call, args, expected):
     assert expected in line
 
 
-def test_unknown_store(error, skv):
+def test_unknown_stores_are_named_without_secrets(error, skv):
     assert "did you mean other?" in error("cube", "info", store="othre")
     assert skv in error("cube", "info", store="othre")
+    assert "unknown scheme" in error("cube", "info", store="hsf:///data")
+    assert "s3cret" not in error("cube", "info", store="hfss://name:s3cret@host/path?key=s3cret")
 
 
 def test_a_missing_directory_is_not_created(error, tmp_path):
@@ -135,11 +137,6 @@ def test_a_missing_directory_is_not_created(error, tmp_path):
     assert not (tmp_path / "nowhere").exists()
     assert "no directory" in error("cube", "info", store="other")
     assert not (tmp_path / "other").exists()
-
-
-def test_stores_that_are_unknown_or_have_secrets(error):
-    assert "unknown scheme" in error("cube", "info", store="hsf:///data")
-    assert "s3cret" not in error("cube", "info", store="hfss://name:s3cret@host/path?key=s3cret")
 
 
 @pytest.mark.parametrize(
@@ -223,32 +220,25 @@ def test_help_behind_the_cube(args):
 @pytest.mark.parametrize(
     "args",
     [
-        ["cube", "stats", "--json", "--store", "URL"],
-        ["cube", "--store", "URL", "stats", "--json"],
-        ["cube", "-j", "1", "stats", "--store=URL", "--color", "off", "--json", "--debug"],
-        ["cube", "stats", "--skv", "SKV", "--json"],
-        ["--store", "nowhere", "cube", "stats", "--json", "--store", "URL"],
-        ["ls", "--json", "--store", "URL"],
+        *("cube stats --json --store URL", "cube --store URL stats --json", "cube stats --skv SKV --json"),
+        *("cube -j 1 stats --store=URL --color off --json --debug", "ls --json --store URL"),
+        "--store nowhere cube stats --json --store URL",
     ],
 )
 def test_global_options_behind_the_command(args, url, skv):
-    arguments = [arg.replace("URL", url).replace("SKV", skv) for arg in args]
-    result = CliRunner().invoke(cli, arguments)
+    result = CliRunner().invoke(cli, args.replace("URL", url).replace("SKV", skv).split())
     assert result.exit_code == 0, result.output
     assert '"seed"' in result.stdout
 
 
-def test_values_that_look_like_global_options(error):
-    assert "--store" in error("cube", "query", "--where", "--store")
-
-
-def test_options_behind_the_command():
+def test_options_behind_the_command(error):
     text = CliRunner().invoke(cli, ["cube", "query", "--help"]).output
     own, _, others = text.partition("Global options:")
     assert "--where" in own
     assert "\n  x IN (1, 2), NOT IN            one of the values" in own
     assert "--store" in others
     assert "--store" not in own
+    assert "--store" in error("cube", "query", "--where", "--store")
 
 
 def test_color_and_debug_behind_the_command(call, monkeypatch):

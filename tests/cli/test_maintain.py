@@ -102,14 +102,8 @@ def test_copy(ok, error, tmp_path):
     assert text == "Copied enrich, seed of cube cube to other (4 data files).\n"
     assert files(tmp_path / "other") == files(tmp_path / "store")
     assert "--overwrite" in error("cube", "copy", "--tgt_store", "other")
-
-
-def test_copy_of_some(ok, tmp_path):
     ok("cube", "copy", "--tgt-store", f"hfs://{tmp_path}/new", "--exclude", "enrich")
     assert {name.partition(".")[0].partition("/")[0] for name in files(tmp_path / "new")} == {"cube++seed"}
-
-
-def test_copy_to_itself(error):
     assert "--tgt_store" in error("cube", "copy", "--tgt_store", "dataset")
     assert "identical" in error("cube", "copy", "--tgt_store", "by_url")
 

@@ -17,18 +17,12 @@ from kartothek_cube.core.schema import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 
 FRAME = pd.DataFrame(
-    {
-        "b": np.array([1], "int8"),
-        "a": ["x"],
-        "c": pd.Categorical(["x"]),
-        "n": pd.Series([None], dtype=object),
-        "l": pd.Series([np.array([1], "int8")]),
-        "s": pd.Series(["x"], dtype="string"),
-        "i": pd.Series([1], dtype="Int8"),
-        "d": pd.Series([datetime.date(2020, 1, 1)]),
-        "t": pd.Series(["2020-01-01"], dtype="datetime64[us]"),
-    }
+    {"b": 1, "a": ["x"], "c": "x", "n": None, "l": None, "s": "x", "i": 1, "d": None, "t": None}
 )
+FRAME["l"] = pd.Series([np.array([1], "int8")])
+FRAME["d"] = pd.Series([datetime.date(2020, 1, 1)])
+FRAME["t"] = pd.Series(["2020-01-01"], dtype="datetime64[us]")
+FRAME = FRAME.astype({"b": "int8", "c": "category", "n": object, "s": "string", "i": "Int8"})
 TYPES = {"s": pa.string(), "b": pa.int64(), "a": pa.string(), "c": pa.string(), "d": pa.date32()}
 TYPES |= {"i": pa.int64(), "l": pa.list_(pa.int64()), "n": pa.null(), "t": pa.timestamp("ns")}
 
@@ -187,19 +181,11 @@ def test_compatible_flavours(a, b):
     common_metadata.validate_shared_columns(raw)
 
 
-def test_compatible_nothing():
-    assert common_metadata.validate_compatible([]) is None
-    assert common_metadata.validate_shared_columns([]) is None
-
-
 @pytest.mark.parametrize(
     "fields",
     [
-        {"x": pa.float64(), "y": pa.string()},
-        {"x": pa.string(), "y": pa.string()},
-        {"x": pa.int64()},
-        {"x": pa.int64(), "y": pa.string(), "z": pa.int64()},
-        {"x": pa.int64(), "y": pa.binary()},
+        *({"x": pa.float64(), "y": pa.string()}, {"x": pa.string(), "y": pa.string()}, {"x": pa.int64()}),
+        *({"x": pa.int64(), "y": pa.string(), "z": pa.int64()}, {"x": pa.int64(), "y": pa.binary()}),
     ],
 )
 def test_incompatible(fields):
@@ -218,6 +204,9 @@ def test_incompatible(fields):
     assert all([row[0], row[1]] in expected and len(row) > 3 for row in rows[1:])
 
 
+NS, CET = pa.timestamp("ns"), pa.timestamp("ns", "CET")
+
+
 @pytest.mark.parametrize(
     "stored, given, remedy",
     [
@@ -231,19 +220,15 @@ def test_incompatible(fields):
         (pa.bool_(), pa.string(), 'df["x"].astype("boolean") keeps gaps in booleans'),
         (pa.string(), pa.int64(), 'df["x"].astype(str)'),
         (
-            pa.timestamp("ns"),
-            pa.timestamp("ns", "CET"),
+            NS,
+            CET,
             'df["x"].dt.tz_convert("UTC").dt.tz_localize(None), if times of the dataset are those of UTC',
         ),
-        (
-            pa.timestamp("ns", "CET"),
-            pa.timestamp("ns"),
-            "df[\"x\"].dt.tz_localize('CET'), if it holds times of this zone",
-        ),
-        (pa.timestamp("ns", "UTC"), pa.timestamp("ns", "CET"), "df[\"x\"].dt.tz_convert('UTC')"),
-        (pa.timestamp("ns"), pa.string(), 'pd.to_datetime(df["x"])'),
-        (pa.date32(), pa.timestamp("ns"), 'df["x"].dt.date'),
-        (pa.date32(), pa.timestamp("ns", "CET"), 'df["x"].dt.tz_convert("UTC").dt.date, for days of UTC'),
+        (CET, NS, "df[\"x\"].dt.tz_localize('CET'), if it holds times of this zone"),
+        (pa.timestamp("ns", "UTC"), CET, "df[\"x\"].dt.tz_convert('UTC')"),
+        (NS, pa.string(), 'pd.to_datetime(df["x"])'),
+        (pa.date32(), NS, 'df["x"].dt.date'),
+        (pa.date32(), CET, 'df["x"].dt.tz_convert("UTC").dt.date, for days of UTC'),
         (pa.binary(), pa.int64(), "make it binary"),
     ],
 )
@@ -290,11 +275,13 @@ def test_schemas_with_and_without_pandas(validate):
     validate(mixed, ignore_pandas=True)
 
 
-def test_shared_columns():
+def test_shared_columns_and_no_schemas():
     a, b = schema("a", x=pa.int64(), y=pa.string()), schema("b", x=pa.null(), z=pa.string())
     common_metadata.validate_shared_columns([a, b])
     with pytest.raises(SchemaConflictError, match=r"'x' is int64 in \{a\} but string in \{c\}"):
         common_metadata.validate_shared_columns([b, schema("c", x=pa.string()), a])
+    assert common_metadata.validate_compatible([]) is None
+    assert common_metadata.validate_shared_columns([]) is None
 
 
 def test_empty_dataframe():
@@ -322,9 +309,6 @@ def test_schema_file():
     restored = schema_from_bytes(content, "key")
     assert restored.equals(meta, check_metadata=True)
     assert restored.origin == {"key"}
-
-
-def test_schema_file_always_has_pandas_metadata():
     content = schema_to_bytes(pa.schema([("x", pa.int8())]))
     assert schema_from_bytes(content, "key").pandas_metadata["columns"][0]["pandas_type"] == "int8"
 

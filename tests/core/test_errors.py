@@ -102,10 +102,13 @@ def test_every_error_is_tested():
     assert {type(case[0]).__name__ for case in CASES} == classes
 
 
-def test_long_lists_of_partitions_are_cut():
+def test_long_lists_are_cut_but_all_unknown_names_are_listed():
     error = errors.ConcurrentWriteError("u", [f"p={i}" for i in range(1000)])
     assert len(error.partitions) == 1000
     assert "p=19, … and 980 more" in str(error)
+    text = unknown_names("dataset", [f"u{i:02}" for i in range(30)], [f"k{i:02}" for i in range(30)])
+    assert all(f"u{i:02}" in text for i in range(30))
+    assert text.endswith("k19, … and 10 more")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +123,3 @@ def test_long_lists_of_partitions_are_cut():
 )
 def test_unknown_names(unknown, available, expected):
     assert unknown_names("column", unknown, available) == expected
-
-
-def test_unknown_names_lists_all_unknown_but_cuts_the_available():
-    text = unknown_names("dataset", [f"u{i:02}" for i in range(30)], [f"k{i:02}" for i in range(30)])
-    assert all(f"u{i:02}" in text for i in range(30))
-    assert text.endswith("k19, … and 10 more")

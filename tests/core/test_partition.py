@@ -150,9 +150,6 @@ def test_tables_are_joined_in_order():
             table.concat(other)
     with pytest.raises(ValueError, match="different tables"):
         table.concat(PartitionTable.from_labels("u", "other", ["c"]))
-
-
-def test_duplicates_are_found_without_own_partitions():
     with pytest.raises(ValueError, match="occur twice: c"):
         PartitionTable.empty(["table"]).concat(table_of("c", "c"))
 

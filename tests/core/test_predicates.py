@@ -33,16 +33,18 @@ TABLE = pa.table({"x": [1, 2, None], "y": ["a", None, "b"]})
 @pytest.mark.parametrize(
     "predicates, error, message",
     [
-        ([], ValueError, "Empty predicates"),
-        ([[]], ValueError, "Conjunction 0 is empty"),
+        *(([], ValueError, "Empty predicates"), ([[]], ValueError, "Conjunction 0 is empty")),
         ([[("x", "==", 1)], ()], ValueError, "Conjunction 1 .* got tuple"),
         ("x", ValueError, "Conjunction 0 .* got str"),
         ([[("x", "==", 1), ["x", "==", 1]]], ValueError, "Literal 1 in conjunction 0"),
-        ([[("x", "==")]], ValueError, "Literal 0 in conjunction 0"),
-        ([[("x", "==", 1, 2)]], ValueError, "Literal 0 in conjunction 0"),
-        ([[("x", "<", None)]], ValueError, "'x'"),
-        ([[("x", ">=", math.nan)]], ValueError, "'x'"),
-        ([[("x", "in", None)]], ValueError, "'x'"),
+        *(
+            ([[literal]], ValueError, "Literal 0 in conjunction 0")
+            for literal in (("x", "=="), ("x", "==", 1, 2))
+        ),
+        *(
+            ([[("x", op, null)]], ValueError, "'x'")
+            for op, null in (("<", None), (">=", math.nan), ("in", None))
+        ),
         ([[("x", "in", "abc")]], TypeError, "'x'.* got str"),
         ([[("x", "not in", 1)]], TypeError, "'x'.* got int"),
         ([[("x", "in", iter([1]))]], TypeError, "'x'.* got list_iterator"),
@@ -58,13 +60,13 @@ def test_check_predicates_refuses(predicates, error, message):
 @pytest.mark.parametrize(
     "predicates",
     [
-        None,
-        [[("x", "==", None)], [("x", "!=", pd.NaT)]],
-        [[("x", "in", [None, 1])]],
-        [[("x", "in", [])]],
-        [[("x", "not in", {1})]],
-        [[("x", "in", np.array([1]))]],
-        [[("x", "==", "\0")]],
+        *(
+            None,
+            [[("x", "==", None)], [("x", "!=", pd.NaT)]],
+            [[("x", "==", "\0")]],
+            [[("x", "not in", {1})]],
+        ),
+        *([[("x", "in", values)]] for values in ([None, 1], [], np.array([1]))),
     ],
 )
 def test_check_predicates_accepts(predicates):

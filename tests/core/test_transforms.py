@@ -30,17 +30,12 @@ US, NS = pa.timestamp("us"), pa.timestamp("ns")
 @pytest.mark.parametrize(
     "value, dtype, expected",
     [
-        (34, pa.int32(), 2017239379),
-        (34, pa.int64(), 2017239379),
-        (34, pa.uint8(), 2017239379),
+        *((34, dtype, 2017239379) for dtype in (pa.int32(), pa.int64(), pa.uint8())),
         (TIME.date(), pa.date32(), -653330422),
-        (TIME, US, -2047944441),
-        (TIME, NS, -2047944441),
+        *((TIME, dtype, -2047944441) for dtype in (US, NS)),
         (TIME.replace(microsecond=1), US, -1207196810),
-        (ZONED, pa.timestamp("us", "UTC"), -2047944441),
-        (ZONED, pa.timestamp("us", "America/Los_Angeles"), -2047944441),
-        ("iceberg", pa.string(), 1210000089),
-        ("iceberg", pa.large_string(), 1210000089),
+        *((ZONED, pa.timestamp("us", zone), -2047944441) for zone in ("UTC", "America/Los_Angeles")),
+        *(("iceberg", dtype, 1210000089) for dtype in (pa.string(), pa.large_string())),
         (b"\0\1\2\3", pa.binary(), -188683207),
     ],
 )
@@ -184,11 +179,12 @@ def test_is_a_value_with_a_form_as_metadata(transform, text):
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("month(a b)", month("a b")),
-        ("bucket(16, t)", bucket(16, "t")),
-        ("truncate(2,t)", truncate(2, "t")),
-        ("t", "t"),
-        ("minute(t)", "minute(t)"),
+        *(
+            ("month(a b)", month("a b")),
+            ("bucket(16, t)", bucket(16, "t")),
+            ("truncate(2,t)", truncate(2, "t")),
+        ),
+        *(("t", "t"), ("minute(t)", "minute(t)")),
     ],
 )
 def test_text(text, expected):

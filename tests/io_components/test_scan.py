@@ -34,13 +34,9 @@ DAY = datetime.date
 #: values that a careless conversion changes
 VALUES = {
     pa.bool_(): [True, False],
-    pa.int8(): [-128, 127],
-    pa.int16(): [-(2**15), 2**15 - 1],
-    pa.int32(): [-(2**31), 2**31 - 1],
+    **{getattr(pa, f"int{n}")(): [-(2 ** (n - 1)), 2 ** (n - 1) - 1] for n in (8, 16, 32)},
+    **{getattr(pa, f"uint{n}")(): [0, 2**n - 1] for n in (8, 16, 32)},
     pa.int64(): [-(2**63), 2**53 + 1, 2**63 - 1],
-    pa.uint8(): [0, 255],
-    pa.uint16(): [0, 2**16 - 1],
-    pa.uint32(): [0, 2**32 - 1],
     pa.uint64(): [0, 2**63, 2**64 - 1],
     pa.float16(): [np.float16(-0.0), np.float16(1.5)],
     pa.float32(): [-0.0, 1.5, math.inf, NAN],

@@ -19,14 +19,11 @@ from tests.support.paths import ROOT
 from tests.support.values import compare_frames, compare_json, decode, encode
 
 
-def test_factory_survives_pickle_and_gives_the_same_store(store_factory, store):
+def test_stores_survive_pickle_start_empty_and_are_independent(store_factory, store, other_store_factory):
     store.put("key", b"data")
     again = pickle.loads(pickle.dumps(store_factory))
     assert again().get("key") == b"data"
     assert list(store_factory()) == ["key"]
-
-
-def test_stores_start_empty_and_are_independent(store_factory, other_store_factory):
     store_factory().put("key", b"data")
     assert list(other_store_factory()) == []
 
@@ -44,12 +41,9 @@ def test_every_facade_meets_every_store():
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     facades, stores = "|".join(FACADE_NAMES), "|".join(STORES)
     # parameters of fixtures come in the order of the arguments of the test
-    pairs = {
-        (facade, store)
-        for line in output.splitlines()
-        for facade in re.findall(rf"\b({facades})\b", line.partition("[")[2])
-        for store in re.findall(rf"\b({stores})\b", line.partition("[")[2])
-    }
+    cases = [line.partition("[")[2] for line in output.splitlines()]
+    found = [(re.findall(rf"\b({facades})\b", case), re.findall(rf"\b({stores})\b", case)) for case in cases]
+    pairs = {pair for both in found for pair in itertools.product(*both)}
     expected = {*itertools.product(FACADE_NAMES[:-1], set(STORES) - {"moto"})}
     assert pairs == expected | {("spark", "local"), ("eager", "moto")}
 

@@ -75,13 +75,10 @@ def test_every_input_of_arrow_is_converted(layout):
     assert to_memory(table)["v"].to_pylist() == expected
 
 
-def test_other_layouts_are_returned_as_they_are():
+def test_other_layouts_are_returned_as_they_are_or_refused():
     array = pa.array([[1], None], pa.list_(pa.int8()))
     assert convert_layout(array) is array
     assert not has_foreign_layout(array.type)
-
-
-def test_what_cannot_be_taken_apart_is_refused():
     union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [LAYOUTS["list_view"][:2]])
     table = pa.table({"v": pa.StructArray.from_arrays([union], ["u"])})
     with pytest.raises(TypeError, match=r"Column 'v' of type .* cannot be stored"):

@@ -23,18 +23,16 @@ def obj(*values):
     "column, dtype",
     [
         (pd.Series([1], dtype="int8"), pa.int8()),
-        (pd.Series([1.0], dtype="float32"), pa.float32()),
-        (pd.Series([1.0], dtype="float16"), pa.float32()),
-        (pd.Series(["a"], dtype="str"), pa.string()),
-        (pd.Series(["a"], dtype="string"), pa.string()),
-        (pd.Series(["a"], dtype=pd.ArrowDtype(pa.large_string())), pa.string()),
+        *((pd.Series([1.0], dtype=dtype), pa.float32()) for dtype in ("float32", "float16")),
+        *(
+            (pd.Series(["a"], dtype=dtype), pa.string())
+            for dtype in ("str", "string", pd.ArrowDtype(pa.large_string()))
+        ),
         (obj("a", None), pa.string()),
         (pd.Categorical(["a", "b"]), pa.string()),
         (pd.Categorical([1, 2]), pa.int64()),
         (obj(b"a"), pa.binary()),
-        (obj(None), pa.null()),
-        (obj(np.nan), pa.null()),
-        (obj(), pa.null()),
+        *((column, pa.null()) for column in (obj(None), obj(np.nan), obj())),
         (pd.Series([], dtype="string"), pa.string()),
         (obj(True, None), pa.bool_()),
         (pd.Series([np.nan]), pa.float64()),
@@ -67,9 +65,6 @@ def test_from_pandas_metadata():
     columns = {c["name"]: (c["field_name"], c["pandas_type"], c["numpy_type"]) for c in content["columns"]}
     types = {"x": ("int64", "Int64"), "y": ("unicode", "string"), "z": ("unicode", "object")}
     assert columns == {name: (name, *kinds) for name, kinds in types.items()}
-
-
-def test_from_pandas_names_become_text():
     df = pd.DataFrame([[1, 2, 3]], columns=[0, b"b", "c"])
     assert pandas_conversion.from_pandas(df).column_names == ["0", "b", "c"]
     assert list(df.columns) == [0, b"b", "c"]
@@ -131,13 +126,10 @@ def test_as_table_names_what_it_got(source):
         pandas_conversion.as_table(source)
 
 
-def test_to_storage_drops_unnamed_index():
+def test_to_storage_drops_unnamed_index_and_copies_nothing_that_fits():
     table = pa.Table.from_pandas(pd.DataFrame({"x": [1]}, index=[7]))
     assert table.column_names == ["x", "__index_level_0__"]
     assert pandas_conversion.to_storage(table).column_names == ["x"]
-
-
-def test_to_storage_copies_nothing_that_fits():
     stored = pandas_conversion.to_storage(STORABLE)
     addresses = [[b and b.address for b in t["x"].chunk(0).buffers()] for t in (STORABLE, stored)]
     assert addresses[0] == addresses[1]
@@ -152,31 +144,29 @@ def test_split_large_strings():
 
 
 def test_pandas_round_trip():
-    df = pd.DataFrame(
-        {
-            "b": [True, False],
-            "i": np.array([1, 2], "int8"),
-            "u": np.array([0, 2**64 - 1], "uint64"),
-            "f": np.array([1.5, np.nan], "float32"),
-            "s": ["a", "ü"],
-            "y": obj(b"\xff", None),
-            "t": pd.to_datetime(["2020-01-01", None]).astype("datetime64[ns]"),
-            "z": pd.Series(["2020-01-01", None], dtype="datetime64[ns, Europe/Berlin]"),
-            "ns": pd.Series(["a", None], dtype="string"),
-            "ni": pd.Series([2**62 + 1, None], dtype="Int64"),
-            "nb": pd.Series([True, None], dtype="boolean"),
-            "nf": pd.Series([1.5, None], dtype="Float32"),
-        }
-    )
+    columns = {"int8": [1, 2], "uint64": [0, 2**64 - 1], "float32": [1.5, np.nan], "bool": [True, False]}
+    columns |= {
+        "Int64": [2**62 + 1, None],
+        "Float32": [1.5, None],
+        "boolean": [True, None],
+        "string": ["a", None],
+    }
+    columns |= dict.fromkeys(("datetime64[ns]", "datetime64[ns, Europe/Berlin]"), ("2020-01-01", None))
+    df = pd.DataFrame({dtype: pd.Series(values, dtype=dtype) for dtype, values in columns.items()})
+    df = df.assign(s=["a", "ü"], y=obj(b"\xff", None))
     pd.testing.assert_frame_equal(pandas_conversion.to_pandas(pandas_conversion.from_pandas(df)), df)
 
 
-def test_to_pandas_nulls():
+def test_to_pandas_nulls_and_no_rows():
     table = pa.table({"i": [1, None], "b": [True, None], "s": ["a", None], "n": pa.nulls(2)})
     df = pandas_conversion.to_pandas(table)
     assert [str(dtype) for dtype in df.dtypes] == ["float64", "object", str(pd.Series(["a"]).dtype), "object"]
     assert df["b"].tolist() == [True, None]
     assert df["i"].isna().tolist() == df["s"].isna().tolist() == [False, True]
+    schema = pa.schema([("s", pa.string()), ("d", pa.date32()), ("n", pa.null())])
+    df = pandas_conversion.to_pandas(schema.empty_table())
+    assert len(df) == 0
+    assert [str(dtype) for dtype in df.dtypes] == [str(pd.Series(["a"]).dtype), "datetime64[ns]", "object"]
 
 
 @pytest.mark.parametrize("as_object", [False, True])
@@ -197,10 +187,12 @@ def test_to_pandas_time_stamps_are_nanoseconds(unit, zone):
     assert str(df["t"].dtype) == ("datetime64[ns]" if zone is None else f"datetime64[ns, {zone}]")
 
 
-def test_to_pandas_names_the_column_that_is_out_of_range():
+def test_range_of_nanoseconds():
     far = pa.array([2**62], pa.timestamp("ms"))
     with pytest.raises(ValueError, match="'t'"):
         pandas_conversion.to_pandas(pa.table({"x": [1], "t": far}))
+    days = pa.array([datetime.date(1677, 9, 22), datetime.date(2262, 4, 11)])
+    assert pandas_conversion.to_pandas(pa.table({"d": days})).dtypes["d"] == "datetime64[ns]"
 
 
 @pytest.mark.parametrize("far", [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)])
@@ -221,11 +213,6 @@ def test_to_pandas_dates_that_nanoseconds_do_not_hold(as_object, far):
     for name in ("d", "c", "e"):
         assert df[name].astype(object).where(df[name].notna(), None).tolist() == expected
     assert df["l"][0].astype("datetime64[D]").tolist() == [far]
-
-
-def test_first_and_last_date_of_nanoseconds():
-    days = pa.array([datetime.date(1677, 9, 22), datetime.date(2262, 4, 11)])
-    assert pandas_conversion.to_pandas(pa.table({"d": days})).dtypes["d"] == "datetime64[ns]"
 
 
 @pytest.mark.parametrize("dtype", [pa.string(), pa.int64(), pa.timestamp("ns"), pa.float64(), pa.bool_()])
@@ -267,21 +254,10 @@ def test_to_pandas_ignores_index_of_metadata():
     assert list(df.columns) == ["x", "y"]
 
 
-def test_to_pandas_empty():
-    schema = pa.schema([("s", pa.string()), ("d", pa.date32()), ("n", pa.null())])
-    df = pandas_conversion.to_pandas(schema.empty_table())
-    assert len(df) == 0
-    assert [str(dtype) for dtype in df.dtypes] == [str(pd.Series(["a"]).dtype), "datetime64[ns]", "object"]
-
-
 @pytest.mark.parametrize(
     "metadata",
     [
-        b"",
-        b"[]",
-        b"\xff",
-        b"[" * 100_000,
-        b'{"columns": 1, "index_columns": 1}',
+        *(b"", b"[]", b"\xff", b"[" * 100_000, b'{"columns": 1, "index_columns": 1}'),
         b'{"columns": [1, {"name": 1, "numpy_type": "Int64"}, {"name": "x", "numpy_type": 1}]}',
         b'{"index_columns": [1, {}]}',
         b'{"columns": [{"name": "x", "numpy_type": "string"}, {"name": "y", "numpy_type": "string"}]}',

@@ -9,22 +9,16 @@ STRINGS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.in
 @pytest.mark.parametrize(
     "narrow, wide",
     [
-        (pa.int8(), pa.int64()),
-        (pa.int64(), pa.int64()),
-        (pa.uint16(), pa.uint64()),
-        (pa.float16(), pa.float64()),
-        (pa.float32(), pa.float64()),
-        (pa.bool_(), pa.bool_()),
+        *((pa.int8(), pa.int64()), (pa.uint16(), pa.uint64())),
+        *((pa.float16(), pa.float64()), (pa.float32(), pa.float64())),
+        *((same, same) for same in (pa.int64(), pa.bool_(), pa.decimal128(5, 2), pa.null())),
         *((flavour, pa.string()) for flavour in STRINGS),
-        (pa.large_binary(), pa.binary()),
-        (pa.binary(16), pa.binary()),
+        *((flavour, pa.binary()) for flavour in (pa.large_binary(), pa.binary(16))),
         (pa.timestamp("s"), pa.timestamp("ns")),
         (pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("ns", "Europe/Berlin")),
         (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us", "Europe/Berlin")),
         (pa.date64(), pa.date32()),
         (pa.time32("ms"), pa.time64("us")),
-        (pa.decimal128(5, 2), pa.decimal128(5, 2)),
-        (pa.null(), pa.null()),
         (pa.large_list(pa.field("element", pa.int8())), pa.list_(pa.int64())),
         (pa.list_(pa.large_string(), 2), pa.list_(pa.string())),
         (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int64())])),
@@ -42,13 +36,9 @@ def test_widen(narrow, wide):
 @pytest.mark.parametrize(
     "a, b",
     [
-        (pa.int64(), pa.uint64()),
-        (pa.int64(), pa.float64()),
-        (pa.string(), pa.binary()),
-        (pa.timestamp("ns"), pa.date32()),
-        (pa.timestamp("ns"), pa.timestamp("ns", "UTC")),
-        (pa.list_(pa.int64()), pa.list_(pa.string())),
-        (pa.null(), pa.int64()),
+        *((pa.int64(), other) for other in (pa.uint64(), pa.float64(), pa.null())),
+        *((pa.timestamp("ns"), other) for other in (pa.date32(), pa.timestamp("ns", "UTC"))),
+        *((pa.string(), pa.binary()), (pa.list_(pa.int64()), pa.list_(pa.string()))),
     ],
 )
 def test_different_types(a, b):

@@ -8,14 +8,7 @@ from kartothek_cube.core.cube import Cube
 
 @pytest.fixture
 def cube() -> Cube:
-    return Cube(
-        dimension_columns=["x", "y"],
-        partition_columns=["p", "q"],
-        uuid_prefix="cube",
-        seed_dataset="base",
-        index_columns=["i2", "i1"],
-        suppress_index_on="y",
-    )
+    return Cube(["x", "y"], ["p", "q"], "cube", "base", index_columns=["i2", "i1"], suppress_index_on="y")
 
 
 def test_arguments_are_converted():

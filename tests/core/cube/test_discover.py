@@ -107,13 +107,10 @@ def test_broken_datasets_are_skipped(built, lost):
         api.discover_datasets(CUBE_PQ, built, ["seed", "enrich"])
 
 
-def test_a_dataset_without_schema_file_is_found(built):
+def test_datasets_without_schema_file_and_in_msgpack_are_found(built):
     before = api.discover_datasets(CUBE_PQ, built)
     built().delete("cube++enrich/table/_common_metadata")
     assert api.discover_datasets(CUBE_PQ, built) == before
-
-
-def test_a_dataset_in_msgpack_is_found(built):
     store_dataframes_as_dataset(
         store=built, dataset_uuid="cube++other", dfs=[frame(x=[0], v3=[1])], metadata_storage_format="msgpack"
     )

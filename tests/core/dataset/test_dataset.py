@@ -218,7 +218,7 @@ def test_datasets_know_when_they_were_created():
     assert ds.copy(metadata={"creation_time": "then"}).metadata == {"creation_time": "then"}
 
 
-def test_attributes():
+def test_attributes_and_copies():
     ds = dataset()
     assert list(ds.partitions) == LABELS
     assert ds.partitions[LABELS[0]] == Partition(LABELS[0], FILES[LABELS[0]]["files"])
@@ -232,14 +232,15 @@ def test_attributes():
         "DatasetMetadata(uuid=u, tables=['table'], partition_keys=['p', 'q'], metadata_version=4, "
         "indices=['v'], explicit_partitions=True)"
     )
-
-
-def test_tables():
     assert DatasetMetadata("u").tables == []
     assert DatasetMetadata("u", schema=SCHEMA, table_name="t").tables == ["t"]
     two = {"a": Partition("a", {"y": "u/y/a", "x": "u/x/a"})}
     assert DatasetMetadata("u", two).tables == ["x", "y"]
     assert DatasetMetadata("u", {"a": Partition("a", {"core": "u/core/a"})}).table_name == "core"
+    ds = dataset(extra={"newer": 1}, table_schemas={"table": SCHEMA})
+    assert ds.copy(schema=None).key_columns()["p"].to_pylist() == [1, 2, 2]
+    assert ds.copy().extra == {"newer": 1}
+    assert ds.copy().partition_table is ds.partition_table
 
 
 @pytest.mark.parametrize(
@@ -264,13 +265,6 @@ def test_equality_leaves_out_the_version(change, equal):
     ds = dataset(metadata={"k": 1, "creation_time": "then"})
     assert (ds == ds.copy(**change)) is equal
     assert ds != "u"
-
-
-def test_copies_keep_what_nobody_sees():
-    ds = dataset(extra={"newer": 1}, table_schemas={"table": SCHEMA})
-    assert ds.copy(schema=None).key_columns()["p"].to_pylist() == [1, 2, 2]
-    assert ds.copy().extra == {"newer": 1}
-    assert ds.copy().partition_table is ds.partition_table
 
 
 def test_datasets_are_small_when_pickled():
@@ -414,6 +408,10 @@ def test_files_tell_the_partitions_where_the_header_does_not():
     }
     assert ds.load_partition_indices().query(q="b c") == ["p=2/q=b%20c/a"]
     assert list(ds.to_dict()["partitions"]) == list(ds.partitions)
+    blobs = implicit("u/x/p=1/q=x/b.parquet", "u/x/p=1/q=x/a.parquet", "u/y/p=1/q=x/a.parquet")
+    ds = DatasetMetadata.load_from_store("u", put_schemas(blobs, "x"))
+    files = {table: f"u/{table}/p=1/q=x/a.parquet" for table in "xy"}
+    assert ds.partitions == {"p=1/q=x/a": Partition("p=1/q=x/a", files)}
 
 
 def test_partition_keys_that_the_header_lacks_are_told_by_files_and_labels():
@@ -429,13 +427,6 @@ def test_partition_keys_that_the_header_lacks_are_told_by_files_and_labels():
     assert DatasetMetadata.load_from_store("u", empty).partition_keys == []
     with pytest.raises(RuntimeError, match=r"'u'.*: p=1/b, p=1/q=x/a"):
         DatasetMetadata.load_from_store("u", implicit("u/table/p=1/q=x/a.parquet", "u/table/p=1/b.parquet"))
-
-
-def test_partitions_have_a_file_in_every_table():
-    blobs = implicit("u/x/p=1/q=x/b.parquet", "u/x/p=1/q=x/a.parquet", "u/y/p=1/q=x/a.parquet")
-    ds = DatasetMetadata.load_from_store("u", put_schemas(blobs, "x"))
-    files = {table: f"u/{table}/p=1/q=x/a.parquet" for table in "xy"}
-    assert ds.partitions == {"p=1/q=x/a": Partition("p=1/q=x/a", files)}
 
 
 def test_indices_forget_partitions_that_are_gone():
@@ -729,13 +720,10 @@ def test_builders_rename_the_prefix_only():
 # helpers
 
 
-def test_partition_keys_are_built():
+def test_helpers():
     key = create_partition_key("u", "table", [("p", 1), ("q ", "a/b")], "f.parquet")
     assert key == "u/table/p=1/q%20=a%2Fb/f.parquet"
     assert create_partition_key("u", "table", []) == "u/table/data"
-
-
-def test_mappings_become_dicts():
     from types import MappingProxyType
 
     found = to_ordinary_dict(MappingProxyType({"a": MappingProxyType({"b": [1]})}))

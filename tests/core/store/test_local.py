@@ -6,13 +6,12 @@ import os
 import pickle
 import re
 import socket
-import stat
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -160,13 +159,7 @@ def test_files_go_when_no_header_needs_them(store, root, monkeypatch):
     for key in ("a", "b", "e/a/f"):
         blobs.put(key, b"1")
     there = []
-    flush = os.fsync
-
-    def note(descriptor: int) -> None:
-        there.append(sorted(blob.key for blob in blobs.list("")))
-        flush(descriptor)
-
-    monkeypatch.setattr(os, "fsync", note)
+    before_flushes(monkeypatch, lambda path: there.append(sorted(blob.key for blob in blobs.list(""))))
     blobs.delete(["e/a/f", "a"])
     assert there == [["b", "e/a/f"]]
 
@@ -175,14 +168,12 @@ def test_errors_of_a_flush_are_raised(blobs, monkeypatch):
     keys = [f"d/{number}" for number in range(200)]
     for key in keys:
         blobs.put(key, b"1")
-    flush = os.fsync
 
-    def refuse(descriptor: int) -> None:
-        if os.path.realpath(f"/proc/self/fd/{descriptor}").endswith("/150"):
+    def refuse(path: Path) -> None:
+        if path.name == "150":
             raise OSError(errno.EIO, "no")
-        flush(descriptor)
 
-    monkeypatch.setattr(os, "fsync", refuse)
+    before_flushes(monkeypatch, refuse)
     with pytest.raises(OSError, match="no"):
         blobs.flush(keys)
 
@@ -209,18 +200,26 @@ def test_wrong_option():
 def flushes(monkeypatch, root) -> list[str]:
     """What is flushed from now on: directories relative to the root, or that it is a file."""
     seen = []
-    flush = os.fsync
 
-    def note(descriptor: int) -> None:
-        path = Path(os.path.realpath(f"/proc/self/fd/{descriptor}"))
+    def note(path: Path) -> None:
         if path in root.parents:
             seen.append("above")
         else:
             seen.append(str(path.relative_to(root)).removeprefix(".") if path.is_dir() else "file")
+
+    before_flushes(monkeypatch, note)
+    return seen
+
+
+def before_flushes(monkeypatch, action) -> None:
+    """Call a function with the path of each file or directory that is about to be flushed."""
+    flush = os.fsync
+
+    def call(descriptor: int) -> None:
+        action(Path(os.path.realpath(f"/proc/self/fd/{descriptor}")))
         flush(descriptor)
 
-    monkeypatch.setattr(os, "fsync", note)
-    return seen
+    monkeypatch.setattr(os, "fsync", call)
 
 
 @pytest.mark.parametrize(
@@ -349,19 +348,32 @@ def test_put_into_directories_that_others_remove(store):
 
 def test_listing_while_files_come_and_go(blobs):
     blobs.put("d/t/stay", b"1")
-    done = threading.Event()
 
     def churn() -> None:
-        while not done.is_set():
-            blobs.put("d/t/x/f", b"1")
-            blobs.delete(["d/t/x/f"])
+        blobs.put("d/t/x/f", b"1")
+        blobs.delete(["d/t/x/f"])
 
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(churn)
+    with repeated(churn):
         for _ in range(200):
             assert "d/t/stay" in [blob.key for blob in blobs.list("d/")]
             assert "d/t/stay" in blobs.list_dir("d/t/")
-        done.set()
+
+
+@contextmanager
+def repeated(work):
+    """Do something again and again, in another thread, as long as the block runs."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.is_set():
+            work()
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(repeat)
+        try:
+            yield
+        finally:
+            done.set()
         result.result()
 
 
@@ -371,21 +383,16 @@ def test_listing_while_files_come_and_go(blobs):
 def test_readers_see_whole_blobs(blobs, store):
     contents = {bytes([letter]) * 500_000 for letter in b"abc"}
     blobs.put("f", min(contents))
-    done = threading.Event()
 
     def write() -> None:
-        while not done.is_set():
-            for content in contents:
-                blobs.put("f", content)
-                blobs.put("f", content, durable=True)
+        for content in contents:
+            blobs.put("f", content)
+            blobs.put("f", content, durable=True)
 
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(write)
+    with repeated(write):
         for _ in range(200):
             assert blobs.get("f") in contents
             assert store.get("f") in contents
-        done.set()
-        result.result()
 
 
 def increment_in_process(root: str, times: int) -> None:
@@ -470,14 +477,12 @@ def test_what_waits_for_a_swap_by_others(blobs, root, change, waits):
 
 @pytest.mark.parametrize("code, raises", [(errno.EINVAL, False), (errno.EIO, True)])
 def test_directories_that_cannot_be_flushed(blobs, monkeypatch, code, raises):
-    flush = os.fsync
 
-    def refuse(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+    def refuse(path: Path) -> None:
+        if path.is_dir():
             raise OSError(code, "no")
-        flush(descriptor)
 
-    monkeypatch.setattr(os, "fsync", refuse)
+    before_flushes(monkeypatch, refuse)
     with pytest.raises(OSError, match="no") if raises else nullcontext():
         blobs.put("d/f", b"1", durable=True)
 

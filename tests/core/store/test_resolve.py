@@ -101,14 +101,6 @@ def test_factory_of_something_else(result):
 # lazy_store
 
 
-def test_lazy_store_keeps_a_factory():
-    def factory():
-        raise RuntimeError("must not be called")
-
-    assert lazy_store(factory) is factory
-    assert lazy_store(DictStore) is DictStore
-
-
 @pytest.mark.parametrize(
     "url", ["hmemory://", "memory://", "hfs:///data", "HFS:///data?create_if_missing=false"]
 )
@@ -117,7 +109,7 @@ def test_lazy_store_of_url(url):
     assert pickle.loads(pickle.dumps(factory)) == factory == lazy_store(url)
 
 
-def test_only_a_write_creates_the_directory(tmp_path):
+def test_only_a_write_creates_the_directory_if_it_may_be_created(tmp_path):
     store = lazy_store(f"hfs://{tmp_path}/new")()
     blobs = open_blobs(store)
     assert blobs.list("") == []
@@ -127,9 +119,6 @@ def test_only_a_write_creates_the_directory(tmp_path):
     blobs.put("d/f", b"1")
     assert blobs.missing_directory is None
     assert store.get("d/f") == b"1"
-
-
-def test_a_directory_that_must_exist(tmp_path):
     with pytest.raises(ValueError, match=f"{tmp_path}/new does not exist, and create_if_missing=false"):
         ensure_store(f"hfs://{tmp_path}/new?create_if_missing=false")
     ensure_store(f"hfs://{tmp_path}?create_if_missing=false").put("f", b"1")
@@ -175,12 +164,18 @@ def test_unknown_option(url):
         lazy_store(f"{url}?creat_if_missing=true")
 
 
-def test_lazy_store_of_store():
+def test_lazy_store_of_stores_and_factories():
     store = get_store_from_url("hmemory://")
     store.put("d/f", b"1")
     factory = lazy_store(store)
     assert factory() is factory() is store
     assert pickle.loads(pickle.dumps(factory))().get("d/f") == b"1"
+
+    def factory():
+        raise RuntimeError("must not be called")
+
+    assert lazy_store(factory) is factory
+    assert lazy_store(DictStore) is DictStore
 
 
 @pytest.mark.parametrize("error", [TypeError, AttributeError, pickle.PicklingError, RuntimeError, ValueError])

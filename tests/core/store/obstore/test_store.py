@@ -42,7 +42,7 @@ def store(url):
         store.delete(key)
 
 
-def test_methods(store, tmp_path):
+def test_methods_and_missing_keys(store, tmp_path):
     assert isinstance(store, KeyValueStore)
     assert store.put("d/f", b"123") == "d/f"
     assert store.get("d/f") == store.open("d/f").read() == b"123"
@@ -56,6 +56,10 @@ def test_methods(store, tmp_path):
     store.delete("e")
     store.delete("e")
     assert store.keys() == ["d/f"]
+    for read in (store.get, store.open, lambda key: store.get_file(key, str(tmp_path / "f"))):
+        with pytest.raises(KeyError, match="missing"):
+            read("missing")
+    assert not (tmp_path / "f").exists()
 
 
 def test_files(store, tmp_path):
@@ -75,13 +79,6 @@ def test_large_file_in_parts():
     data = os.urandom(1 << 20) * 40
     store.put("f", data)
     assert store.get("f") == data
-
-
-def test_missing(store, tmp_path):
-    for read in (store.get, store.open, lambda key: store.get_file(key, str(tmp_path / "f"))):
-        with pytest.raises(KeyError, match="missing"):
-            read("missing")
-    assert not (tmp_path / "f").exists()
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a/../b", "ä", None])
@@ -112,13 +109,10 @@ def test_duplicates(store, duplicate):
     assert lazy_store(store)() == store
 
 
-def test_shared_client(url):
+def test_clients_are_shared_unless_credentials_differ(url, monkeypatch):
     first, second = ensure_store(url), ensure_store(url)
     assert first is not second
     assert first.blobs.connect() is second.blobs.connect()
-
-
-def test_new_credentials_in_the_environment(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     clients = set()
     for secret in ("one", "two"):

@@ -14,7 +14,7 @@ from kartothek_cube.io_components.query.physical_plan import plan_query
 from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import memory
 from tests.support.factories import STORES
-from tests.support.html import Page
+from tests.support.pages import Page
 
 EVIL = "<script>&\"'"
 CUBE = api.Cube(["x", "y"], ["p"], "cube", index_columns=[EVIL], suppress_index_on=["y"])

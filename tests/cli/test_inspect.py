@@ -70,9 +70,7 @@ def test_info_shows_no_internal_columns(tmp_path, ok):
     old = Cube(["x"], ["p"], "old")
     timed = frame.rename(columns={"__index_level_0__": "KLEE_TS"})
     metadata = cube_metadata(old, "seed")
-    store_dataframes_as_dataset(
-        store, "old++seed", [timed], metadata=metadata, partition_on=["p"], secondary_indices=["x"]
-    )
+    store_dataframes_as_dataset(store, "old++seed", [timed], **options | {"metadata": metadata})
     described = json.loads(ok("old", "info", "--json"))["datasets"]["seed"]
     assert (described["dimension_columns"], described["payload_columns"]) == ({"x": "int64"}, {})
     for cube in ("indexed", "plain"):
@@ -90,16 +88,14 @@ def test_info_without_index_columns(tmp_path, ok):
 def test_stats(ok, url):
     size = collect_stats(CUBE, url)
     text = ok("cube", "stats")
-    assert text.startswith(
-        f"enrich\nblobsize:  {size['enrich']['blobsize']:,}\nfiles:  2\npartitions:  2\nrows:  3\n\nseed\n"
-    )
-    total = size["enrich"]["blobsize"] + size["seed"]["blobsize"]
+    enrich, seed = (size[name]["blobsize"] for name in ("enrich", "seed"))
+    total = enrich + seed
+    assert text.startswith(f"enrich\nblobsize:  {enrich:,}\nfiles:  2\npartitions:  2\nrows:  3\n\nseed\n")
     assert text.endswith(f"\n\n__total__\nblobsize:  {total:,}\nfiles:  4\n")
     assert ok("cube", "verify").startswith("no problems in 2 datasets, 4 files, ")
     # not the files, of which a partition may have several
-    append_to_cube(
-        pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]}), CUBE, url
-    )
+    correction = pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]})
+    append_to_cube(correction, CUBE, url)
     seed = json.loads(ok("cube", "info", "--json"))["datasets"]["seed"]
     counted = json.loads(ok("cube", "stats", "--json"))["datasets"]["seed"]
     assert (seed["partitions"], seed["files"]) == (counted["partitions"], counted["files"]) == (2, 3)

@@ -12,7 +12,7 @@ from kartothek_cube.cli.report import DataFiles, advise, build_growth, build_hea
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
 from tests.cli.conftest import CUBE
-from tests.support.html import Page
+from tests.support.pages import Page
 
 EVIL = "\"'><script>alert(1)</script>&lt;"
 

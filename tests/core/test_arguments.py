@@ -65,16 +65,16 @@ def test_none_is_no_value(old):
 
 
 @pytest.mark.parametrize(
-    "module, short, long",
+    "module, name",
     [
-        (api, "query_cube__iter", "query_cube__iterator"),
-        (dataset_api, "read_dataset_as_dataframes__iter", "read_dataset_as_dataframes__iterator"),
-        (dataset_api, "read_dataset_as_arrow__iter", "read_dataset_as_arrow__iterator"),
+        (api, "query_cube"),
+        (dataset_api, "read_dataset_as_dataframes"),
+        (dataset_api, "read_dataset_as_arrow"),
     ],
 )
-def test_functions_of_iterators_have_one_suffix(module, short, long):
-    assert {short, long} <= set(module.__all__)
-    assert getattr(module, short) is getattr(module, long)
+def test_functions_of_iterators_have_one_suffix(module, name):
+    assert {f"{name}__iter", f"{name}__iterator"} <= set(module.__all__)
+    assert getattr(module, f"{name}__iter") is getattr(module, f"{name}__iterator")
 
 
 def test_parameters_of_a_cube_are_typed():

@@ -10,13 +10,9 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema import SchemaWrapper
 
 LABELS = pa.array(["p=1/a", "p=1/b", "p=2/c"])
-STATE = DatasetMetadata(
-    uuid="u",
-    partitions=PartitionTable.from_labels("u", "table", LABELS),
-    partition_keys=["p"],
-    schema=SchemaWrapper(pa.schema([("p", pa.int64())]), "u"),
-    table_name="table",
-)
+TABLE, ADDED = (PartitionTable.from_labels("u", "table", labels) for labels in (LABELS, LABELS.slice(1, 1)))
+SCHEMA = SchemaWrapper(pa.schema([("p", pa.int64())]), "u")
+STATE = DatasetMetadata("u", TABLE, partition_keys=["p"], schema=SCHEMA, table_name="table")
 ONE = ("p", "==", 1)
 
 
@@ -44,12 +40,7 @@ GONE = pa.array(["p=1/a", "p=1/z"])
         ("update", STATE, {**UNSEEN, "remove_where": None}, None),
         ("upsert", None, UNSEEN, None),
         # partitions of the change itself are no unseen ones
-        (
-            "update",
-            STATE,
-            {**UNSEEN, "added": PartitionTable.from_labels("u", "table", LABELS.slice(1, 1))},
-            None,
-        ),
+        ("update", STATE, {**UNSEEN, "added": ADDED}, None),
         # a whole state is replaced, whatever its layout is, unless the change was planned on another one
         ("replace", STATE, {"partition_keys": ("q",), "replaces": GONE}, None),
         ("replace", STATE, UNSEEN, ConcurrentWriteError),

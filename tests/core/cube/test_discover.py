@@ -111,9 +111,8 @@ def test_datasets_without_schema_file_and_in_msgpack_are_found(built):
     before = api.discover_datasets(CUBE_PQ, built)
     built().delete("cube++enrich/table/_common_metadata")
     assert api.discover_datasets(CUBE_PQ, built) == before
-    store_dataframes_as_dataset(
-        store=built, dataset_uuid="cube++other", dfs=[frame(x=[0], v3=[1])], metadata_storage_format="msgpack"
-    )
+    options = {"metadata_storage_format": "msgpack"}
+    store_dataframes_as_dataset(built, "cube++other", [frame(x=[0], v3=[1])], **options)
     assert list(api.discover_datasets_unchecked("cube", built)) == ["enrich", "other", "seed"]
     assert rows(query_cube(cube=CUBE_PQ, store=built))["v3"] == [1, None]
 
@@ -197,19 +196,15 @@ def test_old_cubes_that_are_not_understood(store_factory, partition_on, metadata
         api.discover_cube("cube", store_factory)
 
 
-def test_no_cube(store_factory):
-    with pytest.raises(ValueError, match="cube"):
-        api.discover_cube("cube", store_factory)
-
-
 @pytest.mark.parametrize(
     "change, fragments",
     [
         (lambda s: edit(s, "seed", ktk_cube_is_seed=False), ["cube"]),
+        (lambda s: [s().delete(key) for key in s().keys()], ["cube"]),
         (lambda s: edit(s, "enrich", ktk_cube_is_seed=True), ["cube", "enrich", "seed"]),
         (lambda s: edit(s, "seed", remove=[KTK[1], KLEE[1]]), ["seed"]),
     ],
-    ids=["no seed", "two seeds", "no dimensions"],
+    ids=["no seed", "no cube", "two seeds", "no dimensions"],
 )
 def test_cubes_that_cannot_be_told(built, change, fragments):
     change(built)

@@ -109,7 +109,7 @@ def test_lazy_store_of_url(url):
     assert pickle.loads(pickle.dumps(factory)) == factory == lazy_store(url)
 
 
-def test_only_a_write_creates_the_directory_if_it_may_be_created(tmp_path):
+def test_only_a_write_creates_the_directory(tmp_path):
     store = lazy_store(f"hfs://{tmp_path}/new")()
     blobs = open_blobs(store)
     assert blobs.list("") == []
@@ -119,6 +119,9 @@ def test_only_a_write_creates_the_directory_if_it_may_be_created(tmp_path):
     blobs.put("d/f", b"1")
     assert blobs.missing_directory is None
     assert store.get("d/f") == b"1"
+
+
+def test_a_directory_that_must_exist(tmp_path):
     with pytest.raises(ValueError, match=f"{tmp_path}/new does not exist, and create_if_missing=false"):
         ensure_store(f"hfs://{tmp_path}/new?create_if_missing=false")
     ensure_store(f"hfs://{tmp_path}?create_if_missing=false").put("f", b"1")

@@ -48,7 +48,7 @@ GOOD = {
     "façades": {
         "io/dask/a.py": "import dask.bag",
         "io/spark/a.py": "import pyspark",
-        "cli/a.py": "import click",
+        "cli/a.py": "import click, dask",
     },
     "api": {"io/a.py": "", "io/dask/b.py": "", "api/c.py": "from pkg.io import a\nfrom pkg.io.dask import b"},
     "tests for others": {"core/a.py": "", "testing/b.py": "import pytest\nfrom pkg.core import a"},

@@ -27,8 +27,17 @@ from tests.support.paths import ROOT
 #: operations on cubes that write input, and others
 WRITES = ("build_cube", "extend_cube", "append_to_cube", "update_cube")
 OTHERS = (
-    *("query_cube", "remove_partitions", "delete_rows", "delete_cube", "copy_cube", "verify_cube"),
-    *("build_column_statistics", "collect_stats", "cleanup_cube", "compact_cube", "compute_dataset"),
+    "query_cube",
+    "remove_partitions",
+    "delete_rows",
+    "delete_cube",
+    "copy_cube",
+    "verify_cube",
+    "build_column_statistics",
+    "collect_stats",
+    "cleanup_cube",
+    "compact_cube",
+    "compute_dataset",
 )
 #: façade of cubes -> suffix of writes, of other operations
 CUBE_FACADES = {

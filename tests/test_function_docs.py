@@ -9,10 +9,25 @@ import pytest
 import kartothek_cube
 
 MODULES = (
-    *("api.cube", "api.dataset", "io.arrow", "io.arrow_cube", "io.dask.bag", "io.dask.bag_cube"),
-    *("io.dask.dataframe", "io.dask.dataframe_cube", "io.dask.delayed", "io.dask.delayed_cube"),
-    *("io.eager", "io.eager_cube", "io.iter", "io.iter_cube", "io.opened_cube"),
-    *("io.spark.cube", "io.spark.dataset", "io.spark.table", "io.sql"),
+    "api.cube",
+    "api.dataset",
+    "io.arrow",
+    "io.arrow_cube",
+    "io.dask.bag",
+    "io.dask.bag_cube",
+    "io.dask.dataframe",
+    "io.dask.dataframe_cube",
+    "io.dask.delayed",
+    "io.dask.delayed_cube",
+    "io.eager",
+    "io.eager_cube",
+    "io.iter",
+    "io.iter_cube",
+    "io.opened_cube",
+    "io.spark.cube",
+    "io.spark.dataset",
+    "io.spark.table",
+    "io.sql",
 )
 PACKAGES = (*(import_module(f"kartothek_cube.{name}") for name in MODULES), kartothek_cube)
 FUNCTIONS = {

@@ -220,8 +220,11 @@ def test_help_behind_the_cube(args):
 @pytest.mark.parametrize(
     "args",
     [
-        *("cube stats --json --store URL", "cube --store URL stats --json", "cube stats --skv SKV --json"),
-        *("cube -j 1 stats --store=URL --color off --json --debug", "ls --json --store URL"),
+        "cube stats --json --store URL",
+        "cube --store URL stats --json",
+        "cube stats --skv SKV --json",
+        "cube -j 1 stats --store=URL --color off --json --debug",
+        "ls --json --store URL",
         "--store nowhere cube stats --json --store URL",
     ],
 )

@@ -59,7 +59,9 @@ def unpacked(path):
         *((name, pd.read_json) for name in ("a.json", "a.json.gz")),
         *((name, partial(pd.read_json, lines=True)) for name in ("a.jsonl", "a.ndjson", "a.jsonl.gz")),
         *((name, read_arrow) for name in ("a.arrow", "a.arrows")),
-        *(("a.feather", pa.feather.read_table), ("a.parquet", pq.read_table), ("a.txt", pd.read_fwf)),
+        ("a.feather", pa.feather.read_table),
+        ("a.parquet", pq.read_table),
+        ("a.txt", pd.read_fwf),
         ("a.txt.gz", lambda path: pd.read_fwf(unpacked(path))),
         ("a.parquet.gz", lambda path: pq.read_table(unpacked(path))),
     ],
@@ -149,8 +151,10 @@ def test_times_have_their_zone(form, expected):
 @pytest.mark.parametrize(
     "interval, expected",
     [
-        *(((14, 3, 500_000_000), "P14M3DT0.5S"), ((0, 0, -60 * 10**9), "PT-60S")),
-        *(((0, -3, 0), "P-3D"), ((0, 0, 0), "PT0S")),
+        ((14, 3, 500_000_000), "P14M3DT0.5S"),
+        ((0, 0, -60 * 10**9), "PT-60S"),
+        ((0, -3, 0), "P-3D"),
+        ((0, 0, 0), "PT0S"),
     ],
 )
 def test_intervals_of_sql(form, interval, expected):

@@ -184,8 +184,11 @@ def test_compatible_flavours(a, b):
 @pytest.mark.parametrize(
     "fields",
     [
-        *({"x": pa.float64(), "y": pa.string()}, {"x": pa.string(), "y": pa.string()}, {"x": pa.int64()}),
-        *({"x": pa.int64(), "y": pa.string(), "z": pa.int64()}, {"x": pa.int64(), "y": pa.binary()}),
+        {"x": pa.float64(), "y": pa.string()},
+        {"x": pa.string(), "y": pa.string()},
+        {"x": pa.int64()},
+        {"x": pa.int64(), "y": pa.string(), "z": pa.int64()},
+        {"x": pa.int64(), "y": pa.binary()},
     ],
 )
 def test_incompatible(fields):

@@ -129,15 +129,13 @@ def test_values_of_float_indices_are_numbers():
 @pytest.mark.parametrize(
     "value, expected",
     [
-        *(
-            (1, int),
-            (np.int8(1), int),
-            (1.5, float),
-            ("a", str),
-            (b"a", bytes),
-            (True, bool),
-            (DAY, datetime.date),
-        ),
+        (1, int),
+        (np.int8(1), int),
+        (1.5, float),
+        ("a", str),
+        (b"a", bytes),
+        (True, bool),
+        (DAY, datetime.date),
         *((stamp, np.datetime64) for stamp in (STAMP, np.datetime64(DAY), datetime.datetime(2020, 1, 31))),
     ],
 )
@@ -718,14 +716,14 @@ def test_unloading_keeps_key_and_type():
 @pytest.mark.parametrize(
     "use",
     [
-        *(
-            ("query", 1),
-            ("mask", "==", 1),
-            ("eval_operator", "==", 1),
-            ("as_flat_series",),
-            ("observed_values",),
-        ),
-        *(("update", x_index()), ("remove_partitions", ["a"]), ("remove_values", [1])),
+        ("query", 1),
+        ("mask", "==", 1),
+        ("eval_operator", "==", 1),
+        ("as_flat_series",),
+        ("observed_values",),
+        ("update", x_index()),
+        ("remove_partitions", ["a"]),
+        ("remove_values", [1]),
         ("store", "hmemory://", "u"),
     ],
     ids=lambda use: use[0],

@@ -140,8 +140,12 @@ def test_arrow_arrays_are_bound_like_lists(dtype, values, op):
 @pytest.mark.parametrize(
     "dtype, values",
     [
-        *((pa.int64(), [1, 1.0]), (pa.int64(), [1, True]), (pa.float64(), [1.0, 1]), (pa.string(), ["a", 1])),
-        *((pa.timestamp("ns"), [STAMP, DAY]), (pa.date32(), [DAY, STAMP])),
+        (pa.int64(), [1, 1.0]),
+        (pa.int64(), [1, True]),
+        (pa.float64(), [1.0, 1]),
+        (pa.string(), ["a", 1]),
+        (pa.timestamp("ns"), [STAMP, DAY]),
+        (pa.date32(), [DAY, STAMP]),
     ],
 )
 def test_bind_values_is_strict(dtype, values):

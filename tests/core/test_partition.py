@@ -252,8 +252,19 @@ def test_components_may_have_another_order():
 @pytest.mark.parametrize(
     "bad",
     [
-        *("a", "p=1/a", "p=1/q=x/r=2/a", "p=1/q=x=y/a", "p=1/x/a", "q=x/p=1/a", "p=1/p=1/a", "p=1/r=x/a"),
-        *("p=x/q=x/a", "p=1.5/q=x/a", "p=/q=x/a", "p=1/q=%ff/a", "%ff=1/q=x/a"),
+        "a",
+        "p=1/a",
+        "p=1/q=x/r=2/a",
+        "p=1/q=x=y/a",
+        "p=1/x/a",
+        "q=x/p=1/a",
+        "p=1/p=1/a",
+        "p=1/r=x/a",
+        "p=x/q=x/a",
+        "p=1.5/q=x/a",
+        "p=/q=x/a",
+        "p=1/q=%ff/a",
+        "%ff=1/q=x/a",
     ],
 )
 def test_label_of_another_structure_is_named(bad):

@@ -33,7 +33,8 @@ TABLE = pa.table({"x": [1, 2, None], "y": ["a", None, "b"]})
 @pytest.mark.parametrize(
     "predicates, error, message",
     [
-        *(([], ValueError, "Empty predicates"), ([[]], ValueError, "Conjunction 0 is empty")),
+        ([], ValueError, "Empty predicates"),
+        ([[]], ValueError, "Conjunction 0 is empty"),
         ([[("x", "==", 1)], ()], ValueError, "Conjunction 1 .* got tuple"),
         ("x", ValueError, "Conjunction 0 .* got str"),
         ([[("x", "==", 1), ["x", "==", 1]]], ValueError, "Literal 1 in conjunction 0"),
@@ -60,12 +61,10 @@ def test_check_predicates_refuses(predicates, error, message):
 @pytest.mark.parametrize(
     "predicates",
     [
-        *(
-            None,
-            [[("x", "==", None)], [("x", "!=", pd.NaT)]],
-            [[("x", "==", "\0")]],
-            [[("x", "not in", {1})]],
-        ),
+        None,
+        [[("x", "==", None)], [("x", "!=", pd.NaT)]],
+        [[("x", "==", "\0")]],
+        [[("x", "not in", {1})]],
         *([[("x", "in", values)]] for values in ([None, 1], [], np.array([1]))),
     ],
 )

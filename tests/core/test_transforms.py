@@ -179,12 +179,11 @@ def test_is_a_value_with_a_form_as_metadata(transform, text):
 @pytest.mark.parametrize(
     "text, expected",
     [
-        *(
-            ("month(a b)", month("a b")),
-            ("bucket(16, t)", bucket(16, "t")),
-            ("truncate(2,t)", truncate(2, "t")),
-        ),
-        *(("t", "t"), ("minute(t)", "minute(t)")),
+        ("month(a b)", month("a b")),
+        ("bucket(16, t)", bucket(16, "t")),
+        ("truncate(2,t)", truncate(2, "t")),
+        ("t", "t"),
+        ("minute(t)", "minute(t)"),
     ],
 )
 def test_text(text, expected):

@@ -23,10 +23,17 @@ STAGED_OTHERS = ("discard staged", "cleanup")
 PAIRS = [
     *((start, "append", "cleanup") for start in ("cube", "past")),
     *((start, "build", "cleanup") for start in ("nothing", "leftover")),
-    *(("leftover", "copy", "cleanup"), ("cube", "delete", "overwrite"), ("cube", "append", "delete")),
-    *(("nothing", "build", "copy"), ("cube", "append", "copy over"), ("past", "cleanup", "rollback")),
-    *(("cube", "cleanup", "delete"), ("two", "delete", "delete"), ("cube", "append", "update")),
-    *(("past", "compact", "cleanup"), ("past", "delete rows", "append")),
+    ("leftover", "copy", "cleanup"),
+    ("cube", "delete", "overwrite"),
+    ("cube", "append", "delete"),
+    ("nothing", "build", "copy"),
+    ("cube", "append", "copy over"),
+    ("past", "cleanup", "rollback"),
+    ("cube", "cleanup", "delete"),
+    ("two", "delete", "delete"),
+    ("cube", "append", "update"),
+    ("past", "compact", "cleanup"),
+    ("past", "delete rows", "append"),
     *(("two", "delete rows", other) for other in ("append both", "append extra", "compact", "cleanup")),
     *(("two", "delete rows", other) for other in ("query", "delete rows")),
     *(("nothing", "build two", other) for other in ("build", "copy two")),
@@ -212,7 +219,9 @@ def _fail(start, name, faults):
 @pytest.mark.parametrize(
     "name, after",
     [
-        *(("build two", "nothing"), ("extend", "cube"), ("delete", "two")),
+        ("build two", "nothing"),
+        ("extend", "cube"),
+        ("delete", "two"),
         *(pytest.param(name, "nothing", marks=MORE) for name in ("copy two", "copy extended")),
         *(
             pytest.param(*pair, marks=MORE)

@@ -192,8 +192,12 @@ def test_the_time_moves_while_no_file_is_done(monkeypatch):
 @pytest.mark.parametrize(
     "nbytes, text",
     [
-        *((0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_960, "1.0 MB")),
-        *((2.5e12, "2.5 TB"), (3e18, "3,000.0 PB")),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_960, "1.0 MB"),
+        (2.5e12, "2.5 TB"),
+        (3e18, "3,000.0 PB"),
     ],
 )
 def test_bytes_text(nbytes, text):

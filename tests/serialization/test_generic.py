@@ -147,8 +147,11 @@ def test_a_null_that_is_compared_by_order_is_the_same_error_as_in_reads(blobs, o
 @pytest.mark.parametrize(
     "array",
     [
-        *(np.array([3, 1, 2]), pd.Series([3, 1, 2], index=[7, 8, 9]), pd.Index([3, 1, 2])),
-        *(pd.Categorical([3, 1, 2], categories=[2, 3, 1]), pd.array([3, 1, 2], dtype="Int64")),
+        np.array([3, 1, 2]),
+        pd.Series([3, 1, 2], index=[7, 8, 9]),
+        pd.Index([3, 1, 2]),
+        pd.Categorical([3, 1, 2], categories=[2, 3, 1]),
+        pd.array([3, 1, 2], dtype="Int64"),
     ],
 )
 def test_filter_array_like(array):

@@ -49,8 +49,10 @@ def test_attributes():
 @pytest.mark.parametrize(
     "kwargs, error",
     [
-        *(({"chunk_size": "7"}, TypeError), ({"chunk_size": 7.0}, TypeError)),
-        *(({"chunk_size": 0}, ValueError), ({"compression": "FOO"}, ValueError)),
+        ({"chunk_size": "7"}, TypeError),
+        ({"chunk_size": 7.0}, TypeError),
+        ({"chunk_size": 0}, ValueError),
+        ({"compression": "FOO"}, ValueError),
     ],
 )
 def test_wrong_settings(kwargs, error):

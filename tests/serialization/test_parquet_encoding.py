@@ -49,8 +49,18 @@ def test_dictionaries_are_begun_where_they_pay():
 @pytest.mark.parametrize(
     "value",
     [
-        *("a", b"a", 1, 0.5, True, None, [1], [["a"], []], decimal.Decimal("1.5"), datetime.time(1)),
-        *(datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)),
+        "a",
+        b"a",
+        1,
+        0.5,
+        True,
+        None,
+        [1],
+        [["a"], []],
+        decimal.Decimal("1.5"),
+        datetime.time(1),
+        datetime.date(2020, 1, 1),
+        datetime.datetime(2020, 1, 1),
     ],
     ids=repr,
 )

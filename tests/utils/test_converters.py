@@ -33,9 +33,16 @@ def test_converter_str_names_type_and_object(obj):
 @pytest.mark.parametrize(
     "obj, expected",
     [
-        *((None, ()), ([], ()), ("ab", ("ab",)), (b"ab", (b"ab",)), (1, (1,)), ([None], (None,))),
-        *((["b", "a", "b"], ("b", "a", "b")), ({"x": 1}, ("x",))),
-        *(((i for i in (1, 2)), (1, 2)), (np.array([1, 2]), (1, 2))),
+        (None, ()),
+        ([], ()),
+        ("ab", ("ab",)),
+        (b"ab", (b"ab",)),
+        (1, (1,)),
+        ([None], (None,)),
+        (["b", "a", "b"], ("b", "a", "b")),
+        ({"x": 1}, ("x",)),
+        ((i for i in (1, 2)), (1, 2)),
+        (np.array([1, 2]), (1, 2)),
     ],
 )
 def test_converter_tuple(obj, expected):
@@ -45,7 +52,10 @@ def test_converter_tuple(obj, expected):
 @pytest.mark.parametrize(
     "make, expected",
     [
-        *((lambda: "ab", ["ab"]), (lambda: b"ab", ["ab"]), (list, []), (lambda: ["b", b"a"], ["b", "a"])),
+        (lambda: "ab", ["ab"]),
+        (lambda: b"ab", ["ab"]),
+        (list, []),
+        (lambda: ["b", b"a"], ["b", "a"]),
         *((partial(kind, "ba"), ["b", "a"]) for kind in (tuple, iter)),
         *((partial(kind, ["b", "a"]), ["b", "a"]) for kind in (np.array, pd.Series, pd.Index)),
         (lambda: {"b": 1, "a": 2}.keys(), ["b", "a"]),
@@ -119,7 +129,8 @@ def test_values_from_text(pa_type, text, expected):
 @pytest.mark.parametrize(
     "pa_type, text",
     [
-        *((pa.bool_(), ""), (pa.int64(), "1.0")),
+        (pa.bool_(), ""),
+        (pa.int64(), "1.0"),
         *((kind, "x") for kind in (pa.bool_(), pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))),
     ],
 )

@@ -257,7 +257,11 @@ def test_to_pandas_ignores_index_of_metadata():
 @pytest.mark.parametrize(
     "metadata",
     [
-        *(b"", b"[]", b"\xff", b"[" * 100_000, b'{"columns": 1, "index_columns": 1}'),
+        b"",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"columns": 1, "index_columns": 1}',
         b'{"columns": [1, {"name": 1, "numpy_type": "Int64"}, {"name": "x", "numpy_type": 1}]}',
         b'{"index_columns": [1, {}]}',
         b'{"columns": [{"name": "x", "numpy_type": "string"}, {"name": "y", "numpy_type": "string"}]}',

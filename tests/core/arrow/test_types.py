@@ -9,8 +9,10 @@ STRINGS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.in
 @pytest.mark.parametrize(
     "narrow, wide",
     [
-        *((pa.int8(), pa.int64()), (pa.uint16(), pa.uint64())),
-        *((pa.float16(), pa.float64()), (pa.float32(), pa.float64())),
+        (pa.int8(), pa.int64()),
+        (pa.uint16(), pa.uint64()),
+        (pa.float16(), pa.float64()),
+        (pa.float32(), pa.float64()),
         *((same, same) for same in (pa.int64(), pa.bool_(), pa.decimal128(5, 2), pa.null())),
         *((flavour, pa.string()) for flavour in STRINGS),
         *((flavour, pa.binary()) for flavour in (pa.large_binary(), pa.binary(16))),
@@ -38,7 +40,8 @@ def test_widen(narrow, wide):
     [
         *((pa.int64(), other) for other in (pa.uint64(), pa.float64(), pa.null())),
         *((pa.timestamp("ns"), other) for other in (pa.date32(), pa.timestamp("ns", "UTC"))),
-        *((pa.string(), pa.binary()), (pa.list_(pa.int64()), pa.list_(pa.string()))),
+        (pa.string(), pa.binary()),
+        (pa.list_(pa.int64()), pa.list_(pa.string())),
     ],
 )
 def test_different_types(a, b):

@@ -37,8 +37,13 @@ CLASSES += (GreaterThanCondition, GreaterEqualCondition)
 COMPARISONS = {cls.OP: (predicates.COMPARE[cls.OP], cls) for cls in CLASSES}
 EXAMPLES = [
     *(compare(C("x"), 1) for compare, _ in COMPARISONS.values()),
-    *(C("x").isin([2, 1]), C("x").in_interval(1, 2), C("x").in_interval(start="a"), C("x").in_interval()),
-    *(C("x") == pd.Timestamp("2020-01-01"), (C("x") == 1) & (C("y") == 2), Conjunction(None)),
+    C("x").isin([2, 1]),
+    C("x").in_interval(1, 2),
+    C("x").in_interval(start="a"),
+    C("x").in_interval(),
+    C("x") == pd.Timestamp("2020-01-01"),
+    (C("x") == 1) & (C("y") == 2),
+    Conjunction(None),
 ]
 NULLS = [None, float("nan"), np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns")]
 #: makes a condition on column x with a value
@@ -208,7 +213,9 @@ A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
     "conjunction, expected",
     [
         *((joined, (A, B, D)) for joined in (A & (B & D), (A & B) & D)),
-        *((A & B, (A, B)), ((A & B) & (B & A), (A, B, B, A)), (Conjunction([D, A & B]), (D, A, B))),
+        (A & B, (A, B)),
+        ((A & B) & (B & A), (A, B, B, A)),
+        (Conjunction([D, A & B]), (D, A, B)),
         *((Conjunction(nothing), ()) for nothing in (None, [])),
         *((Conjunction(one), (A,)) for one in (A, [Conjunction(None), A])),
         (Conjunction(c for c in (B, A)), (B, A)),
@@ -235,10 +242,15 @@ def test_only_conditions_are_joined(other):
 @pytest.mark.parametrize(
     "other, kind",
     [
-        *(("x", "str"), (1, "int"), ([[A]], "list"), (C("x"), "VirtualColumn")),
-        *((("TEMP", ">", 10), "tuple"), ([("TEMP", ">", 10)], "tuple")),
+        ("x", "str"),
+        (1, "int"),
+        ([[A]], "list"),
+        (C("x"), "VirtualColumn"),
+        (("TEMP", ">", 10), "tuple"),
+        ([("TEMP", ">", 10)], "tuple"),
         (pd.Series([1]) > 0, "Series"),
-        *((pc.field("TEMP") > 10, "Expression"), (pl.col("TEMP") > 10, "Expr")),
+        (pc.field("TEMP") > 10, "Expression"),
+        (pl.col("TEMP") > 10, "Expr"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -274,8 +286,12 @@ TYPES |= {"t": pa.timestamp("ns"), "d": pa.date32(), "a-ö.1": pa.int8()}
     "text, expected",
     [
         *((text, C("i") == 1) for text in ("i == 1", "i=1", "(i==1)", "(i == 1", "i == 1)")),
-        *(("i<=1", C("i") <= 1), (" ( i  <= \n 1 ) ", C("i") <= 1), ("i <1", C("i") < 1)),
-        *(("i>1", C("i") > 1), ("i >= 1", C("i") >= 1), ("i!=1", C("i") != 1)),
+        ("i<=1", C("i") <= 1),
+        (" ( i  <= \n 1 ) ", C("i") <= 1),
+        ("i <1", C("i") < 1),
+        ("i>1", C("i") > 1),
+        ("i >= 1", C("i") >= 1),
+        ("i!=1", C("i") != 1),
         ("a-ö.1 == -1", C("a-ö.1") == -1),
         ("f > 1e3", C("f") > 1000.0),
         ("b == Yes", C("b") == True),  # noqa: E712
@@ -371,13 +387,11 @@ def test_text_round_trip(conjunction):
 @pytest.mark.parametrize(
     "text, expected",
     [
-        *(
-            ("", ()),
-            (" \n", ()),
-            ("i == 1", C("i") == 1),
-            ("((i == 1))", C("i") == 1),
-            ("~~i < 1", C("i") < 1),
-        ),
+        ("", ()),
+        (" \n", ()),
+        ("i == 1", C("i") == 1),
+        ("((i == 1))", C("i") == 1),
+        ("~~i < 1", C("i") < 1),
         *((text, [C("i") == 1, C("s") == "x"]) for text in ("i == 1 & s == x", "(i==1)&(s='x')")),
         ("i == 1 | s == x", (C("i") == 1) | (C("s") == "x")),
         ("i==1|s==x&f>2", (C("i") == 1) | ((C("s") == "x") & (C("f") > 2.0))),
@@ -623,7 +637,8 @@ def test_json_cannot_express_other_values(value):
 @pytest.mark.parametrize(
     "array, error, problem",
     [
-        *(({}, TypeError, "a list, not a dict"), ((), TypeError, "a list, not a tuple")),
+        ({}, TypeError, "a list, not a dict"),
+        ((), TypeError, "a list, not a tuple"),
         ([1], TypeError, "an object, not a int: 1"),
         ([{"column": "x"}], ValueError, "'type', which is missing in {'column': 'x'}"),
         ([{"type": "Equalitycondition"}], TypeError, "Equalitycondition; did you mean EqualityCondition"),

@@ -256,9 +256,13 @@ def test_table_meta_is_deprecated(dataset, expected):
 @pytest.mark.parametrize(
     "change, equal",
     [
-        *(({}, True), ({"metadata_version": 3}, True), ({"uuid": "w"}, False), ({"schema": None}, False)),
+        ({}, True),
+        ({"metadata_version": 3}, True),
+        ({"uuid": "w"}, False),
+        ({"schema": None}, False),
         *(({part: {}}, False) for part in ("partitions", "metadata", "indices")),
-        *(({"explicit_partitions": False}, False), ({"partition_keys": ["q", "p"]}, False)),
+        ({"explicit_partitions": False}, False),
+        ({"partition_keys": ["q", "p"]}, False),
     ],
 )
 def test_equality_leaves_out_the_version(change, equal):

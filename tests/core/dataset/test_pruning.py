@@ -80,8 +80,12 @@ def test_nulls_are_in_no_index_but_may_be_in_any_file(literal, expected):
 @pytest.mark.parametrize(
     "literal",
     [
-        *(("p", "==", "1"), ("p", "==", None), ("d", "==", 1)),
-        *(("v", "==", "1"), ("v", "in", ["1", None]), ("w", "<", 1)),
+        ("p", "==", "1"),
+        ("p", "==", None),
+        ("d", "==", 1),
+        ("v", "==", "1"),
+        ("v", "in", ["1", None]),
+        ("w", "<", 1),
     ],
 )
 @pytest.mark.parametrize("rows", [4, 0])

@@ -70,10 +70,24 @@ def test_owned(key):
 @pytest.mark.parametrize(
     "key",
     [
-        *("d", "d/", "e/f", "dd/f", "d.f", "d/../e/f", "/d/f", None, 1, b"d/f", ["d/f"]),
-        *("d.by-dataset-metadata.json", "d.by-dataset-index.parquet", "d..by-dataset-index.parquet"),
-        *("d./x.by-dataset-index.parquet", "d.x/../../y.by-dataset-index.parquet"),
-        *("dd.x.by-dataset-index.parquet", "d.x.by-dataset-index.parquet.gz"),
+        "d",
+        "d/",
+        "e/f",
+        "dd/f",
+        "d.f",
+        "d/../e/f",
+        "/d/f",
+        None,
+        1,
+        b"d/f",
+        ["d/f"],
+        "d.by-dataset-metadata.json",
+        "d.by-dataset-index.parquet",
+        "d..by-dataset-index.parquet",
+        "d./x.by-dataset-index.parquet",
+        "d.x/../../y.by-dataset-index.parquet",
+        "dd.x.by-dataset-index.parquet",
+        "d.x.by-dataset-index.parquet.gz",
     ],
 )
 def test_foreign(key):

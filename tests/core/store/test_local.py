@@ -133,8 +133,18 @@ def test_patched_instance_is_not_bypassed(store):
         (lambda blobs: blobs.delete([]), []),
     ],
     ids=[
-        *("data", "durable", "index", "new header", "put header", "header", "flush", "flush missing"),
-        *("flush nothing", "delete_if", "delete", "delete nothing"),
+        "data",
+        "durable",
+        "index",
+        "new header",
+        "put header",
+        "header",
+        "flush",
+        "flush missing",
+        "flush nothing",
+        "delete_if",
+        "delete",
+        "delete nothing",
     ],
 )
 @pytest.mark.parametrize("durable", [True, False])

@@ -220,8 +220,12 @@ def test_unknown_scheme(convert, url, hint):
 @pytest.mark.parametrize(
     "url",
     [
-        *("hfs://", "hfs://?create_if_missing=false", "hfs:///nonexistent?create_if_missing=false"),
-        *("hazure://container", "redis://host/x", "hfs:///data#wrap:odd"),
+        "hfs://",
+        "hfs://?create_if_missing=false",
+        "hfs:///nonexistent?create_if_missing=false",
+        "hazure://container",
+        "redis://host/x",
+        "hfs:///data#wrap:odd",
     ],
 )
 def test_unusable_url(url):

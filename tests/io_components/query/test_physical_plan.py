@@ -41,8 +41,11 @@ def answer(plan, tasks) -> pd.DataFrame:
 @pytest.mark.parametrize(
     "arguments",
     [
-        *({}, {"payload_columns": ["v3"]}, {"conditions": C("v2") > 2.0}),
-        *({"partition_by": "p"}, {"partition_by": "i1"}),
+        {},
+        {"payload_columns": ["v3"]},
+        {"conditions": C("v2") > 2.0},
+        {"partition_by": "p"},
+        {"partition_by": "i1"},
         {"partition_by": ["i1"], "conditions": C("i1").isin([1, 5, 7])},
     ],
 )

@@ -48,7 +48,8 @@ def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
     """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
     # a result as large as memory allows is sorted column by column: both copies of all would not fit
-    threads = available_cores()
+    # starting threads takes longer than sorting a few rows
+    threads = min(available_cores(), 1 + len(positions) // CHUNK_ROWS)
 
     def take(thread: int) -> None:
         for number in range(thread, len(columns), threads):

@@ -90,6 +90,11 @@ class _Evolution:
     def get(self, name: str) -> EvolvedColumn:
         return self.columns.get(name, EvolvedColumn())
 
+    def effects(self) -> tuple[object, ...]:
+        """What gives older files other columns or values than they have."""
+        columns = {name: (column.default, column.former_names) for name, column in self.columns.items()}
+        return {name: effect for name, effect in columns.items() if any(effect)}, {*self.dropped}
+
     def check_new(self, names: Iterable[str], uuid: str) -> None:
         """Raise ValueError for names under which older files hold another column."""
         used = {former: name for name, column in self.columns.items() for former in column.former_names}
@@ -187,6 +192,11 @@ def column_mapping(
     except (pa.ArrowException, ValueError) as error:
         raise CorruptDatasetError(uuid, f"its metadata {EVOLUTION} are malformed: {error}") from error
     return ColumnMapping(columns, frozenset(evolution.dropped), types, defaults)
+
+
+def has_same_rows(old: Mapping[str, Any], new: Mapping[str, Any], uuid: str) -> bool:
+    """Whether a file has the same rows in two states with this metadata; wider numbers are the same."""
+    return _Evolution.of(old, uuid).effects() == _Evolution.of(new, uuid).effects()
 
 
 def _parse_default(text: str, dtype: pa.DataType) -> pa.Scalar:

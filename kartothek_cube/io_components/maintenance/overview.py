@@ -22,6 +22,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_colum
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, choose_datasets, load_snapshot, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.evolution import has_same_rows
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -155,9 +156,13 @@ def compare_states(
         for s in (old, new)
     ]
     is_shared = [arrow.to_numpy(pc.is_in(a.labels, value_set=b.labels)) for a, b in (tables, tables[::-1])]
-    if all(mask.all() for mask in is_shared):
+    states = [s for s in (old, new) if s is not None]
+    is_schema_changed = not has_same_rows(states[0].metadata, states[-1].metadata, state.uuid)
+    if not is_schema_changed and all(mask.all() for mask in is_shared):
         return None
-    columns = [c for c in cube.partition_columns if c in (state.partition_keys or ())]
+    # a dataset that was written anew may have others than before
+    shared_keys = set.intersection(*(set(s.partition_keys or ()) for s in states))
+    columns = [c for c in cube.partition_columns if c in shared_keys]
     keys = [table.keys(columns, arrow_schema(state)) for table in tables]
     both = {c: pa.concat_arrays([part[c] for part in keys]) for c in columns}
     lengths = [len(table) for table in tables]
@@ -171,7 +176,7 @@ def compare_states(
         labels = table.labels.filter(pa.array(~mask)).to_pylist()
         accumulate.at(sums, group[~mask], partition.content_sums(labels))
     counts = [np.bincount(group, minlength=n_groups) for group in own_codes]
-    groups = np.flatnonzero(sums.any(axis=1))
+    groups = np.flatnonzero(sums.any(axis=1) | is_schema_changed)
     if not len(groups):
         return None
     first = np.full(n_groups, -1)

@@ -71,6 +71,36 @@ def test_a_compaction_is_no_change_whatever_was_done_before_and_after(store):
     assert len(changes(store, compacted)) == 3
 
 
+@pytest.mark.parametrize(
+    "update, n_changed",
+    [
+        ({"add": {"n": "int64"}, "defaults": {"n": 7}}, 3),
+        ({"drop": "v1"}, 3),
+        ({"rename": {"v1": "n"}}, 3),
+        ({"add": {"n": "int64"}}, 0),
+        ({"widen": {"v1": "float64"}}, 0),
+    ],
+    ids=str,
+)
+def test_columns_that_are_dropped_renamed_or_have_a_default_change_all_rows(store, update, n_changed):
+    before, before_update = token(store), api.list_cube_history(CUBE, store)[-1].version
+    api.update_schema(CUBE, store, **update)
+    assert changes(store, before) == {("seed", p): "changed" for p in range(n_changed)}
+    updated = token(store)
+    api.compact_cube(CUBE, store, min_files=1)
+    assert changes(store, updated) == {}
+    api.rollback_cube(CUBE, store, before_update)
+    assert changes(store, before) == {}
+
+
+def test_a_dataset_may_have_been_written_again_with_other_partition_keys(store):
+    api.extend_cube({"extra": EXTRA[["x", "v2"]]}, CUBE, store, overwrite=True, partition_on={"extra": []})
+    before = token(store)
+    api.extend_cube({"extra": EXTRA}, CUBE, store, overwrite=True)
+    assert list(api.list_cube_changes(CUBE, store, before).partitions["change"]) == ["changed"]
+    assert len(api.query_cube_df(CUBE, store, changed_since=before)) == 3
+
+
 def test_versions_and_times_are_states_as_well(store):
     first = api.list_cube_history(CUBE, store)[-1]
     api.append_to_cube(frame(x=[9], p=[9], v1=[9]), CUBE, store)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, Literal, cast
 
@@ -18,7 +19,12 @@ from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import StateNotFoundError, format_count
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    DatasetExistsError,
+    StateNotFoundError,
+    format_count,
+)
 from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -224,7 +230,8 @@ class ComputeDataset(Generic[StoreT]):
             extension = ExtendCube(
                 None, cube, self.store, by_name, df_serializer=self.df_serializer, publish=self.publish
             )
-            return attrs.evolve(extension.plan([self.into]), operation="compute").with_write_id()
+            with _first_of_all():
+                return attrs.evolve(extension.plan([self.into]), operation="compute").with_write_id()
         plan = plan_existing("compute", cube, self.store, {self.into: target}, by_name, self.df_serializer)
         # rows that another writer has added meanwhile would be hidden by older computed ones
         unseen = UnchangedPartitions.of_dataset(target)
@@ -232,6 +239,16 @@ class ComputeDataset(Generic[StoreT]):
         plan = plan.evolve_changes(replaces=replaced, requires=requires)
         plan = attrs.evolve(plan, keep_empty=True, commit_all=True).with_write_id()
         return plan.stage(publish=self.publish)
+
+
+@contextmanager
+def _first_of_all() -> Iterator[None]:
+    """The first computation of a dataset is in conflict with another one, which has created it."""
+    try:
+        yield
+    except DatasetExistsError as error:
+        detail = "Another writer has created it since this operation began. Repeat it."
+        raise ConcurrentWriteError(error.dataset_uuid, detail=detail) from error
 
 
 def run_compute(context: ComputeContext, task: ScanTask) -> Written:
@@ -281,7 +298,8 @@ def _finish_compute(
     written = merge_writes(parts)
     ((into, spec),) = plan.specs.items()
     rows = written[into].rows if into in written else 0
-    states = finish_write(plan, [written])
+    with _first_of_all():
+        states = finish_write(plan, [written])
     if plan.staged_id:
         return cast("ComputeResult", states)
     replaced = spec.change.replaces

@@ -490,6 +490,7 @@ def test_verify_finds_rows_of_other_writers(monkeypatch):
         ("seed", [Matches("v", "a")], "needs text"),
         ("seed", [InRange("v", "a")], "v"),
         ("seed", [Fresh("v", 60)], "needs timestamps or dates"),
+        ("seed", [CellsInSeed(checked=False)], "of other datasets than the seed"),
     ],
 )
 def test_rules_that_do_not_fit_are_refused(name, rules, text):

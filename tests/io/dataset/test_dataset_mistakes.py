@@ -5,11 +5,13 @@ import pytest
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError, DatasetNotFoundError
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.store.resolve import ensure_store
 from kartothek_cube.io import eager
+from kartothek_cube.io_components import runtime
 from tests.support.cubes import INTERNAL, file_keys, keys, refuses, unchanged
 from tests.support.dataset_facades import FACADES
-from tests.support.stores import ReadOnlyStore, Wrapped
+from tests.support.stores import FaultyStore, ReadOnlyStore, Wrapped
 
 FRAME = pd.DataFrame(
     {"SHOP": [1, 2], "DAY": pd.to_datetime(["2024-01-05"] * 2), "COUNTRY": ["DE", "FR"], "QTY": [10, 20]}
@@ -126,3 +128,9 @@ def test_a_function_that_opens_another_store_each_time():
         eager.store_dataframes_as_dataset(open_store, "u", [FRAME])
     with pytest.raises(ValueError, match=expected):
         api.build_cube(FRAME.assign(x=[1, 2], p=1), api.Cube(["x"], ["p"], "c"), open_store)
+
+
+def test_a_garbage_collection_may_delete_the_file_by_which_stores_are_compared():
+    inner = ensure_store("hmemory://")
+    store = FaultyStore(inner).fail("put", after=True, error=lambda: [*map(inner.delete, inner.keys())])
+    assert runtime.is_same_store(open_blobs(inner), open_blobs(store), "u")

@@ -922,7 +922,6 @@ class CubePin:
             self.release()
         else:
             raise errors.ConcurrentWriteError(cube.ktk_dataset_uuid(cube.seed_dataset))
-        self._ended.clear()
 
     def renew(self) -> None:
         """Extend the lease, from now on. In a ``with`` block this is done in the background."""
@@ -950,6 +949,9 @@ class CubePin:
                 self.renew()
 
     def __enter__(self) -> Self:
+        if not self._keys:
+            self.renew()
+        self._ended.clear()
         self._thread = Thread(target=self._renew_until_the_end, name="renew-pin", daemon=True)
         self._thread.start()
         return self

@@ -325,7 +325,7 @@ def test_another_computation_in_the_meantime_is_a_conflict(store, is_first):
         return double(df)
 
     CALLS.clear()
-    with pytest.raises(ConcurrentWriteError, match="has (created|computed) it since"):
+    with pytest.raises(ConcurrentWriteError, match=r"has (created|computed) it since"):
         api.compute_dataset(overtaken, CUBE, store, "doubled")
     assert doubled(store) == {0: 20, 1: 22, 2: 24}
 

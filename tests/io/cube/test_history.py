@@ -374,6 +374,15 @@ def test_a_pin_in_a_block_is_renewed_in_the_background_and_ends_with_it(forgetfu
     assert not [key for key in forgetful.keys() if key.endswith(".pin")]
 
 
+def test_a_pin_counts_in_each_block(forgetful):
+    pin = api.pin_cube(CUBE, forgetful)
+    for _ in range(2):
+        with pin:
+            assert len(api.list_cube_history(CUBE, forgetful).pins) == 1
+            assert pin._thread.is_alive()
+        assert api.list_cube_history(CUBE, forgetful).pins == []
+
+
 @pytest.mark.parametrize("lease, error", [(timedelta(seconds=1), ValueError), (3600, TypeError)])
 def test_a_lease_is_a_time_that_is_long_enough_to_be_renewed(forgetful, lease, error):
     with pytest.raises(error, match="lease is"):

@@ -410,10 +410,10 @@ def _describe_deletion(count: dict[str, int]) -> str:
 
 @click.command(cls=CubeCommand)
 @click.argument("file", type=click.Path(dir_okay=False), shell_complete=cli.complete_files)
-@click.option("--publish", "action", flag_value="publish", help="Commit the write.")
-@click.option("--discard", "action", flag_value="discard", help="Delete its files.")
+@click.option("--publish", is_flag=True, help="Commit the write.")
+@click.option("--discard", is_flag=True, help="Delete its files.")
 @cli.pass_state
-def staged(state: CliContext, /, file: str, action: str | None) -> None:
+def staged(state: CliContext, /, file: str, publish: bool, discard: bool) -> None:
     """Show what a staged write changes; publish or discard it.
 
     FILE is one of --stage, or a pickle of what a write with publish=False returned. A pickle can run
@@ -421,14 +421,16 @@ def staged(state: CliContext, /, file: str, action: str | None) -> None:
     """
     from kartothek_cube.io import eager_cube
 
+    if publish and discard:
+        usage_error("Pass either --publish or --discard")
     write = cli.read_staged(file)
     if write.cube is None or write.cube.uuid_prefix != state.prefix:
         usage_error(f"{write!r} is no write to cube {state.prefix}")
-    if action == "publish":
+    if publish:
         eager_cube.publish_staged(write, state.store)
-    elif action == "discard":
+    elif discard:
         eager_cube.discard_staged(write, state.store)
-    click.echo(f"{write!r}{'' if action is None else f': {action}ed'}")
+    click.echo(f"{write!r}{': published' if publish else ': discarded' if discard else ''}")
 
 
 # -- cleanup ---------------------------------------------------------------------------------------

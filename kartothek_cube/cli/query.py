@@ -66,6 +66,11 @@ as_of_option = click.option(
 )
 @cli.output_options
 @as_of_option
+@click.option(
+    "--since",
+    metavar="TOKEN|VERSION|TIME",
+    help="Earlier state, as of changes: only partitions that have changed since.",
+)
 @click.option("--explain", is_flag=True, help="Only show which files the query would read, and why.")
 @cli.pass_state
 def query(
@@ -122,6 +127,7 @@ def _build_arguments(
     include: str | None,
     exclude: str | None,
     as_of: str | None,
+    since: str | None,
 ) -> dict[str, Any]:
     """Build the arguments of a query from the options."""
     if as_of is not None:
@@ -140,6 +146,7 @@ def _build_arguments(
         "dimension_columns": _split_names(dimensions),
         "partition_by": _split_names(partition_by),
         "payload_columns": payload,
+        "changed_since": None if since is None else cli.parse_as_of(since, "--since"),
     }
 
 

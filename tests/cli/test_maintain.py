@@ -272,6 +272,7 @@ def test_staged(ok, error, url, tmp_path):
         assert ok("cube", "staged", file, "--publish") == summary + ": published\n"
     assert n_rows() == 3
     assert "files of it stay" in error("cube", "staged", file, "--discard")
+    assert "either --publish or --discard" in error("cube", "staged", file, "--discard", "--publish")
 
 
 @pytest.mark.parametrize("content", [b"", b"x", pickle.dumps([1]), pickle.dumps(StagedWrite(CUBE, {}))[:-9]])
@@ -426,6 +427,9 @@ def test_compute_changes_and_lineage(ok, error, url, module):
     others = json.loads(ok("cube", "changes", "--since", token, "--exclude", "seed", "--json"))
     assert others["partitions"] == []
     assert "changed" in ok("cube", "changes", "--since", token)
+    rows = json.loads(ok("cube", "query", "--since", token, "--output", "json", "--columns", "v1"))
+    assert {row["p"] for row in rows} == {row["p"] for row in changed["partitions"]}
+    assert "Invalid --since 'yesterday'" in error("cube", "query", "--since", "yesterday")
     stale = r"doubled: version 1; compute from enrich .*; stale: seed changed\n"
     assert re.search(stale, ok("cube", "lineage"))
     assert ok(*double, "-c", "v1").startswith("computed: ")

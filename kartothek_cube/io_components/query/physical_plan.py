@@ -446,7 +446,9 @@ def plan_query(query: QueryCube[StoreT]) -> PhysicalPlan:
     if query.changed_since is not None:
         (seed, positions), used = selected[0], {scan.name: snapshot.datasets[scan.name] for scan in scans}
         earlier = overview.load_earlier(cube, blobs, query.changed_since)
-        changes = overview.compare_used(cube, earlier, used, snapshot.datasets)
+        # without those that the query leaves out
+        existing = snapshot.datasets if query.datasets is None else earlier
+        changes = overview.compare_used(cube, earlier, used, existing)
         selected[0] = seed, positions[overview.select_files(cube, seed, changes)[positions]]
     files = _align_partitions(scans, selected, snapshot)
     context = ScanContext(

@@ -97,9 +97,12 @@ def annotate_operations(
     try:
         details = {"name": job} if isinstance(job, str) else dict(job or {})
         details |= {key: value for key, value in given.items() if value is not None}
-        content = json.loads(json.dumps(details)) or None
+        content = json.loads(json.dumps(details, allow_nan=False)) or None
     except (TypeError, ValueError) as error:
-        raise TypeError(f"job is a dict that JSON can express, but it is {job!r}: {error}") from error
+        raise TypeError(
+            f"job is a dict that JSON can express, as run and revision are values, but they are {job!r}, "
+            f"{run!r} and {revision!r}: {error}"
+        ) from error
     token = _ANNOTATIONS.set(OperationInfo("", message, content))
     try:
         yield

@@ -263,7 +263,9 @@ def test_history_lists_states_of_the_cube(store):
 
 
 def test_annotations_are_checked():
-    with pytest.raises(TypeError, match="job is a dict"), api.annotate_operations(job={"at": object()}):
+    with pytest.raises(TypeError, match="job is a dict"), api.annotate_operations(job={"at": float("nan")}):
+        pass
+    with pytest.raises(TypeError, match="'load', <object"), api.annotate_operations(job="load", run=object()):
         pass
     with pytest.raises(TypeError, match="message is a text"), api.annotate_operations(message=5):
         pass

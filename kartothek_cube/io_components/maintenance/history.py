@@ -395,18 +395,23 @@ class _Histories:
         states = self.states[name]
         until = [state for state in states if state.time <= moment]
         # an operation is visible with the commit of the seed, whatever the clocks of the other commits said
-        later = [state for state in states if state.time > moment] if wanted is not None else []
-        for state in [*reversed(until), *later]:
-            own = self.participation(name, state)
+        later = [state for state in states if state.time > moment and self._is_part(name, state)]
+        for state in [*reversed(until), *(later if wanted is not None else ())]:
+            own = self._participation(name, state)
             if (own.operation if own is not None and own.lineage == header.lineage else None) == wanted:
                 return state
         # other software wrote it
         return self._select(name, moment)
 
-    def participation(self, name: str, state: history.DatasetState) -> Participation | None:
-        """The operation on several datasets that made a state."""
+    def _participation(self, name: str, state: history.DatasetState) -> Participation | None:
+        """The last operation on several datasets that led to a state."""
         record = self.record(name, state)
         return None if record is None else record.participation
+
+    def _is_part(self, name: str, state: history.DatasetState) -> bool:
+        """Whether that operation made the state, and no later commit to the dataset alone."""
+        own = self._participation(name, state)
+        return own is not None and (own.before is not None or state.version == 1)
 
     def cuts(self) -> Iterator[tuple[datetime, _Cut]]:
         """The states of the cube, also with hidden datasets, and when they became visible; oldest first."""
@@ -425,14 +430,8 @@ class _Histories:
         seed = self.cube.seed_dataset
         moments = {state.time for state in self.states.get(seed, ())}
         for name, states in self.states.items():
-            last = None
-            for state in states:
-                own = self.participation(name, state)
-                operation = None if own is None else own.operation
-                # part of an operation on several datasets: with the commit of the seed
-                if name != seed and operation == last:
-                    moments.add(state.time)
-                last = operation
+            # part of an operation on several datasets: with the commit of the seed
+            moments.update(state.time for state in states if name != seed and not self._is_part(name, state))
         return sorted(moments)
 
 

@@ -79,6 +79,20 @@ def test_versions_of_some_datasets(store):
     assert rows(api.query_cube(CUBE, store, as_of={})) == CUTS[2]
 
 
+def test_a_commit_to_one_dataset_is_no_part_of_the_operation_before_it(store):
+    api.append_to_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    time = now(store)
+    api.append_to_cube({"enrich": ENRICH.assign(v2=0)}, CUBE, store)
+    # of what the operation made, nothing is kept of one dataset
+    for key in [*store.keys()]:
+        if key.startswith("cube++enrich/_history/"):
+            store.delete(key)
+    api.append_to_cube(SEED, CUBE, store)
+    with pytest.raises(StateNotFoundError, match=r"cube\+\+enrich': there is no state as of .* only state is 3"):
+        api.query_cube(CUBE, store, as_of=time)
+    assert api.list_cube_history(CUBE, store)[0].time > time
+
+
 def test_datasets_that_came_later(store):
     time = now(store)
     api.extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store)

@@ -395,8 +395,8 @@ class _Histories:
         states = self.states[name]
         until = [state for state in states if state.time <= moment]
         # an operation is visible with the commit of the seed, whatever the clocks of the other commits said
-        later = [state for state in states if state.time > moment and self._is_part(name, state)]
-        for state in [*reversed(until), *(later if wanted is not None else ())]:
+        later = [s for s in states if wanted is not None and s.time > moment and self._is_part(name, s)]
+        for state in [*reversed(until), *later]:
             own = self._participation(name, state)
             if (own.operation if own is not None and own.lineage == header.lineage else None) == wanted:
                 return state

@@ -160,7 +160,7 @@ def compare_states(
     is_schema_changed = not has_same_rows(states[0].metadata, states[-1].metadata, state.uuid)
     if not is_schema_changed and all(mask.all() for mask in is_shared):
         return None
-    # a dataset that was written anew may have others than before
+    # a dataset that was overwritten may have others than before
     shared_keys = set.intersection(*(set(s.partition_keys or ()) for s in states))
     columns = [c for c in cube.partition_columns if c in shared_keys]
     keys = [table.keys(columns, arrow_schema(state)) for table in tables]

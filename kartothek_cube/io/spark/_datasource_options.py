@@ -54,7 +54,7 @@ class ReadOptions:
     #: URL of the store, or the path of ``load(path)``
     store: str
     #: prefix of the cube; by default the only one of the store
-    cube: str = ""
+    cube: str
     #: payload columns of the result; None for all
     columns: Names | None = None
     #: dimensions of the result; None for all
@@ -80,14 +80,6 @@ class ReadOptions:
         3
         """
         parsed = _parse(cls, options)
-        if not parsed.cube:
-            cubes = sorted(list_cubes(parsed.store))
-            if len(cubes) != 1:
-                known = "the prefix of a cube, but the store has none"
-                if cubes:
-                    known = f"one of {', '.join(cubes)}"
-                raise ValueError(f"Format {FORMAT}: option 'cube' is missing: {known}. {_LOST}")
-            parsed = attrs.evolve(parsed, cube=cubes[0])
         texts = _by_lower_name(options)
         given = [name for name in ("as_of", _VERSION, _TIMESTAMP) if name.lower() in texts]
         if len(given) > 1:
@@ -202,20 +194,30 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
     names = [field.name for field in attrs.fields(cls) if field.name not in _DERIVED]
     # a table has options for reads and for writes
     fields = {field.name for kind in (ReadOptions, WriteOptions) for field in attrs.fields(kind)}
-    known = [*sorted(fields), *_SPELLED]
+    known = [*sorted(fields.difference(_DERIVED)), *_SPELLED]
     unknown = set(texts) - {name.lower() for name in known} - _OF_SPARK
     if unknown:
         raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, known)}")
     if "path" in texts:
         texts.setdefault("store", texts["path"])
-    required = {"store": "the URL of a store, such as hfs:///data"}
-    if cls is WriteOptions:
-        required["cube"] = "the prefix of a cube"
-    for name, example in required.items():
-        if not texts.get(name):
-            raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}. {_LOST}")
+    if not texts.get("store"):
+        raise ValueError(f"Format {FORMAT}: option 'store' is missing: a URL such as hfs:///data. {_LOST}")
+    if not texts.get("cube"):
+        texts["cube"] = _find_only_cube(texts["store"])
     given = [name for name in names if name in texts]
     return cls(**{n: _PARSERS[n](n, texts[n]) if n in _PARSERS else texts[n] for n in given})
+
+
+def _find_only_cube(store: str) -> str:
+    cubes = sorted(list_cubes(store))
+    if len(cubes) > 1:
+        raise ValueError(f"Format {FORMAT}: option 'cube' is missing: one of {', '.join(cubes)}")
+    if not cubes:
+        raise ValueError(
+            f"Format {FORMAT}: the store has no cube; to build one by a write, name it and its columns in the "
+            "options cube, dimension_columns, partition_columns"
+        )
+    return cubes[0]
 
 
 def _names(option: str, text: str) -> Names:

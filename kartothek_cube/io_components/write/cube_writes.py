@@ -400,12 +400,6 @@ class AppendToCube(Generic[DataT, StoreT]):
         """Plan to replace those partitions of a dataset for which there is input."""
         plan = AppendToCube.plan(self, [name])
         existing = _load_datasets(self.cube, self.store)
-        others = sorted(set(existing) - {name})
-        if name == self.cube.seed_dataset and others:
-            raise ValueError(
-                f"Partitions of the seed cannot be overwritten alone: rows of {', '.join(others)} would be "
-                "joined to the new ones. Use update_cube, which names the datasets to remove partitions from"
-            )
         unseen = change.NoUnseenPartitions(existing[name].partition_table.labels)
         plan = plan.evolve_changes(overwrites_partitions=True, requires=(unseen,))
         return attrs.evolve(plan, operation="update", keep_empty=True)

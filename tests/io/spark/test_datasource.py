@@ -126,8 +126,12 @@ def test_options_choose_columns(spark, cube_url, options, columns):
 def test_the_only_cube_of_a_store_is_found(spark, url):
     api.build_cube(SEED, CUBE, url)
     assert spark.read.format(FORMAT).load(url).where("x >= 12").count() == 12
+    create_frame(SEED.slice(0, 3).set_column(0, "x", pa.array([N, N + 1, N + 2])), spark).write.format(
+        FORMAT
+    ).mode("append").save(url)
+    assert spark.read.format(FORMAT).load(url).where("x >= 12").count() == 15
     api.build_cube(SEED, CUBE.copy(uuid_prefix="other"), url)
-    with pytest.raises(AnalysisException, match="option 'cube' is missing: one of cube, other"):
+    with pytest.raises(AnalysisException, match="option 'cube' is missing: one of cube, other\n"):
         spark.read.format(FORMAT).load(url).printSchema()
 
 
@@ -136,10 +140,7 @@ def test_the_only_cube_of_a_store_is_found(spark, url):
     "options, fragment",
     [
         ({}, "option 'store' is missing"),
-        (
-            {"store": "hfs:///nowhere"},
-            "option 'cube' is missing: the prefix of a cube, but the store has none",
-        ),
+        ({"store": "hfs:///nowhere"}, "the store has no cube; to build one"),
         ({"collumns": "v"}, "unknown option collumns; did you mean columns?"),
         ({"columns": "vv"}, "vv"),
         ({"datasets": "al"}, "al"),
@@ -291,7 +292,7 @@ def frame(spark, xs, **more):
 
 
 def save(df, url, mode="append", **options):
-    df.write.format(FORMAT).options(store=url, cube="cube", **options).mode(mode).save()
+    df.write.format(FORMAT).options(**{"store": url, "cube": "cube", **options}).mode(mode).save()
 
 
 def stored(url, column="x") -> list:
@@ -405,7 +406,9 @@ def test_bad_rows_change_nothing_and_leave_nothing(spark, url, make, fragment):
         ({**NEW, "dataset": "other"}, "x", "Cube .* not found"),
         ({**NEW, "dimension_columns": "xx"}, "x", "xx"),
         (NEW, "make_dt_interval(1)", "interval"),
+        ({**NEW, "cube": ""}, "x", "the store has no cube; to build one"),
         ({**NEW, "data_set": "a"}, "x", "unknown option data_set; did you mean dataset"),
+        ({**NEW, "batch": "1"}, "x", "unknown option batch"),
         ({**NEW, "if_exists": "maybe"}, "x", "'if_exists' is append, error or ignore"),
         ({**NEW, "schema_mode": "union"}, "x", "'schema_mode' is strict or merge, got 'union'"),
     ],
@@ -429,7 +432,7 @@ def test_options_that_contradict_the_cube_are_refused(spark, url):
 def test_the_seed_is_not_replaced_under_other_datasets(spark, url):
     save(frame(spark, range(3)), url, **NEW)
     save(create_frame(pa.table({"x": [0], "v": [5]}), spark), url, dataset="more", partition_on="")
-    with pytest.raises(AnalysisException, match="more"):
+    with pytest.raises(AnalysisException, match="of more would be joined to the new ones: use update_cube_from_spark"):
         save(frame(spark, [7]), url, "overwrite")
 
 

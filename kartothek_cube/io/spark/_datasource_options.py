@@ -214,8 +214,8 @@ def _find_only_cube(store: str) -> str:
         raise ValueError(f"Format {FORMAT}: option 'cube' is missing: one of {', '.join(cubes)}")
     if not cubes:
         raise ValueError(
-            f"Format {FORMAT}: the store has no cube; to build one by a write, name it and its columns in the "
-            "options cube, dimension_columns, partition_columns"
+            f"Format {FORMAT}: the store has no cube; to build one by a write, name it and its columns in "
+            "the options cube, dimension_columns, partition_columns"
         )
     return cubes[0]
 

@@ -40,6 +40,10 @@ spark = local_session(1)
 cube, store = Cube(["x"], ["p"], "cube"), "hfs://" + tempfile.mkdtemp()
 build_cube_from_spark(create_frame(pa.table({"x": [1, 2], "p": [0, 1]})), cube, store)
 assert spark.read.format("kartothek_cube").load(store, cube="cube").where("x > 1").count() == 1
+try:
+    spark.sql("SELECT y FROM range(1)")
+except Exception as error:
+    assert "A column, variable, or function parameter with name `y` cannot be resolved" in str(error)
 print(sorted(map(tuple, query_cube_spark(cube, store).collect())), local_session() is spark)
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -80,7 +81,11 @@ def _start(options: Mapping[str, str]) -> SparkSession:
     # clients of Spark Connect lack them
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
+    from pyspark.logger import PySparkLogger
 
+    # they print each error of a statement with its stack trace of Java, before it is raised
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
     path = Path(tempfile.gettempdir(), f"kartothek_cube_spark_{os.getpid()}.log")
     with no_pandas_warnings():

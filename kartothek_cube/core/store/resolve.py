@@ -345,14 +345,14 @@ def to_url(store: str | os.PathLike[str]) -> str:
         if not isinstance(path, str):
             raise TypeError(f"expected {_EXPECTED}, got a path of bytes: {path!r}")
         return _directory_url(os.path.expanduser(path))
-    scheme, separator, _ = store.partition("://")
-    if separator and scheme.lower() == "file":
+    # Spark and Java write one slash
+    if store[:6].lower() == "file:/":
         parts = urlsplit(store)
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise ValueError(f"cannot open a store at {redact_url(store)!r}: expected file:///path")
         query = f"?{parts.query}" if parts.query else ""
         return _directory_url(unquote(parts.path)) + query
-    if separator or not _is_path(store):
+    if "://" in store or not _is_path(store):
         return store
     return _directory_url(os.path.expanduser(store))
 

@@ -110,16 +110,22 @@ class CubeTable:
         """The DataFrame, planned now, which reads what its expressions and conditions leave."""
         if self._cached is not None:
             return self._cached
-        df = self._query(self._pushed_conditions(), self._needed_columns())
+        plan = self._optimized_plan() if self._steps else []
+        leaves = [line for line in plan if f"MapInArrow {_pass_on.__name__}(" in line]
+        conditions, columns = [], self._cells.names
+        # of several uses of the rows, each has other filters
+        if len(leaves) == 1:
+            conditions, columns = self._pushed_conditions(), self._needed_columns(plan, leaves[0])
+        df = self._query(conditions, columns)
         # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
         f = column_functions(df)
-        columns = [
+        cells = [
             f.col(quote_column(field.name))
             if field.name in df.columns
             else f.lit(None).cast(field.dataType).alias(field.name)
             for field in self._cells
         ]
-        return self._apply(df.select(*columns))
+        return self._apply(df.select(*cells))
 
     def persist(self, *level: Any) -> CubeTable:
         """Cache the rows: from now on, the table and those made of it have the rows of now."""
@@ -166,8 +172,6 @@ class CubeTable:
 
     def _pushed_conditions(self) -> list[Condition]:
         """Conditions that follow from those of Spark, as its optimizer pushes them down."""
-        if not self._steps:
-            return []
         if not self._opaque.__class__.__module__.startswith("pyspark.sql.connect"):
             return to_conditions(_find_filters(self._opaque), self._types)[0]
         return self._conditions_of_source()
@@ -180,20 +184,20 @@ class CubeTable:
         conditions: list[Condition] = unpickle(base64.b64decode(match.group(1))) if match else []
         return conditions
 
-    def _needed_columns(self) -> list[str]:
-        """Columns that Spark's optimizer leaves of the cube's."""
-        if not self._steps:
-            return self._cells.names
+    def _optimized_plan(self) -> list[str]:
+        """Lines of the plan, as Spark's optimizer leaves it."""
         with changed_setting(self._spark, _MANY_FIELDS, "1000000"):
             # columns of the result under new names, so that the plan mentions all of them
             text = _explain(self._opaque.toDF(*(f"c{number}" for number in range(len(self._opaque.columns)))))
         match = _OPTIMIZED.search(text)
-        lines = match.group(1).splitlines() if match else []
-        leaves = [line for line in lines if "MapInArrow " in line]
-        ids = _ID.findall(leaves[0].partition(", [")[2]) if len(leaves) == 1 else []
+        return match.group(1).splitlines() if match else []
+
+    def _needed_columns(self, plan: list[str], leaf: str) -> list[str]:
+        """Columns of the cube that a plan uses above the line of its rows."""
+        ids = _ID.findall(leaf.partition(", [")[2])
         if len(ids) != len(self._cells.names):
             return self._cells.names
-        used = {number for line in lines if line is not leaves[0] for number in _ID.findall(line)}
+        used = {number for line in plan if line is not leaf for number in _ID.findall(line)}
         return [name for name, number in zip(self._cells.names, ids, strict=True) if number in used]
 
     def __getattr__(self, name: str) -> Any:

@@ -129,8 +129,11 @@ def test_a_directory_that_must_exist(tmp_path):
 
 @pytest.mark.parametrize(
     "given",
-    [Path, str, "file://{}".format, "file://localhost{}".format, "{}/../a b".format, lambda path: path.name],
-    ids=["Path", "absolute", "file", "localhost", "parts", "name"],
+    [
+        *(Path, str, "file://{}".format, "file:{}".format, "file://localhost{}".format),
+        *("{}/../a b".format, lambda path: path.name),
+    ],
+    ids=["Path", "absolute", "file", "one slash", "localhost", "parts", "name"],
 )
 @pytest.mark.parametrize("convert", [ensure_store, lazy_store, open_blobs])
 def test_directory(convert, given, tmp_path, monkeypatch):

@@ -35,7 +35,10 @@ TESTS = {
     ),
     "test_datasource.py": ("test_modes_differ_in_what_they_do_with_what_is_there[append-expected0]",),
     "test_catalog.py": ("test_a_cube_is_a_table_of_the_catalog",),
-    "test_table.py": ("test_a_table_has_the_methods_of_a_frame",),
+    "test_table.py": (
+        "test_a_table_has_the_methods_of_a_frame",
+        "test_a_chain_reads_what_it_needs[two uses]",
+    ),
     "test_round_trips.py": ("test_columns_survive_in_cubes[function]",),
 }
 #: ``sitecustomize`` of the server's Python: the library is where Spark puts what clients send, or in {}

@@ -76,6 +76,11 @@ CHAINS = {
     "groups": (lambda t: t.where(t.v > 4).groupBy(t.p).agg(f.sum(t.v)).where("p > 0"), ["v"], "v > 4"),
     "sums": (lambda t: t.groupby("p").sum("v"), ["v"], ""),
     "sorted": (lambda t: t.orderBy(t.t.desc()).limit(3).select("x"), ["t"], ""),
+    "two uses": (
+        lambda t: t.transform(lambda df: df.where("x = 1").union(df.where("x = 2"))),
+        ["a b", "t", "v", "w"],
+        "",
+    ),
     "all": (lambda t: t.where("x = 1"), ["a b", "t", "v", "w"], "x == 1"),
 }
 

@@ -1,21 +1,4 @@
-"""Conversion of types, tables and filters between Arrow and Spark.
-
-========================  =====================  ==============================================
-Arrow                     Spark                  remarks
-========================  =====================  ==============================================
-int8 ... int64            byte ... long          schemas know int64 only, headers the width in files
-uint8, uint16, uint32     short, int, long       the next wider type
-uint64                    decimal(20, 0)         as in Spark's own Parquet reader
-float, double             float, double          NaN becomes null: datasets tell them not apart
-string, dictionary, null  string                 all flavours of strings
-timestamp without zone    timestamp_ntz          whole microseconds, as all of Spark's
-timestamp with zone       timestamp              an instant, stored in UTC
-date, bool, decimal       date, boolean, decimal
-time                      time                   Spark 4 knows it in sessions with ``register()``
-binary, list, struct,     binary, array,
-map                       struct, map
-========================  =====================  ==============================================
-"""
+"""Conversion of types (listed in ``docs/spark.rst``), tables and filters between Arrow and Spark."""
 
 from __future__ import annotations
 

@@ -474,7 +474,7 @@ class WriteTarget:
             raise ValueError(
                 f"Format {FORMAT}: the seed is not overwritten alone, since rows of {', '.join(others)} "
                 "would be joined to the new ones: use update_cube_from_spark, and name the datasets from "
-                "which it removes rows in ktk_cube_dataset_ids"
+                "which it removes rows in the argument datasets"
             )
         if self.options.overwrites_partitions and name in existing:
             overwrite = append.plan_overwrite(name)

@@ -50,13 +50,10 @@ _ANSWER = re.compile(r"<conditions ([A-Za-z0-9+/=]*)>")
 #: the id of a column in the text of a plan
 _ID = re.compile(r"#(\d+)L?")
 #: filters with one value
-_FILTERS: dict[str, Callable[[tuple[str, ...], Any], Filter]] = {
-    kind.__name__: kind
-    for kind in (
-        *(ds.EqualTo, ds.EqualNullSafe, ds.GreaterThan, ds.GreaterThanOrEqual, ds.LessThan),
-        *(ds.LessThanOrEqual, ds.StringStartsWith),
-    )
-}
+_FILTERS = (
+    *("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"),
+    "StringStartsWith",
+)
 #: texts of plans leave out columns beyond this number
 _MANY_FIELDS = "spark.sql.debug.maxToStringFields"
 #: methods of a DataFrame whose result is another lazy table
@@ -328,7 +325,8 @@ def _decode_filter(java: Any) -> Filter:
         return IsNotNull(column)
     if kind == "In":
         return In(column, tuple(decode_java(value).as_py() for value in java.values()))
-    return _FILTERS[kind](column, decode_java(java.value()).as_py())
+    compare: Callable[[tuple[str, ...], Any], Filter] = getattr(ds, kind)
+    return compare(column, decode_java(java.value()).as_py())
 
 
 def _explain(df: DataFrame) -> str:

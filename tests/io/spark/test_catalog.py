@@ -55,6 +55,16 @@ def test_a_cube_is_a_table_of_the_catalog(spark, url, catalog):
     assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 7]
 
 
+def test_a_table_can_be_at_a_location(spark, url):
+    api.build_cube(cells(range(4)), CUBE, url)
+    spark.sql(f"CREATE TABLE located USING kartothek_cube LOCATION '{url.removeprefix('hfs://')}'")
+    try:
+        assert xs(spark.table("located")) == [0, 1, 2, 3]
+    finally:
+        spark.sql("DROP TABLE located")
+    assert api.query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3]
+
+
 def test_a_table_joins_itself(spark, url, catalog):
     api.build_cube(cells(range(6)), CUBE, url)
     name = catalog()

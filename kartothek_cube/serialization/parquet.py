@@ -240,7 +240,8 @@ def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
 def _matching_rows(source: str | bytes, where: expressions.Tree, schema: pa.Schema | None) -> arrow.Ints:
     """Positions of the rows that match; only the columns of the filter are read for that."""
     table = read_parquet(source, "Parquet data", sorted(expressions.columns_of(where)), schema=schema)
-    return np.flatnonzero(expressions.tree_mask(table, where).to_numpy(zero_copy_only=False))
+    bound = expressions.bind(where, table.schema if schema is None else schema)
+    return np.flatnonzero(expressions.tree_mask(table, bound).to_numpy(zero_copy_only=False))
 
 
 def to_frame(
@@ -409,7 +410,7 @@ class ParquetSerializer(_generic.DataFrameSerializer):
     ) -> pd.DataFrame:
         """Read a Parquet file; see :meth:`DataFrameSerializer.restore_dataframe`.
 
-        The frame has a fresh index. A store that fails six times in a row raises ParquetReadError, content
+        The frame has the index with which it was stored. A store that fails six times in a row raises ParquetReadError, content
         that is no Parquet file CorruptDatasetError, a ValueError.
         """
         _generic.check_filters(filter_query, predicates)
@@ -419,16 +420,17 @@ class ParquetSerializer(_generic.DataFrameSerializer):
         def read() -> pa.Table:
             try:
                 content = blobs.local_path(key) or blobs.get(key)
-                return read_parquet(content, key, columns_to_load, predicates)
+                table = read_parquet(content, key, columns_to_load, predicates)
+                return with_row_index(table, content, expressions.to_tree(predicates), None)
             except FileNotFoundError as error:
                 raise KeyError(key) from error
 
         table = _retry(read, key)
         categorical = [column for column in categories or () if column in table.column_names]
-        df = pandas_conversion.to_pandas(table, dates_as_object=date_as_object, categories=categorical)
+        df = to_frame(table, date_as_object, categorical)
         if filter_query:
-            expressions.check_columns(columns or (), table.column_names, key)
-            df = _generic.select_columns(_generic.filter_df(df, filter_query), columns).reset_index(drop=True)
+            expressions.check_columns(columns or (), df.columns, key)
+            df = _generic.select_columns(_generic.filter_df(df, filter_query), columns)
         return df
 
     def store(self, store: StoreInput | BlobStore, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
@@ -438,7 +440,8 @@ class ParquetSerializer(_generic.DataFrameSerializer):
         """
         key = f"{key_prefix}.parquet"
         sink = pa.BufferOutputStream()
-        self.write_table(pandas_conversion.as_table(df), sink)
+        table = as_table_with_index(df) if isinstance(df, pd.DataFrame) else pandas_conversion.as_table(df)
+        self.write_table(table, sink)
         open_blobs(store).put(key, sink.getvalue().to_pybytes())
         return key
 

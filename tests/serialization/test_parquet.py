@@ -122,11 +122,23 @@ def test_pandas_types_and_dates(blobs, unit):
     key = ParquetSerializer().store(blobs, "key", df)
     result = ParquetSerializer.restore_dataframe(blobs, key)
     assert result.dtypes.map(str).tolist() == ["datetime64[ns]", "datetime64[ns]", "string", "Int8"]
-    assert result.index.equals(pd.RangeIndex(2))
-    assert result["t"][0] == df["t"][7]
+    assert result.index.tolist() == [7, 8]
+    assert result["t"][7] == df["t"][7]
     chosen = ParquetSerializer.restore_dataframe(blobs, key, columns=["ni", "d"], date_as_object=True)
     assert chosen.dtypes.map(str).tolist() == ["Int8", "object"]
-    assert chosen["d"][0] == datetime.date(2020, 1, 1)
+    assert chosen["d"][7] == datetime.date(2020, 1, 1)
+
+
+@pytest.mark.parametrize("index", [pd.Index(["a", "b", "c"], name="idx"), pd.RangeIndex(1, 7, 2)])
+@pytest.mark.parametrize(
+    "arguments", [{"predicates": [[("x", ">", 1)]]}, {"filter_query": "x > 1"}], ids=["predicates", "query"]
+)
+def test_frames_are_restored_with_their_index(blobs, index, arguments):
+    df = pd.DataFrame({"x": [1, 2, 3], "y": [4, 5, 6]}, index=index)
+    key = ParquetSerializer().store(blobs, "key", df)
+    pd.testing.assert_frame_equal(ParquetSerializer.restore_dataframe(blobs, key), df, check_index_type=False)
+    rows = ParquetSerializer.restore_dataframe(blobs, key, columns=["y"], **arguments)
+    pd.testing.assert_frame_equal(rows, df[["y"]][1:], check_index_type=False)
 
 
 def test_nanoseconds_name_the_column(blobs):

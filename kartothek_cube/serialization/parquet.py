@@ -410,8 +410,8 @@ class ParquetSerializer(_generic.DataFrameSerializer):
     ) -> pd.DataFrame:
         """Read a Parquet file; see :meth:`DataFrameSerializer.restore_dataframe`.
 
-        The frame has the index with which it was stored. A store that fails six times in a row raises ParquetReadError, content
-        that is no Parquet file CorruptDatasetError, a ValueError.
+        The frame has the index with which it was stored. A store that fails six times in a row raises
+        ParquetReadError, content that is no Parquet file CorruptDatasetError, a ValueError.
         """
         _generic.check_filters(filter_query, predicates)
         blobs = open_blobs(store)

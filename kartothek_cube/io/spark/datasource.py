@@ -470,7 +470,7 @@ class WriteTarget:
                 raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
             return append.plan([name])
         others = sorted(set(existing) - {name})
-        if name == cube.seed_dataset and others:
+        if name == cube.seed_dataset and name in existing and others:
             raise ValueError(
                 f"Format {FORMAT}: the seed is not overwritten alone, since rows of {', '.join(others)} "
                 "would be joined to the new ones: use update_cube_from_spark, and name the datasets from "

@@ -51,7 +51,12 @@ _ANSWER = re.compile(r"<conditions ([A-Za-z0-9+/=]*)>")
 _ID = re.compile(r"#(\d+)L?")
 #: filters with one value
 _FILTERS = (
-    *("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"),
+    "EqualTo",
+    "EqualNullSafe",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "LessThan",
+    "LessThanOrEqual",
     "StringStartsWith",
 )
 #: texts of plans leave out columns beyond this number

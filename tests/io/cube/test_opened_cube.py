@@ -14,7 +14,7 @@ from kartothek_cube.io import eager_cube
 from kartothek_cube.io.opened_cube import OpenedCube, open_cube
 from kartothek_cube.io_components.query import executor
 from tests.support.cubes import memory
-from tests.test_display import Text
+from tests.support.pages import Page
 
 CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "sales")
 SEED = pd.DataFrame({"SHOP": [1, 2], "DAY": [1, 1], "COUNTRY": ["DE", "IT"], "QTY": [5, 6]})
@@ -209,7 +209,7 @@ def test_a_query_shows_what_it_would_read(opened, monkeypatch):
     assert query.explain().partition_by == ("DAY",)
     with monkeypatch.context() as patch:
         patch.setattr(executor, "run_task", None)
-        text, words = repr(query), " ".join(Text(query._repr_html_()).words)
+        text, words = repr(query), " ".join(Page(query._repr_html_()).text)
     for shown in (text, words):
         assert "2 files in 1 partition" in shown
         assert "COUNTRY == DE" in shown
@@ -337,7 +337,7 @@ def test_views(opened):
         repr(opened) == "<cube sales: dimensions SHOP, DAY; partitioned by COUNTRY; datasets seed, weather>"
     )
     assert repr(opened.c) == "<columns of cube sales: SHOP, DAY, COUNTRY, A B, QTY, TEMP>"
-    words = Text(opened._repr_html_()).words
+    words = Page(opened._repr_html_()).text
     assert {"Cube sales", "weather", "TEMP", "double", "dimension", "payload", "seed, weather"} <= set(words)
 
 
@@ -346,7 +346,7 @@ def test_views_and_completion_of_a_cube_that_does_not_exist_yet(store):
     assert cube._ipython_key_completions_() == ["SHOP", "DAY", "COUNTRY"]
     assert dir(cube.c) == ["COUNTRY", "DAY", "SHOP"]
     assert repr(cube.c) == "<columns of cube sales: SHOP, DAY, COUNTRY>"
-    assert {"Cube sales", "COUNTRY"} <= set(Text(cube._repr_html_()).words)
+    assert {"Cube sales", "COUNTRY"} <= set(Page(cube._repr_html_()).text)
     with pytest.raises(ValueError, match="Cube sales not found"):
         _ = cube.schema
 

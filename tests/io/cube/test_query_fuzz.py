@@ -10,7 +10,7 @@ from tests.support.query_fuzz import run_case
 MORE = pytest.mark.slow("random cubes, queried with all façades")
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(4, marks=MORE), pytest.param(8, marks=MORE)])
+@pytest.mark.parametrize("first", [12, *(pytest.param(first, marks=MORE) for first in (0, 4, 8))])
 def test_queries_of_random_cubes(first, tmp_path, monkeypatch):
     # blocks of one partition
     monkeypatch.setattr(tuning, "BLOCK_BYTES", 0.1)

@@ -283,6 +283,14 @@ def test_types_that_differ(left, right):
     assert lookup_keys([left], [right], 2, 2).tolist() == expected
 
 
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_columns_of_many_rows_are_sorted_by_several_threads(monkeypatch, cores):
+    monkeypatch.setattr(kernels, "available_cores", lambda: cores)
+    order = np.random.default_rng(0).permutation(2 * kernels.CHUNK_ROWS)
+    table = pa.table({"x": order, "f": order / 2, "t": pa.array(order).cast(pa.string()), "b": order % 2 == 0})
+    assert kernels.sort_rows(table, ["x"]).equals(table.take(np.argsort(order)))
+
+
 def test_many_rows():
     random = np.random.default_rng(0)
     left, right = random.integers(0, 10**9, 5_000), np.unique(random.integers(0, 10**9, 5_000))

@@ -287,7 +287,8 @@ def test_types_that_differ(left, right):
 def test_columns_of_many_rows_are_sorted_by_several_threads(monkeypatch, cores):
     monkeypatch.setattr(kernels, "available_cores", lambda: cores)
     order = np.random.default_rng(0).permutation(2 * kernels.CHUNK_ROWS)
-    table = pa.table({"x": order, "f": order / 2, "t": pa.array(order).cast(pa.string()), "b": order % 2 == 0})
+    texts = pa.array(order).cast(pa.string())
+    table = pa.table({"x": order, "f": order / 2, "t": texts, "b": order % 2 == 0})
     assert kernels.sort_rows(table, ["x"]).equals(table.take(np.argsort(order)))
 
 

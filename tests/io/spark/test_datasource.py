@@ -436,6 +436,15 @@ def test_the_seed_is_not_replaced_under_other_datasets(spark, url):
         save(frame(spark, [7]), url, "overwrite")
 
 
+def test_a_write_to_a_cube_without_seed_says_what_is_missing(spark, url):
+    save(frame(spark, range(3)), url, **NEW)
+    save(create_frame(pa.table({"x": [0], "v": [5]}), spark), url, dataset="more", partition_on="")
+    for header in Path(url.removeprefix("hfs://")).glob("*++seed.by-dataset-metadata.*"):
+        header.unlink()
+    with pytest.raises(AnalysisException, match="Could not find seed dataset"):
+        save(frame(spark, [7]), url, "overwrite", **NEW)
+
+
 # partitions that are overwritten ----------------------------------------------------------------------------
 
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
@@ -47,17 +47,21 @@ def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
     """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
-    # a result as large as memory allows is sorted column by column: both copies of all would not fit
-    # starting threads takes longer than sorting a few rows
-    threads = min(available_cores(), 1 + len(positions) // CHUNK_ROWS)
 
-    def take(thread: int) -> None:
-        for number in range(thread, len(columns), threads):
-            columns[number] = take_values(columns[number], positions, missing=False)
+    def take(number: int) -> None:
+        columns[number] = take_values(columns[number], positions, missing=False)
 
-    for _ in ordered_map(take, range(threads), threads):
-        pass
+    for_each_column(take, len(columns), len(positions))
     return columns
+
+
+def for_each_column(function: Callable[[int], None], n_columns: int, n_rows: int) -> None:
+    """Call a function, which releases the lock of Python, with the number of each column."""
+    # a result as large as memory allows is processed column by column: both copies of all would not fit
+    # starting threads takes longer than a few rows
+    threads = min(available_cores(), 1 + n_rows // CHUNK_ROWS)
+    for _ in ordered_map(function, range(n_columns), threads):
+        pass
 
 
 def repeat(column: Column, times: Ints) -> pa.Array:

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import threading
 from unittest import mock
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core import tuning
 from kartothek_cube.core.pandas_conversion import as_table, to_pandas
+from kartothek_cube.io_components import kernels
 from kartothek_cube.io_components.query import frame_conversion
 from kartothek_cube.io_components.query.frame_conversion import frame_of_table, frames_of_slices
 
@@ -77,3 +79,17 @@ def test_frames_are_independent(copies_on_write, monkeypatch):
         assert second["v"].tolist() == [3, 4]
         assert (second.index.name, second.columns.name) == (None, None)
     assert table["v"].to_pylist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_columns_of_many_rows_are_copied_by_several_threads(monkeypatch, cores):
+    monkeypatch.setattr(kernels, "available_cores", lambda: cores)
+    threads = set()
+    copy_column = frame_conversion._copy_column
+    monkeypatch.setattr(
+        frame_conversion, "_copy_column", lambda *a: (threads.add(threading.get_ident()), copy_column(*a))
+    )
+    half = pa.table({f"v{i}": np.arange(2 * kernels.CHUNK_ROWS) * float(i) for i in range(8)})
+    table = pa.concat_tables([half, half.slice(1)])
+    pd.testing.assert_frame_equal(frame_of_table([table]), to_pandas(table))
+    assert (threading.get_ident() in threads) == (cores == 1)

@@ -374,10 +374,9 @@ def _is_milliseconds(dtype: pa.DataType) -> bool:
 
 def _row_groups(columns: IndexColumns) -> arrow.Ints:
     """Bounds of row groups; an empty index has one group without rows."""
-    by_entries = columns.offsets[:-1] // _ENTRIES_PER_GROUP
-    changes = np.flatnonzero(np.diff(by_entries)) + 1
-    steps = np.arange(0, len(columns), _VALUES_PER_GROUP)
-    inner = np.union1d(steps, changes)
+    starts = columns.offsets[:-1]
+    changes = starts.searchsorted(np.arange(_ENTRIES_PER_GROUP, columns.offsets[-1], _ENTRIES_PER_GROUP))
+    inner = np.union1d(np.arange(0, len(columns), _VALUES_PER_GROUP), changes[changes < len(columns)])
     return np.append(inner if len(inner) else [0], len(columns)).astype(np.int64)
 
 

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_origin
 
 import attrs
+import numpy as np
 
 from kartothek_cube.core.arguments import alias_parameter, check_call
 from kartothek_cube.core.cube.cube import Cube
@@ -182,6 +183,7 @@ def facade(
     cls: Any = get_origin(operation) or operation
     types = types or {}
     signature = _signature(cls, run, types)
+    flags = [field.name for field in attrs.fields(cls) if field.init and field.type == "bool"]
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         try:
@@ -190,6 +192,11 @@ def facade(
             # what is wrong with the arguments, as an error of the function
             check_call(name, call, args, kwargs)
             raise
+        for flag in flags:
+            value = getattr(arguments, flag)
+            # as in kartothek, None and numbers may stand for a bool; "no" would be true
+            if not isinstance(value, int | np.bool_ | None):
+                raise TypeError(f"{flag} is True or False, got {value!r}")
         with progress_bar(name.partition("_")[0], getattr(arguments, "progress", False)):
             return run(_find_cube(arguments))
 

@@ -188,6 +188,11 @@ class BuildCube(Generic[DataT, StoreT]):
         # settings belong to the cube: those of its seed count for new datasets
         kept = {**kept, **change.cube_settings(user.get(cube.seed_dataset, {}))}
         _check_mapping("partition_on", partition_on, "dataset id to columns")
+        # as in kartothek, it may name datasets that this call does not write
+        unnamed = set(names).difference(partition_on or ())
+        others = set(partition_on or ()).difference(names)
+        misspelt = [name for name in others if errors.nearest_names(str(name), unnamed)]
+        errors.check_names("partition_on: ", "dataset", misspelt, unnamed)
         df_serializer = check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER)
         mode = change.WriteMode.REPLACE if self.overwrite else change.WriteMode.CREATE
         specs = {}
@@ -556,24 +561,26 @@ class RemovePartitions(Generic[StoreT]):
 # -- what the plans share -----------------------------------------------------------------------------------
 
 
-def _check_mapping(argument: str, given: object, items: str = "") -> None:
+def _check_mapping(argument: str, given: Any, items: str = "", names: Collection[str] | None = None) -> None:
+    """Check that an argument is None or a dict, whose keys are some of `names`."""
     if given is not None and not isinstance(given, Mapping):
         of_items = f" of {items}" if items else ""
         raise TypeError(f"{argument} should be a dict{of_items}, but is {type(given).__name__}")
+    if names is not None:
+        errors.check_names(f"{argument}: ", "dataset", given or (), names)
 
 
 def _check_metadata(metadata: CubeMetadata | None, names: Collection[str]) -> dict[str, dict[str, Any]]:
     """Check the ``metadata`` argument of a cube write; a copy, empty for None."""
     if metadata is None:
         return {}
-    _check_mapping("Provided metadata", metadata, "dataset id to dict")
-    errors.check_names("Provided metadata for otherwise unspecified datasets: ", "dataset", metadata, names)
+    _check_mapping("metadata", metadata, "dataset id to dict", names)
     for name, values in metadata.items():
-        _check_mapping(f"Provided metadata for dataset {name}", values)
+        _check_mapping(f"metadata for dataset {name}", values)
         try:
             json.dumps(dict(values))
         except TypeError as exc:
-            raise TypeError(f"Provided metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
+            raise TypeError(f"metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
         change.check_settings(values)
     return {name: dict(values) for name, values in metadata.items()}
 
@@ -582,8 +589,7 @@ def _check_statistics(
     statistics: Mapping[str, Iterable[str]] | None, names: Collection[str]
 ) -> dict[str, dict[str, list[str]]]:
     """The entry of the metadata of each dataset that tells its columns with statistics."""
-    _check_mapping("statistics", statistics, "dataset id to columns")
-    errors.check_names("statistics: ", "dataset", statistics or (), names)
+    _check_mapping("statistics", statistics, "dataset id to columns", names)
     return {
         name: {pruning.STATISTICS: sorted(arguments.converter_str_set(c))}
         for name, c in (statistics or {}).items()

@@ -59,6 +59,10 @@ def query(**arguments):
     return lambda d, s: d.query_cube(cube=CUBE, store=s, **arguments)
 
 
+def extend(**arguments):
+    return lambda d, s: d.extend_cube(data={"prices": PRICES}, cube=CUBE, store=s, **arguments)
+
+
 def query_corrupt(d, s):
     corrupt(s)
     d.query_cube(cube=CUBE, store=s)
@@ -91,6 +95,22 @@ MISTAKES = {
     "corrupt file": (query_corrupt, CorruptDatasetError, "Corrupt object 'c++seed/table/COUNTRY="),
     "dataset": (query(datasets=["seed", "price"]), ValueError, "unknown dataset price; available: seed"),
     "dataset of the input": (append({"sead": MORE}), ValueError, "unknown dataset sead; did you mean seed?"),
+    "dataset of the partition columns": (
+        extend(partition_on={"price": ["COUNTRY"]}),
+        ValueError,
+        "partition_on: unknown dataset price; did you mean prices?",
+    ),
+    "dataset of the metadata": (
+        extend(metadata={"price": {}}),
+        ValueError,
+        "metadata: unknown dataset price; did you mean prices?",
+    ),
+    "dataset of the statistics": (
+        extend(statistics={"price": ["PRICE"]}),
+        ValueError,
+        "statistics: unknown dataset price; did you mean prices?",
+    ),
+    "text as a flag": (extend(overwrite="no"), TypeError, "overwrite is True or False, got 'no'"),
     "condition": (
         lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=api.C("SHOP") == 1),
         ValueError,

@@ -24,6 +24,7 @@ from kartothek_cube.core.pandas_conversion import DtypeBackend
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.display import card, facts, table
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
+from kartothek_cube.io_components.arrow_dataset import cast_table, in_unit
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.explain import QueryExplanation
 from kartothek_cube.io_components.query.physical_plan import load_datasets, order_columns
@@ -209,7 +210,9 @@ class LazyQuery:
     def lazy(self) -> polars.LazyFrame:
         """Return a LazyFrame of Polars; filters and columns are pushed down when it is collected."""
         if self._is_read_at_once:
-            return self.to_polars().lazy()
+            import polars
+
+            return polars.DataFrame(self._read_at_once()).lazy()
         frame = self._call(arrow_cube.scan_cube)
         return frame.select(self._order(frame.collect_schema().names()))
 
@@ -226,7 +229,7 @@ class LazyQuery:
         duckdb.DuckDBPyRelation
             It prints as a table; its methods ``df()``, ``pl()`` and ``fetchall()`` return the rows.
         """
-        rows = self.to_arrow() if self._is_read_at_once else self._call(arrow_cube.cube_dataset)
+        rows = self._read_at_once() if self._is_read_at_once else self._call(arrow_cube.cube_dataset)
         return sql.run_statement(statement, rows, self._order(rows.schema.names))
 
     def explain(self) -> QueryExplanation:
@@ -267,6 +270,11 @@ class LazyQuery:
     def _is_read_at_once(self) -> bool:
         """Whether a scan, which is partition by partition, has other rows."""
         return any(value is not None for value in (self.limit, self.dimension_columns, self.changed_since))
+
+    def _read_at_once(self) -> pa.Table:
+        """The rows, with the types of a scan."""
+        table = self.to_arrow()
+        return cast_table(table, in_unit(table.schema, "us"))
 
     def _order(self, available: Iterable[str]) -> list[str]:
         keys = [*(self.dimension_columns or self.cube.dimension_columns), *self.cube.partition_columns]

@@ -271,8 +271,7 @@ class LazyScanner:
             yield table
 
     def _filter(self, table: pa.Table) -> pa.Table:
-        columns = [cast_column(table.column(f.name), f.type, f.name) for f in self.read_schema]
-        typed = pa.Table.from_arrays(columns, schema=self.read_schema)
+        typed = cast_table(table, self.read_schema)
         return typed if self.filter is None else typed.filter(self.filter)
 
     def _project(self, table: pa.Table) -> pa.Table:
@@ -293,6 +292,12 @@ def in_unit(schema: pa.Schema, unit: TimestampUnit) -> pa.Schema:
     return pa.schema(
         [(f.name, pa.timestamp(unit, f.type.tz) if pa.types.is_timestamp(f.type) else f.type) for f in schema]
     )
+
+
+def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Lossless cast of the columns of a schema, in its order."""
+    columns = [cast_column(table.column(field.name), field.type, field.name) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 # -- polars -------------------------------------------------------------------------------------------------

@@ -180,6 +180,15 @@ def test_all_libraries_get_the_same_rows_and_columns(opened, read, arguments, ro
     assert [list(row) for row in result] == [list(row) for row in rows]
 
 
+@pytest.mark.parametrize("arguments", [{"limit": 1}, {"dimension_columns": ["SHOP", "DAY"]}], ids=str)
+def test_engines_get_the_same_types_whether_a_query_is_scanned_or_read_at_once(store, arguments):
+    cube = open_cube(CUBE, store)
+    cube.build(SEED.assign(DAY=pd.Timestamp("2024-01-31"), QTY=pd.Timestamp("2024-01-31", tz="UTC")))
+    scanned, read = cube.query(), cube.query(**arguments)
+    assert read.lazy().collect_schema() == scanned.lazy().collect_schema()
+    assert read.sql("FROM query").types == scanned.sql("FROM query").types
+
+
 def test_a_query_can_be_read_again_whatever_its_arguments_are(opened):
     query = opened.query(iter([C("QTY") > 5]), columns=iter(["QTY"]), datasets=iter(["seed"]))
     assert query.explain().datasets[0].columns == ("COUNTRY", "DAY", "QTY", "SHOP")[1:]

@@ -39,7 +39,7 @@ _WORD = re.compile(
     re.IGNORECASE,
 )
 _SYMBOLS = {"and": "&  ", "or": "| ", "not": "~  ", "<>": "!="}
-_PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*", re.ASCII)
+PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*", re.ASCII)
 _JSON_SCALARS = (str, bool, int, float)
 #: levels of conditions within each other, for each of which a copy needs about ten of Python's 1,000 frames
 MAX_DEPTH = 50
@@ -217,7 +217,7 @@ def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
 
 def _parse_number(text: str) -> int | float | decimal.Decimal:
     """The number that is written, for columns of integers."""
-    if not _PLAIN_NUMBER.fullmatch(text):
+    if not PLAIN_NUMBER.fullmatch(text):
         return float(text)
     number, nearest = decimal.Decimal(text), float(text)
     return int(number) if number == int(number) else nearest if nearest == number else number

@@ -1012,6 +1012,11 @@ class _TextReader:
                 f"Condition {abbreviate_text(repr(parsed.text))}: conditions never match nulls; write "
                 f"{parsed.column} IS NULL, or the text 'null' in quotes"
             )
+        if self.of_query and is_text(dtype) and codec.PLAIN_NUMBER.fullmatch(text):
+            raise ValueError(
+                f"Condition {abbreviate_text(repr(parsed.text))}: column {parsed.column!r} has texts, and "
+                f"{text} is a number; write the text in quotes: '{text}'"
+            )
         parser = codec.query_parser(dtype) if self.of_query else None
         if parser is None:
             return codec.parse_value(parsed.text, parsed.column, text, dtype)

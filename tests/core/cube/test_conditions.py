@@ -466,6 +466,7 @@ QUERY_TYPES = {**TYPES, **MORE_TYPES}
         ("s == Bed and Breakfast", C("s") == "Bed and Breakfast"),
         ("s == 'a and i > 1'", C("s") == "a and i > 1"),
         ("s between a and b & i > 1", C("s").between("a", "b") & (C("i") > 1)),
+        ("s in ('01', \"1\", 2024-01, 1a)", C("s").isin(["01", "1", "2024-01", "1a"])),
     ],
 )
 def test_text_of_queries_on_every_type(text, expected):
@@ -493,6 +494,10 @@ def test_text_of_queries_on_every_type(text, expected):
         ("i = 1 OR OR i = 2", "'1 OR' does not fit, column 'i'"),
         ("s = NULL", "conditions never match nulls; write s IS NULL"),
         ("i NOT IN (1, null)", "conditions never match nulls; write i IS NULL"),
+        *(
+            (text, "'s' has texts, and 01 is a number; write the text in quotes: '01'")
+            for text in ("s = 01", "s NOT IN (a, 01)", "s BETWEEN 01 AND b", "i = 1 AND s > 01")
+        ),
         ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
         ("s LIKE 'B_d%'", "startswith 'a_b'"),
         ("NOT", "Cannot parse condition 'NOT'"),

@@ -357,9 +357,13 @@ def report_error(error: BaseException, color: bool | None) -> int:
     if isinstance(error, click.Abort):
         click.echo("Aborted!", err=True)
         return ABORTED
-    expected = isinstance(error, (click.ClickException, *_EXPECTED))
+    # what a function of the user raises has a note
+    notes = " ".join(getattr(error, "__notes__", ()))
+    expected = bool(notes) or isinstance(error, (click.ClickException, *_EXPECTED))
     text = one_line(error)
-    if not expected:
+    if notes:
+        text = f"{notes}: {type(error).__name__}: {text} (--debug shows the traceback)"
+    elif not expected:
         text = f"{type(error).__name__}: {text} (internal error; --debug shows the traceback)"
     elif isinstance(error, click.UsageError) and error.ctx is not None:
         text = f"{text.rstrip('.')} (see {error.ctx.command_path} -h)" if text.endswith(".") else text

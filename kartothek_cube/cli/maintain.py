@@ -198,6 +198,7 @@ def adopt(
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.transforms import parse_transform
     from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.write.adopt import AdoptDataset
 
     if dimensions and partitions is not None:
         store = state.open_store(state.store_name, create=True)
@@ -219,7 +220,9 @@ def adopt(
     options["types"] = {column: name for column, _, name in pairs}
     options["partition_on"] = None if partition_on is None else split_names(partition_on)
     is_replaced = options["overwrite"] and stage is None
-    if is_replaced and dataset in discover.discover_ktk_cube_dataset_ids(state.prefix, store):
+    if is_replaced and not yes and dataset in discover.discover_ktk_cube_dataset_ids(state.prefix, store):
+        # only a table that exists and fits is worth a question
+        AdoptDataset(source, cube, store, dataset, **options).job()
         cli.confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
     adopt = partial(eager_cube.adopt_dataset, source, cube, store, dataset, **options)
     try:
@@ -333,8 +336,8 @@ def _import_function(name: str) -> Callable[..., Any]:
     sys.path.insert(0, os.getcwd())
     try:
         function: Callable[..., Any] | None = getattr(import_module(module), attribute, None)
-    except ImportError as error:
-        usage_error(f"Cannot import the module of {name!r}: {error}")
+    except Exception as error:
+        usage_error(f"Cannot import the module of {name!r}: {type(error).__name__}: {error}")
     if not callable(function):
         usage_error(f"Module {module} has no function {attribute!r}")
     return function
@@ -575,9 +578,13 @@ def publish(
 @cli.yes_option
 def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
     """Delete the logs of the published tables. The datasets stay."""
+    from kartothek_cube.core.store import open_blobs
     from kartothek_cube.io import eager_cube
+    from kartothek_cube.io_components.publication.delta_log import list_log
 
-    cli.confirm(f"Unpublish {', '.join(names)} of cube {state.prefix}?", yes)
+    blobs = open_blobs(state.store)
+    published = [name for name in names if list_log(blobs, state.cube.ktk_dataset_uuid(name))]
+    cli.confirm(f"Unpublish {', '.join(published)} of cube {state.prefix}?", yes or not published)
     for name, count in eager_cube.unpublish_cube(state.cube, state.store, names).items():
         click.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
 

@@ -113,6 +113,8 @@ class ComputeDataset(Generic[StoreT]):
 
     Raises
     ------
+    Exception
+        What the function raises, with a note that names the partition.
     StateNotFoundError
         The state of the last call is no longer kept, so that what has changed since is unknown: pass
         ``changed_since=None`` once.
@@ -255,7 +257,14 @@ def run_compute(context: ComputeContext, task: ScanTask) -> Written:
     """Call the function with the cells of one partition, and write what it returns."""
     results = []
     for frame in run_frames(context.scan, task):
-        rows = context.function(frame)
+        try:
+            rows = context.function(frame)
+        except Exception as error:
+            name = getattr(context.function, "__name__", repr(context.function))
+            cells = frame[list(context.plan.cube.partition_columns)].head(1).to_dict("records")
+            where = ", ".join(f"{key}={value!r}" for cell in cells for key, value in cell.items())
+            error.add_note(f"Function {name} failed for {where or 'all rows'}")
+            raise
         if rows is None:
             continue
         if not isinstance(rows, pd.DataFrame):

@@ -60,6 +60,8 @@ def test_adopt(ok, error, call, table, url, tmp_path):
     assert "pass --overwrite" in error("cube", "adopt", table, "more")
     asked = call("cube", "adopt", table, "more", "--overwrite", input="n\n")
     assert (asked.exit_code, "Replace more of cube cube?" in asked.stderr) == (1, True)
+    # nothing is asked about a table that does not exist
+    assert "nosuch" in error("cube", "adopt", "nosuch", "more", "--overwrite")
     staged = ok("cube", "adopt", table, "more", "--overwrite", "--stage", str(tmp_path / "more.staged"))
     assert staged.startswith("<staged: more: ")
     assert "2 linked" in ok("cube", "adopt", table, "more", "--overwrite", "--yes", "--link")
@@ -332,9 +334,12 @@ def test_publish_on_commit(ok, url):
 
 def test_unpublish(ok, call, url, tmp_path):
     ok("cube", "publish", "--include", "seed")
-    assert call("cube", "unpublish", input="n").exit_code == 1
+    asked = call("cube", "unpublish", input="n")
+    assert (asked.exit_code, "Unpublish seed of cube cube?" in asked.stderr) == (1, True)
     assert "Published: " in ok("cube", "info")
     assert ok("cube", "unpublish", "--yes").splitlines() == ["enrich: was not published", "seed: unpublished"]
+    # nothing is left to be confirmed
+    assert ok("cube", "unpublish").splitlines() == ["enrich: was not published", "seed: was not published"]
     assert "Published: " not in ok("cube", "info")
 
 
@@ -410,7 +415,9 @@ def module(tmp_path, monkeypatch):
     """The directory of a module with functions of jobs."""
     (tmp_path / "jobs.py").write_text(
         "def double(df):\n    return df[['x', 'p']].assign(twice=2 * df['v1'])\n\n\nnumber = 5\n"
+        "def divide(df):\n    return df[['x', 'p']].assign(n=number // (df['p'].iloc[0] != 'b'))\n"
     )
+    (tmp_path / "unfinished.py").write_text("number = undefined\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "jobs", raising=False)
@@ -436,7 +443,7 @@ def test_compute_changes_and_lineage(ok, error, url, module):
     assert re.search(r"doubled: .*; up to date\n", ok("cube", "lineage"))
     assert len(json.loads(ok("cube", "lineage", "--openlineage"))) == 6
     assert " from enrich " in ok("cube", "history")
-    assert "computed: " in ok(*double, "--everything", "-w", "p = 0")
+    assert "computed: 2 rows" in ok(*double, "--everything", "-w", "p = a")
     assert ok(*double, "--everything", "--stage", "computed.staged").startswith("<staged: doubled:")
     assert ok("cube", "staged", "computed.staged", "--publish").endswith(": published\n")
 
@@ -449,6 +456,8 @@ def test_compute_changes_and_lineage(ok, error, url, module):
         (("jobs:nothing", "doubled"), "has no function 'nothing'"),
         (("no_jobs:f", "doubled"), "No module named 'no_jobs'"),
         (("jobs:double", "seed"), "into is 'seed', the seed"),
+        (("unfinished:f", "doubled"), "NameError: name 'undefined' is not defined"),
+        (("jobs:divide", "doubled"), "Function divide failed for p='b': ZeroDivisionError: "),
     ],
 )
 def test_compute_tells_what_is_wrong(error, module, arguments, message):

@@ -339,8 +339,9 @@ def test_a_function_that_fails_leaves_no_file(store):
             raise ZeroDivisionError
         return double(df)
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError) as caught:
         api.compute_dataset(fail, CUBE, store, "doubled")
+    assert caught.value.__notes__ == ["Function fail failed for p=2"]
     assert set(store.keys()) == before
 
 

@@ -68,8 +68,9 @@ def test_a_function_that_fails_for_a_partition_leaves_no_files(built):
         return df.assign(doubled=df["v1"] * 2)[["x", "y", "p", "doubled"]]
 
     before = files(built)
-    with pytest.raises(ValueError, match="no model for this partition"):
+    with pytest.raises(ValueError, match="no model for this partition") as caught:
         compute_dataset_spark(double, CUBE, built, "doubled")
+    assert caught.value.__notes__ == ["Function double failed for p=2"]
     assert files(built) == before
 
 

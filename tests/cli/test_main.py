@@ -128,6 +128,7 @@ def test_unknown_stores_are_named_without_secrets(error, skv):
     assert "did you mean other?" in error("cube", "info", store="othre")
     assert skv in error("cube", "info", store="othre")
     assert "unknown scheme" in error("cube", "info", store="hsf:///data")
+    assert f"{skv} is a file; a store is a directory" in error("cube", "info", store=skv)
     assert "s3cret" not in error("cube", "info", store="hfss://name:s3cret@host/path?key=s3cret")
 
 

@@ -442,10 +442,13 @@ def _open_directory(url: str) -> KeyValueStore:
     template = _parse_directory_url(url)
     # None if decorators wrap the store
     root = getattr(template, "root", None)
-    if isinstance(root, str) and not create_if_missing and not os.path.isdir(root):
-        raise ValueError(
-            f"the directory {root} does not exist, and create_if_missing=false; {_list_known_schemes()}"
-        )
+    if isinstance(root, str) and not os.path.isdir(root):
+        if os.path.exists(root):
+            raise ValueError(f"{root} is a file; a store is a directory")
+        if not create_if_missing:
+            raise ValueError(
+                f"the directory {root} does not exist, and create_if_missing=false; {_list_known_schemes()}"
+            )
     # a store of its own for each caller: users may set attributes
     store = object.__new__(type(template))
     store.__dict__.update(vars(template))

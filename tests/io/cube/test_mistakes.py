@@ -308,6 +308,15 @@ def test_a_store_that_does_not_exist_is_named_and_not_created(driver, tmp_path, 
     assert not directory.exists()
 
 
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_store_that_is_a_file_is_named(driver, tmp_path, operation):
+    path = tmp_path / "cubs"
+    path.write_text("no directory")
+    with pytest.raises(ValueError, match=f"{path} is a file; a store is a directory"):
+        OPERATIONS[operation](driver, f"hfs://{path}")
+    assert path.read_text() == "no directory"
+
+
 #: operations that the façades of graphs do not have
 EAGER_OPERATIONS = {
     "merge": lambda c, s: api.merge_into_cube(SEED, c, s),

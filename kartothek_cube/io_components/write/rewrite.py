@@ -34,6 +34,7 @@ from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 from kartothek_cube.io_components.write.write_tasks import (
     check_index,
     derive_columns,
+    drop_types_if_empty,
     prepare,
     prepare_table,
     run_write,
@@ -711,7 +712,7 @@ def merge_job(
 
 def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeResult]:
     """Merge a frame, partition by partition."""
-    spec = context.plan.spec
+    spec, data = context.plan.spec, drop_types_if_empty(data)
     check_index(spec, data)
     table = pandas_conversion.as_table(data, spec.types)
     check_merge_input(context, table)

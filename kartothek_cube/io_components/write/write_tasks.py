@@ -243,8 +243,13 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
                 continue
             if not is_frame(frame):
                 raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}")
-            own.append(frame)
+            own.append(drop_types_if_empty(frame))
     return frames
+
+
+def drop_types_if_empty(frame: arrow.Frame) -> arrow.Frame:
+    """A DataFrame; without rows, its columns have no types: those of pandas (float64) need not be meant."""
+    return frame.astype(object) if isinstance(frame, pd.DataFrame) and not len(frame) else frame
 
 
 def _not_a_frame(obj: Any) -> str:

@@ -272,7 +272,7 @@ APPENDS = {
 
 
 @pytest.mark.parametrize(
-    "batches", [["empty"], ["empty", "rows", "empty"], ["untyped", "rows"], []], ids=" ".join
+    "batches", [["empty"], ["empty", "rows", "empty"], ["untyped", "rows", "other types"], []], ids=" ".join
 )
 @pytest.mark.parametrize("append", APPENDS)
 def test_batches_without_rows(append, batches):
@@ -280,6 +280,8 @@ def test_batches_without_rows(append, batches):
     store = memory()
     api.build_cube(SEED, CUBE, store)
     known = {"rows": frame(x=[7], p=[7], v1=[17]), "empty": SEED[:0], "untyped": SEED[:0].astype(object)}
+    # the types of pandas.DataFrame({"x": []})
+    known["other types"] = SEED[:0].astype("float64")
     APPENDS[append]([known[name] for name in batches], cube=CUBE, store=lambda: store)
     expected = [*SEED["x"], *([7] if "rows" in batches else [])]
     assert api.query_cube_df(CUBE, store)["x"].tolist() == expected

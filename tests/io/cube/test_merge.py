@@ -156,6 +156,13 @@ def test_all_rows_can_be_deleted(store):
     assert len(stored(store)) == 4
 
 
+@pytest.mark.parametrize("dtype", [None, object, "float64"], ids=str)
+def test_a_frame_without_rows_changes_no_row_whatever_its_types(store, dtype):
+    before, empty = labels(store), frame(0, 0)
+    result = api.merge_into_cube(empty if dtype is None else empty.astype(dtype), CUBE, store)
+    assert (result.rows_inserted, result.rows_updated, labels(store)) == (0, 0, before)
+
+
 def test_partitions_without_a_change_keep_their_files(store):
     before = labels(store)
     absent = frame(0, 4).assign(x=100, y=[0, 1, 2, 3], gone=True)

@@ -382,15 +382,19 @@ def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType])
     if twice:
         raise ValueError(f"Duplicate columns in dataset {dataset!r}: {', '.join(twice)}")
     if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
-        lower = [name.lower() for name in names]
-        alike = sorted(name for name in names if lower.count(name.lower()) > 1)
-        if alike:
-            raise ValueError(
-                f"Columns of dataset {dataset!r} differ in upper and lower case only: {', '.join(alike)}. "
-                "Rename them, or set spark.sql.caseSensitive to true"
-            )
+        check_case(names, dataset, "Rename them, or set spark.sql.caseSensitive to true")
     check_types(df.schema, dataset)
     return _empty_table(df, stored)
+
+
+def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
+    """Refuse columns that Spark does not tell apart by default."""
+    lower = [name.lower() for name in names]
+    alike = sorted(name for name in names if lower.count(name.lower()) > 1)
+    if alike:
+        raise ValueError(
+            f"Columns of dataset {dataset!r} differ in upper and lower case only: {', '.join(alike)}. {remedy}"
+        )
 
 
 def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:

@@ -537,6 +537,10 @@ class WriteTarget:
 def _check_schema(plan: WritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
     (name,) = plan.specs
+    if not plan.specs[name].types.keys() >= set(schema.names):
+        # the settings of the session are unknown here
+        remedy = "Rename them, or write them by the functions of kartothek_cube.io.spark"
+        executor.check_case(schema.names, name, remedy)
     _conversion.check_types(schema, name)
     empty = _conversion.to_storage_types(
         _conversion.arrow_schema(schema).empty_table(), plan.specs[name].types

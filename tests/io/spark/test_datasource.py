@@ -423,6 +423,13 @@ def test_wrong_options_and_columns_are_named_before_anything_is_computed(
     assert files(url) == set()
 
 
+def test_columns_that_spark_does_not_tell_apart_are_refused(spark, url):
+    df = frame(spark, [1]).selectExpr("*", "1 as z", "2 as Z")
+    with pytest.raises(AnalysisException, match="differ in upper and lower case only: Z, z. Rename them"):
+        save(df, url, **NEW)
+    assert files(url) == set()
+
+
 def test_options_that_contradict_the_cube_are_refused(spark, url):
     save(frame(spark, range(3)), url, **NEW)
     with pytest.raises(AnalysisException, match="'dimension_columns' is p, but the cube 'cube' has x"):

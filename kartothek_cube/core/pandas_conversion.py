@@ -287,18 +287,8 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     converted = convert_objects(renamed, types or {})
     try:
         table = _to_arrow(renamed.drop(columns=list(converted)))
-    except pa.ArrowNotImplementedError as exc:
-        raise TypeError(
-            f"The frame has a column that cannot be stored: {'; '.join(map(str, exc.args))}"
-        ) from exc
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
-        problem = "; ".join(map(str, exc.args))
-        raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc
-    except OverflowError as exc:
-        raise ValueError(
-            f"Column {_large_integers(renamed)!r} has integers that no type of 64 bits holds together; "
-            "make them text, or decimal.Decimal"
-        ) from exc
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as exc:
+        raise _explain_failure(renamed, exc) from exc
     if converted:
         columns = [converted[name] if name in converted else table.column(name) for name in names]
         table = pa.Table.from_arrays(columns, names=names)
@@ -343,15 +333,26 @@ def _column_names(columns: Iterable[object]) -> list[str]:
     return names
 
 
-def _large_integers(df: pd.DataFrame) -> object:
-    """Name of the column of Python integers that overflow."""
+def _explain_failure(df: pd.DataFrame, error: Exception) -> Exception:
+    """Name the first column that Arrow does not convert, and what to do."""
     for name, dtype in df.dtypes.items():
-        if pd.api.types.is_object_dtype(dtype):
-            try:
-                pa.array(df[name], from_pandas=True)
-            except OverflowError:
-                return name
-    raise AssertionError("no column overflows")
+        try:
+            pa.array(df[name], from_pandas=True)
+        except OverflowError:
+            return ValueError(
+                f"Column {name!r} has integers that no type of 64 bits holds together; "
+                "make them text, or decimal.Decimal"
+            )
+        except pa.ArrowNotImplementedError:
+            return TypeError(
+                f"Column {name!r} of type {dtype} cannot be stored; convert it to numbers or text."
+            )
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+            return ValueError(
+                f"Column {name!r} holds values of several types, or of one that cannot be stored; "
+                f"convert them: {exc}"
+            )
+    return error
 
 
 def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDArray[Any]) -> None:

@@ -128,6 +128,16 @@ def with_far_times(t: pa.DataType) -> pa.DataType:
     return _rebuild_nested(t, with_far_times) if is_nested(t) else t
 
 
+def has_zone(t: pa.DataType) -> bool:
+    """Whether values of a type are times with a zone."""
+    return bool(pat.is_timestamp(t) and t.tz)
+
+
+def with_zone_of(t: pa.DataType, stored: pa.DataType) -> pa.DataType:
+    """The type of times with a zone, in the zone of a stored column: the same instants."""
+    return pa.timestamp(t.unit, stored.tz) if has_zone(t) and has_zone(stored) else t
+
+
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The type of a column that has the same type in two schemas, but for nulls and times."""
     if pat.is_null(a):

@@ -501,7 +501,7 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
 
 
 def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
-    """Cast a table of file types to memory types; null columns and far times get those of the schema."""
+    """Cast a table of file types to memory types; nulls, far times and zones get those of the schema."""
     types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
     columns = {}
     for position, field in enumerate(table.schema):
@@ -512,6 +512,9 @@ def from_file(table: pa.Table, schema: pa.Schema | None = None) -> pa.Table:
         elif not arrow.storage_type(field.type).equals(field.type):
             is_far = field.name in types and arrow.has_far_times(dtype)
             columns[position] = _fit_times(table.column(position), field.name, is_far=is_far)
+        if not arrow.with_zone_of(field.type, dtype).equals(field.type):
+            column = columns.get(position, table.column(position))
+            columns[position] = column.cast(arrow.with_zone_of(column.type, dtype))
     return arrow.replace_columns(table, columns)
 
 

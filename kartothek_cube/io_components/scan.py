@@ -26,6 +26,7 @@ from kartothek_cube.core.arrow import (
     has_far_times,
     widen,
     with_far_times,
+    with_zone_of,
     zero_column_table,
 )
 from kartothek_cube.core.caching import FILE_SCHEMAS
@@ -291,7 +292,7 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
         cast_options=polars.ScanCastOptions(
             integer_cast="upcast",
             float_cast="upcast",
-            datetime_cast=["upcast", "nanosecond-downcast"] if is_far else "upcast",
+            datetime_cast=["upcast", "convert-timezone", *(["nanosecond-downcast"] if is_far else [])],
             categorical_to_string="allow",
         ),
         extra_columns="ignore",
@@ -439,11 +440,14 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...], dataset: pa.Schem
     """Types of columns; None unless a file has them and Polars has the types."""
     if not set(columns) <= set(schema.names):
         return None
+    stored = dict(zip(dataset.names, dataset.types, strict=True))
     fields = [schema.field(column) for column in columns]
-    if not all(_survives_polars(field.type) for field in fields):
+    # other software may have written files with times in another zone
+    zoned = [with_zone_of(field.type, stored.get(field.name, field.type)) for field in fields]
+    if not all(map(_survives_polars, [*(field.type for field in fields), *zoned])):
         return None
     far = {field.name for field in dataset if has_far_times(field.type)}
-    decoded = [(field.name, decoded_type(field.type)) for field in fields]
+    decoded = [(column, decoded_type(t)) for column, t in zip(columns, zoned, strict=True)]
     # other files of the column have times that nanoseconds do not reach
     return pa.schema([(c, with_far_times(t) if c in far and not pat.is_null(t) else t) for c, t in decoded])
 

@@ -393,7 +393,8 @@ def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
     alike = sorted(name for name in names if lower.count(name.lower()) > 1)
     if alike:
         raise ValueError(
-            f"Columns of dataset {dataset!r} differ in upper and lower case only: {', '.join(alike)}. {remedy}"
+            f"Columns of dataset {dataset!r} differ in upper and lower case only: {', '.join(alike)}. "
+            + remedy
         )
 
 

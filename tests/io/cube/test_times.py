@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
+from pandas.testing import assert_frame_equal
 
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.cube.conditions import C
@@ -14,7 +16,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io.arrow_cube import cube_dataset, query_cube_arrow, query_cube_polars, query_cube_table
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
-from tests.support.cubes import memory
+from kartothek_cube.io_components import scan
+from tests.support.cubes import file_keys, memory
 
 NEAR, FIRST, LAST = "2020-01-01 12:00:00.000001", "0001-01-01", "9999-12-31 23:59:59.999999"
 #: a cube with times in each kind of column
@@ -219,3 +222,30 @@ def test_zoned_times_keep_their_zone_in_all_facades(driver, store_factory, cube,
     # Spark has instants
     expected = "UTC" if driver.name == "spark" else zone
     assert {str(df["t"].dt.tz) for df in frames} == {str(pd.Series([instant]).dt.tz_convert(expected).dt.tz)}
+
+
+@pytest.mark.parametrize("reader", ["Polars", "pyarrow"])
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("name", ["payload", "dimension"])
+def test_files_of_other_zones_have_the_times_of_the_schema(name, zone, reader, monkeypatch):
+    """Other software may write the same instants in another zone."""
+    if reader == "pyarrow":
+        monkeypatch.setenv(scan.CHECK_PAGES, "1")
+    cube, store = CUBES[name], memory()
+    data = rows("2020-10-25 00:30", "2020-10-25 01:30").assign(p=["a", "b"])
+    data["t"] = data["t"].dt.tz_localize("UTC").dt.tz_convert(zone).astype(pd.DatetimeTZDtype("ns", zone))
+    eager_cube.build_cube(data, cube, store)
+    (key,) = [key for key in file_keys(lambda: store, "cube++seed").values() if "p=b" in key]
+    for other in ("Asia/Tokyo", "+01:00"):
+        file = pq.read_table(pa.BufferReader(store.get(key)))
+        position = file.schema.get_field_index("t")
+        changed = file.set_column(position, "t", file["t"].cast(pa.timestamp("us", other)))
+        sink = pa.BufferOutputStream()
+        pq.write_table(changed, sink)
+        store.put(key, sink.getvalue().to_pybytes())
+        assert_frame_equal(eager_cube.query_cube_df(cube, store)[data.columns], data)
+        later = C("t") >= pd.Timestamp("2020-10-25 01:30", tz="UTC")
+        assert eager_cube.query_cube_df(cube, store, later)["x"].tolist() == [1]
+        assert api.read_table("cube++seed", store)["t"].tolist() == data["t"].tolist()
+        assert eager_cube.verify_cube(cube, store).problems == ()
+    assert eager_cube.merge_into_cube(data, cube, store).rows_updated == 2

@@ -30,7 +30,7 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels import categorize, group_codes, repeat
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import FileRows, Scan, read_file, read_files, run_scans
-from kartothek_cube.serialization.parquet import read_footer, to_frame, with_row_index
+from kartothek_cube.serialization.parquet import read_footer, to_frame
 
 Values = Mapping[str, pa.Array]
 
@@ -277,8 +277,7 @@ def _read_rows(
     if context.row_index and keys[0].endswith(PARQUET_FILE_SUFFIX):
         # a task with an index reads one file
         (key,), (where,) = keys, on_files
-        table = read_file(blobs, key, columns, where, schema=schema, mapping=mapping)
-        table = with_row_index(table, blobs.local_path(key) or blobs.get(key), where, schema)
+        table = read_file(blobs, key, columns, where, schema=schema, mapping=mapping, row_index=True)
         lengths[matching] = len(table)
         return FileRows(table, lengths)
     (rows,) = run_scans(blobs, [Scan(keys, columns, schema, on_files, mapping)])

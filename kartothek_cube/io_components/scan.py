@@ -640,14 +640,18 @@ def read_file(
     *,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
+    row_index: bool = False,
 ) -> pa.Table:
-    """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata."""
+    """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata.
+
+    `row_index` adds the index of the stored frame.
+    """
     if not key.endswith(PARQUET_FILE_SUFFIX):
         return _read_untyped(blobs, key, columns, where, schema, mapping)
     path = blobs.local_path(key)
     source = _get_file(blobs, key) if path is None else path
     try:
-        table = parquet.read_parquet(source, key, columns, where, schema, mapping=mapping)
+        table = parquet.read_parquet(source, key, columns, where, schema, mapping, row_index=row_index)
     except FileNotFoundError as error:
         # a concurrent garbage collection may have deleted the file since its path was resolved
         raise MissingFileError(key) from error

@@ -36,12 +36,15 @@ def read_parquet(
     predicates: expressions.PredicatesType | expressions.Tree = None,
     schema: pa.Schema | None = None,
     mapping: ColumnMapping | None = None,
+    *,
+    row_index: bool = False,
 ) -> pa.Table:
     """Columns of the rows that meet the predicates, with types of memory; all but the pandas index for None.
 
     ``schema`` is that of the dataset: predicates are checked against it, and it types columns that are null
     in the file. ``mapping`` gives the columns of the dataset if the file was written before a change of its
-    schema. ``name`` is that of the file in errors.
+    schema. ``name`` is that of the file in errors. ``row_index`` adds the index of the stored frame, which
+    the rows keep, unless it is 0, 1, 2, ...
     """
     with _convert_errors(source, name), _open(source) as file:
         stored = file.schema_arrow
@@ -62,12 +65,16 @@ def read_parquet(
         table = _decode(file, names, mapping)
         if len(table) != file.metadata.num_rows:
             raise CorruptDatasetError(name, f"{file.metadata.num_rows} rows expected, {len(table)} found")
+        index = _stored_index(file, is_filtered=where is not None) if row_index else None
     table = pandas_conversion.from_file(_drop_foreign_metadata(table), schema)
+    shown = table.column_names if columns is None else list(columns)
+    if index is not None:
+        table, shown = table.append_column(*index), [*shown, _COLUMN]
     if where is not None:
         table = table.filter(expressions.tree_mask(table, where))
-    if columns is None or names == list(columns):
+    if table.column_names == shown:
         return table
-    return table.select(list(columns)) if columns else arrow.zero_column_table(len(table))
+    return table.select(shown) if shown else arrow.zero_column_table(len(table))
 
 
 def _decode(file: pq.ParquetFile, columns: Sequence[str], mapping: ColumnMapping | None) -> pa.Table:
@@ -187,37 +194,24 @@ def _set_index_metadata(
     return table.replace_schema_metadata({b"pandas": json.dumps(content, sort_keys=True).encode()})
 
 
-def with_row_index(
-    table: pa.Table, source: str | bytes, where: expressions.Tree | None, schema: pa.Schema | None
-) -> pa.Table:
-    """Add the index of the stored frame to the rows read of a file, unless it is 0, 1, 2, ..."""
-    # a thread of Arrow that releases memory of Python while the process exits aborts it
-    content = arrow.copy_to_arrow_memory(source) if isinstance(source, bytes) else source
-    file = pq.ParquetFile(pa.BufferReader(content) if isinstance(content, pa.Buffer) else content)
-    name, index = _stored_index(file)
-    if where is not None:
-        rows = _matching_rows(source, where, schema)
-        index = pa.array(rows) if index is None else index.take(pa.array(rows))
-    if index is None and name is None:
-        return table
-    index = pa.array(np.arange(len(table))) if index is None else index
-    field = pa.field(_COLUMN, index.type, metadata={} if name is None else {_NAME: name})
-    return table.append_column(field, index)
-
-
-def _stored_index(file: pq.ParquetFile) -> tuple[str | None, Any]:
-    """Name and values of the index; no values for a plain range or an unknown index."""
+def _stored_index(file: pq.ParquetFile, *, is_filtered: bool) -> tuple[pa.Field, Any] | None:
+    """The index of the stored frame as a column; None for 0, 1, 2, ... of all rows, or an unknown index."""
     schema = file.schema_arrow
     listed, name = _listed_index(schema)
+    length, start, step, values = file.metadata.num_rows, 0, 1, None
     if isinstance(listed, str) and listed in schema.names:
         # a thread of Arrow would release the memory of Python
-        return name, pandas_conversion.from_file(file.read([listed], use_threads=False)).column(0)
-    if not isinstance(listed, dict) or listed.get("kind") != "range":
-        return None, None
-    start, step = listed.get("start"), listed.get("step")
-    if type(start) is not int or type(step) is not int or (start, step) == (0, 1):
-        return name, None
-    return name, pa.array(start + step * np.arange(file.metadata.num_rows))
+        values = pandas_conversion.from_file(file.read([listed], use_threads=False)).column(0)
+    elif isinstance(listed, dict) and listed.get("kind") == "range":
+        bounds = [bound for bound in (listed.get("start"), listed.get("step")) if type(bound) is int]
+        start, step = bounds if len(bounds) == 2 else (0, 1)
+    else:
+        name = None
+    if values is None:
+        if (start, step, name) == (0, 1, None) and not is_filtered:
+            return None
+        values = pa.array(start + step * np.arange(length))
+    return pa.field(_COLUMN, values.type, metadata={} if name is None else {_NAME: name}), values
 
 
 def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
@@ -237,20 +231,13 @@ def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
     return index, name if isinstance(name, str) and name != _COLUMN else None
 
 
-def _matching_rows(source: str | bytes, where: expressions.Tree, schema: pa.Schema | None) -> arrow.Ints:
-    """Positions of the rows that match; only the columns of the filter are read for that."""
-    table = read_parquet(source, "Parquet data", sorted(expressions.columns_of(where)), schema=schema)
-    bound = expressions.bind(where, table.schema if schema is None else schema)
-    return np.flatnonzero(expressions.tree_mask(table, bound).to_numpy(zero_copy_only=False))
-
-
 def to_frame(
     table: pa.Table,
     dates_as_object: bool,
     categories: Iterable[str] = (),
     dtype_backend: pandas_conversion.DtypeBackend | None = None,
 ) -> pd.DataFrame:
-    """DataFrame of a table, with the index of :func:`with_row_index`."""
+    """DataFrame of a table, with the index that :func:`read_parquet` adds."""
     df = pandas_conversion.to_pandas(
         table, dates_as_object=dates_as_object, categories=categories, dtype_backend=dtype_backend
     )
@@ -420,8 +407,7 @@ class ParquetSerializer(_generic.DataFrameSerializer):
         def read() -> pa.Table:
             try:
                 content = blobs.local_path(key) or blobs.get(key)
-                table = read_parquet(content, key, columns_to_load, predicates)
-                return with_row_index(table, content, expressions.to_tree(predicates), None)
+                return read_parquet(content, key, columns_to_load, predicates, row_index=True)
             except FileNotFoundError as error:
                 raise KeyError(key) from error
 

@@ -1,14 +1,12 @@
 """Files that Arrow's threads read are in memory of Arrow, or a thread may abort the process at its exit."""
 
-import io
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.arrow import copy_to_arrow_memory
 from kartothek_cube.core.index import IndexColumns, parse_index, render_index
-from kartothek_cube.serialization.parquet import read_parquet, with_row_index
+from kartothek_cube.serialization.parquet import read_parquet
 
 INDEX = render_index("CITY", IndexColumns.from_pairs(pa.array(["Rom", "Bonn"]), ["a1", "a2"]))
 
@@ -18,7 +16,7 @@ INDEX = render_index("CITY", IndexColumns.from_pairs(pa.array(["Rom", "Bonn"]), 
     [
         lambda content: parse_index(content, "CITY", "key"),
         lambda content: read_parquet(content, "key"),
-        lambda content: with_row_index(pq.read_table(io.BytesIO(content)), content, None, None),
+        lambda content: read_parquet(content, "key", row_index=True),
     ],
 )
 def test_threads_of_arrow_do_not_hold_memory_of_python(monkeypatch, read):

@@ -141,6 +141,16 @@ def test_frames_are_restored_with_their_index(blobs, index, arguments):
     pd.testing.assert_frame_equal(rows, df[["y"]][1:], check_index_type=False)
 
 
+def test_a_file_is_opened_once_for_rows_and_index(blobs, monkeypatch):
+    key = ParquetSerializer().store(blobs, "f", pd.DataFrame({"x": [1, 2]}, index=["a", "b"]))
+    opened, original = [], pq.ParquetFile
+    monkeypatch.setattr(
+        pq, "ParquetFile", lambda *args, **kwargs: opened.append(1) or original(*args, **kwargs)
+    )
+    found = ParquetSerializer.restore_dataframe(blobs, key, predicates=[[("x", "==", 2)]])
+    assert (found.index.tolist(), len(opened)) == (["b"], 1)
+
+
 def test_nanoseconds_name_the_column(blobs):
     df = pd.DataFrame({"x": [0], "t": [1]}).astype("datetime64[ns]")
     with pytest.raises(ValueError, match=r"'t' .*floor"):

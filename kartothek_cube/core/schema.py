@@ -16,7 +16,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core import arrow, pandas_conversion
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names
+from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, check_names, nearest_names
 from kartothek_cube.core.naming import EVOLUTION, SINGLE_TABLE, TABLE_METADATA_FILE, schema_key
 from kartothek_cube.core.store import BlobStore, StoreInput, get_required, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
@@ -354,7 +354,9 @@ def _conflicts(
             yield field.name, str(field.type), str(dtype), find_remedy.get()(field.name, field.type, dtype)
     for field in given:
         if field.name not in names:
-            yield field.name, "-", str(field.type), for_additional
+            nearest = nearest_names(field.name, names - set(types))
+            hint = f"did you mean {nearest[0]!r}? Else " if nearest else ""
+            yield field.name, "-", str(field.type), hint + for_additional
     if names == set(types) and stored.names != given.names:
         yield "(order)", ", ".join(stored.names), ", ".join(given.names), "reorder the columns"
 

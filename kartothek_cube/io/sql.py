@@ -100,7 +100,14 @@ def run_statement(
     connection = _connect()
     connection.register("temp_rows", rows)
     connection.execute(f"CREATE TEMP VIEW query AS SELECT {', '.join(map(_quote, columns))} FROM temp_rows")
-    return connection.sql(statement)
+    try:
+        relation: duckdb.DuckDBPyRelation | None = connection.sql(statement)
+    except Exception as error:
+        error.add_note("The rows are those of the table query: SELECT ... FROM query")
+        raise
+    if relation is None:
+        raise ValueError(f"The statement has no rows, write SELECT ... FROM query; got {statement!r}")
+    return relation
 
 
 def _connect() -> duckdb.DuckDBPyConnection:

@@ -158,10 +158,10 @@ def parse_text(s: str) -> ConditionText:
         )
     column, operator, quoted, text = match.group("column", "op", "quoted", "value")
     if quoted is None and (text[:1] in _QUOTES or text[-1:] in _QUOTES):
-        raise ValueError(
-            f"Cannot parse condition {abbreviate_text(repr(s))}: unbalanced quote; expected: "
-            "column operator 'value', with '' for a quote in the value"
+        problem = _find_missing(text) or (
+            "; unbalanced quote, expected: column operator 'value', with '' for a quote in the value"
         )
+        raise ValueError(f"Cannot parse condition {abbreviate_text(repr(s))}{problem}")
     operator = "==" if operator == "=" else operator
     return ConditionText(s, column, operator, (text if quoted is None else quoted,))
 
@@ -187,12 +187,16 @@ def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: C
     try:
         return convert(text)
     except ValueError as error:
-        last = text.rpartition(" ")[2]
-        hint = f"; a condition is missing behind {last}" if last.upper() in ("AND", "OR", "NOT") else ""
         raise ValueError(
             f"Condition {abbreviate_text(repr(s))}: {abbreviate_text(repr(text))} does not fit, "
-            f"column {column!r} has type {dtype} ({error}){hint}"
+            f"column {column!r} has type {dtype} ({error}){_find_missing(text)}"
         ) from error
+
+
+def _find_missing(text: str) -> str:
+    """What to say of a value that ends with a word that joins conditions."""
+    last = text.rpartition(" ")[2]
+    return f"; a condition is missing behind {last}" if last.upper() in ("AND", "OR", "NOT") else ""
 
 
 def replace_words(text: str, types: Mapping[str, pa.DataType]) -> str:

@@ -611,7 +611,8 @@ def find_cube(cube: Cube | str, store: StoreInput | BlobStore) -> Cube:
     """The specification of a cube: the store has it for a name, which is the uuid prefix."""
     if isinstance(cube, str):
         if not validate_uuid(cube):
-            raise ValueError(f"{cube!r} cannot be the name of a cube: one or more of a-z A-Z 0-9 + - _")
+            hint = ". If it is the store, pass the cube before it" if "/" in cube else ""
+            raise ValueError(f"{cube!r} cannot be the name of a cube: one or more of a-z A-Z 0-9 + - _{hint}")
         return discover_cube(cube, store)[0]
     ensure_cube(cube)
     return cube

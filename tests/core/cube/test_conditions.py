@@ -503,6 +503,7 @@ def test_text_of_queries_on_every_type(text, expected):
         ("NOT", "Cannot parse condition 'NOT'"),
         ("i = 1 and", r"Condition 'i = 1 and': .*; a condition is missing behind and$"),
         ("i = 1 OR", "; a condition is missing behind OR$"),
+        ("s = 'a' or", "; a condition is missing behind or$"),
         ("AND i = 1", "one is missing before or behind AND"),
         ("i = 1 & ", "one is missing before or behind AND"),
     ],

@@ -73,6 +73,11 @@ MIXED = pd.Series([AWARE, AWARE.tz_localize(None), AWARE], dtype=object)
 #: mistake -> what is done, the error, and its text
 MISTAKES = {
     "column": (query(payload_columns=["QYT"]), ValueError, "unknown column QYT; did you mean QTY?"),
+    "column of the input": (
+        append(MORE.rename(columns={"QTY": "Qty"})),
+        ValueError,
+        "Qty     -       int64  did you mean 'QTY'? Else drop the column",
+    ),
     "column of a condition": (query(conditions=api.C("QYT") > 1), ValueError, "QYT"),
     "type of a condition": (query(conditions=api.C("QTY") == "many"), TypeError, "QTY"),
     "type of a column": (
@@ -370,6 +375,8 @@ def test_a_cube_that_does_not_exist_is_the_same_error_in_all_operations(sales, o
 def test_what_cannot_be_the_name_of_a_cube(sales, name):
     with pytest.raises(ValueError, match=f"'{name}' cannot be the name of a cube"):
         api.query_cube(name, sales)
+    with pytest.raises(ValueError, match=r"If it is the store, pass the cube before it$"):
+        api.query_cube(sales, "sales")
 
 
 def test_what_is_deleted_can_be_deleted_again(driver, built):

@@ -189,6 +189,14 @@ def test_engines_get_the_same_types_whether_a_query_is_scanned_or_read_at_once(s
     assert read.sql("FROM query").types == scanned.sql("FROM query").types
 
 
+def test_statements_without_the_table_or_rows_say_what_to_write(opened):
+    with pytest.raises(ValueError, match=r"no rows, write SELECT \.\.\. FROM query"):
+        opened.query().sql("")
+    with pytest.raises(Exception, match="sales does not exist") as caught:
+        opened.query().sql("SELECT * FROM sales")
+    assert caught.value.__notes__ == ["The rows are those of the table query: SELECT ... FROM query"]
+
+
 def test_a_query_can_be_read_again_whatever_its_arguments_are(opened):
     query = opened.query(iter([C("QTY") > 5]), columns=iter(["QTY"]), datasets=iter(["seed"]))
     assert query.explain().datasets[0].columns == ("COUNTRY", "DAY", "QTY", "SHOP")[1:]

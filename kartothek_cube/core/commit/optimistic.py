@@ -201,13 +201,26 @@ def _load_base(blobs: BlobStore, change: changes.ChangeSet) -> BaseState:
     if base.state is None or creates:
         return base
     other = header_store.other_header_key(change.uuid, base.header_key)
-    if blobs.exists(other):
+    if blobs.exists(other) and not _drop_outdated(blobs, base, other):
         raise errors.CorruptDatasetError(
             base.header_key,
             f"there is another header of this dataset, {other!r}, and it is unknown which one holds its "
             "state. Delete the outdated one, or write the dataset again with overwrite=True",
         )
     return attrs.evolve(base, state=_load_indices(blobs, base.state, change))
+
+
+def _drop_outdated(blobs: BlobStore, base: BaseState, other: str) -> bool:
+    """Delete a header in msgpack that other software updated in JSON; False if it may hold the state."""
+    content, token = header_store.read_versioned(blobs, other)
+    if content is None or base.stored is None or other.endswith(".json"):
+        return content is None
+    # an update keeps the time of creation; a dataset that is written anew has another one
+    outdated = DatasetMetadata.from_buffer(content, header_store.header_format(other))
+    if outdated.metadata["creation_time"] != base.stored.metadata["creation_time"]:
+        return False
+    blobs.delete_if(other, token)
+    return True
 
 
 def _load_indices(blobs: BlobStore, state: Any, change: changes.ChangeSet) -> DatasetMetadata:

@@ -368,6 +368,17 @@ def test_two_headers(io, memory):
     assert [key for key in keys(memory) if "/" not in key] == ["u.by-dataset-metadata.json"]
 
 
+def test_kartothek_updated_a_msgpack_dataset(io, store_factory):
+    """Its updates put a header in JSON, and leave the outdated one, which has the same time of creation."""
+    io.store(store_factory, [PX], metadata_storage_format="msgpack")
+    updated = api.DatasetMetadata.load_from_store("u", store_factory).copy(extra={})
+    store = api.ensure_store(store_factory)
+    store.put("u.by-dataset-metadata.json", updated.to_json())
+    io.update(store_factory, [PX])
+    assert [key for key in keys(store_factory) if "/" not in key] == ["u.by-dataset-metadata.json"]
+    assert len(io.read(store_factory)) == 2
+
+
 # other writers ----------------------------------------------------------------------------------------------
 
 

@@ -122,12 +122,16 @@ def test_types(dtype, where, local):
         (pa.null(), pa.int64()),
         (pa.dictionary(pa.int8(), pa.string()), pa.string()),
         (pa.timestamp("ms"), pa.timestamp("ns")),
+        # kartothek typed objects by the values of each file
+        (pa.int64(), pa.float64()),
+        (pa.decimal128(1, 0), pa.decimal128(7, 3)),
+        (pa.list_(pa.int64()), pa.list_(pa.float64())),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("first", ["narrow", "wide"])
 def test_files_of_different_types(local, narrow, wide, first):
-    sample = {"string": ["a", None]}.get(str(wide), [1, None])
+    sample = {"string": ["a", None], "list<item: double>": [[1], None]}.get(str(wide), [1, None])
     narrow_sample = [None, None] if pa.types.is_null(narrow) else sample
     tables = [pa.table({"x": pa.array(narrow_sample, narrow)}), pa.table({"x": pa.array(sample, wide)})]
     tables = tables if first == "narrow" else tables[::-1]

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core import expressions, tuning
 from kartothek_cube.core.arrow import Ints, Mask, concat_promoted
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.evolution import ColumnMapping, narrow_type
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.index import IndexColumns
@@ -30,6 +31,7 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels import categorize, group_codes, repeat
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import FileRows, Scan, read_file, read_files, run_scans
+from kartothek_cube.io_components.write.write_plan import CallerLine
 from kartothek_cube.serialization.parquet import read_footer, to_frame
 
 Values = Mapping[str, pa.Array]
@@ -142,9 +144,11 @@ class DatasetRead:
         """Plan the read; ``same_categories``: indexed categoricals have the same categories in all tasks."""
         dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, as_of=self.as_of)
         table, schema = _table_and_schema(dataset, self.table_name)
-        selected = check_columns("columns", self.columns, schema.names, dataset.dataset_uuid)
+        columns = _columns_of_table("columns", self.columns, table)
+        selected = check_columns("columns", columns, schema.names, dataset.dataset_uuid)
         result_columns = schema.names if selected is None else selected
-        encoded = check_columns("categoricals", self.categoricals, result_columns, dataset.dataset_uuid) or ()
+        columns = _columns_of_table("categoricals", self.categoricals, table)
+        encoded = check_columns("categoricals", columns, result_columns, dataset.dataset_uuid) or ()
         where = expressions.bind(self.predicates, schema)
         widths = dataset.dataset_metadata.widths
         if widths:
@@ -190,6 +194,15 @@ def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[
     if not dataset.tables:
         return table, pa.schema([])
     return table, read_schema_metadata(dataset.uuid, open_blobs(factory.store_factory), table).internal()
+
+
+def _columns_of_table(argument: str, columns: Any, table: str) -> Any:
+    """The columns of a table in an argument, which in kartothek 5.3 is a dict of table to list."""
+    if not isinstance(columns, Mapping):
+        return columns
+    CallerLine.find().warn(f"{argument} by table is deprecated: pass a list of columns", DeprecationWarning)
+    check_names(f"{argument}: ", "table", columns, (table,))
+    return columns.get(table)
 
 
 def _indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:

@@ -215,7 +215,7 @@ def _drop_outdated(blobs: BlobStore, base: BaseState, other: str) -> bool:
     content, token = header_store.read_versioned(blobs, other)
     if content is None or base.stored is None or other.endswith(".json"):
         return content is None
-    # an update keeps the time of creation; a dataset that is written anew has another one
+    # an update keeps the time of creation, which overwriting changes
     outdated = DatasetMetadata.from_buffer(content, header_store.header_format(other))
     if outdated.metadata["creation_time"] != base.stored.metadata["creation_time"]:
         return False

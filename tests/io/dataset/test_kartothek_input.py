@@ -139,3 +139,19 @@ def test_an_empty_frame_with_its_name(io, memory):
         io.store(memory, [{"core": XY[:0]}, {"core": XY}], partition_on="x")
     assert isinstance(io.read(memory)[0], pd.DataFrame)
     assert tables(memory) == {"core"}
+
+
+@pytest.mark.filterwarnings("ignore:Input with the name of its table:DeprecationWarning")
+def test_columns_by_table(io, memory):
+    io.store(memory, [{"core": XY}])
+    with pytest.warns(DeprecationWarning, match="columns by table is deprecated: pass a list"):
+        [df] = io.read(memory, columns={"core": ["y"]})
+    assert list(df.columns) == ["y"]
+    with pytest.warns(DeprecationWarning, match="categoricals by table"):
+        [df] = api.read_dataset_as_dataframes("u", memory, categoricals={"core": ["y"]})
+    assert df["y"].dtype == "category"
+    with (
+        pytest.warns(DeprecationWarning),
+        pytest.raises(ValueError, match="columns: unknown table helper; available: core"),
+    ):
+        io.read(memory, columns={"helper": ["y"]})

@@ -151,7 +151,7 @@ def test_columns_by_table(io, memory):
         [df] = api.read_dataset_as_dataframes("u", memory, categoricals={"core": ["y"]})
     assert df["y"].dtype == "category"
     with (
-        pytest.warns(DeprecationWarning),
+        pytest.warns(DeprecationWarning, match="columns by table"),
         pytest.raises(ValueError, match="columns: unknown table helper; available: core"),
     ):
         io.read(memory, columns={"helper": ["y"]})

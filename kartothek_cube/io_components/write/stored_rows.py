@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import clock, errors, evolution, history, pandas_conversion
-from kartothek_cube.core.arrow import Ints, Mask, to_numpy
+from kartothek_cube.core.arrow import Ints, Mask, same_type, to_numpy
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, Requirement, UnchangedPartitions, WriteMode
 from kartothek_cube.core.contract import (
@@ -77,6 +77,10 @@ class StoredRows:
         filters = None if where is None else [where] * len(keys)
         scan = Scan(keys, columns, self.schema, filters, self.mapping)
         ((table, lengths),) = run_scans(open_blobs(spec.store), [scan])
+        # objects that kartothek wrote have other types in each file
+        fields = [self.schema.field(column) for column in columns]
+        other = [f for f in fields if not same_type(f.type, table.schema.field(f.name).type)]
+        table = pandas_conversion.cast_to_schema(table, pa.schema(other))
         extensions = pandas_conversion.extension_dtypes(table.schema)
         owner = pa.array(np.repeat(np.arange(len(keys)), lengths))
         for column, values in files.keys(spec.partition_on, self.schema).items():

@@ -1,7 +1,11 @@
 """Deleting rows by conditions: a query gives what it gave without them, and other files stay."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api import cube as api
@@ -51,6 +55,20 @@ def test_rows_are_deleted_from_all_datasets(store, driver):
     found = [stored(store, name, "x") for name in ("seed", "extra", "whole")]
     assert found == [[0, 2, 3, 4, 5], [0, 2, 3, 4], [0, 2, 3, 4, 5]]
     cubes.check_integrity(lambda: store, CUBE)
+    assert api.verify_cube(CUBE, store).ok
+
+
+def test_files_of_kartothek_whose_objects_have_other_types(driver):
+    """It typed objects by the values of each file; files that are written again have the types of the schema."""
+    store = cubes.memory()
+    api.build_cube(SEED[:3].assign(v=[Decimal("1.25"), Decimal(2), Decimal(3)]), CUBE, store)
+    [key] = [key for key in store.keys() if key.startswith("cube++seed/table/p=0/")]
+    sink = pa.BufferOutputStream()
+    numbers = [Decimal(n) for n in (1, 2, 3)]
+    pq.write_table(pa.Table.from_pandas(SEED[:3].drop(columns="p").assign(v=numbers)), sink)
+    store.put(key, sink.getvalue().to_pybytes())
+    driver.delete_rows(cube=CUBE, store=lambda: store, conditions="x == 0")
+    assert left(store, "v") == numbers[1:]
     assert api.verify_cube(CUBE, store).ok
 
 

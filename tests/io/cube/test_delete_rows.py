@@ -59,7 +59,7 @@ def test_rows_are_deleted_from_all_datasets(store, driver):
 
 
 def test_files_of_kartothek_whose_objects_have_other_types(driver):
-    """It typed objects by the values of each file; files that are written again have the types of the schema."""
+    """It typed objects by the values of each file; rows that are written again have those of the schema."""
     store = cubes.memory()
     api.build_cube(SEED[:3].assign(v=[Decimal("1.25"), Decimal(2), Decimal(3)]), CUBE, store)
     [key] = [key for key in store.keys() if key.startswith("cube++seed/table/p=0/")]

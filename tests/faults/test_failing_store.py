@@ -2,6 +2,7 @@
 
 import pytest
 
+from kartothek_cube.core import clock
 from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted
 from tests.support import crash
 from tests.support.cubes import filled, snapshot
@@ -41,6 +42,31 @@ def test_each_call_fails_once(name, lost):
             assert set(factory().keys()) == crash.tracked(cube, factory)
     else:
         pytest.fail("more calls than anybody needs")
+
+
+@pytest.mark.slow("one run per request")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FEW else MORE) for name in crash.OPERATIONS]
+)
+def test_a_process_that_dies(name, monkeypatch):
+    """At each request to the store to which it writes; writers that meet what it has left wait in vain."""
+    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
+    operation = crash.OPERATIONS[name]
+    before, old = _run(operation.before)
+    _, new = _run(operation.run, before)
+    written, read = before[::-1] if name == "copy" else before
+    other = Same.of(filled(read))
+
+    def place(store):
+        return crash.Place(other, store) if name == "copy" else crash.Place(store, other)
+
+    stores = crash.stores_after_faults(written, lambda dying: operation.run(place(dying)))
+    assert len(stores) >= MIN_CALLS
+    for store in stores:
+        healthy = place(Same.of(store))
+        crash.check_old_or_new(healthy, old, new)
+        for cube, factory in healthy.cubes():
+            assert set(factory().keys()) == crash.tracked(cube, factory)
 
 
 def _run(run, before=({}, {})):

@@ -5,7 +5,6 @@ import itertools
 import json
 import shutil
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +18,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from plateau.io import eager as plateau
 
 from kartothek_cube.api import cube as api
@@ -44,9 +43,10 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.publication import delta_log
 from kartothek_cube.io_components.publication.delta_log import read_log
 from kartothek_cube.serialization import CsvSerializer
-from tests.support.cubes import memory
+from tests.support.crash import stores_after_faults
+from tests.support.cubes import memory, snapshot
 from tests.support.servers import s3_url
-from tests.support.stores import CountingStore, FaultyStore, InjectedError, MinimalStore, Same
+from tests.support.stores import CountingStore, FaultyStore, MinimalStore, Same
 
 CUBE = api.Cube(["x"], ["p"], "cube")
 
@@ -95,22 +95,6 @@ def logs(store_or_path) -> list[str]:
 
 def problems(store) -> list[str]:
     return [problem.kind for problem in api.verify_cube(CUBE, store).problems]
-
-
-def stores_after_failures(build, operation: Callable) -> list:
-    """Copies of a store as an operation leaves them if its first request fails, its second, and so on."""
-    stores = []
-    for at in itertools.count(1):
-        store = memory()
-        for key in build.keys():
-            store.put(key, build.get(key))
-        faulty = FaultyStore(store).fail("any", at=at)
-        with suppress(InjectedError):
-            operation(Same.of(faulty))
-        if not faulty.happened:
-            break
-        stores.append(store)
-    return stores
 
 
 @pytest.fixture
@@ -818,13 +802,14 @@ def test_a_commit_that_cannot_be_published_is_done(url, path):
     assert column(path / "cube++seed", "v") == [3, 4]
 
 
-def test_a_store_that_fails_after_the_commit():
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_store_that_fails_after_the_commit(lasting):
     """At each call of the publication: a warning, and a table of the old or the new state."""
     for at in itertools.count(1):
         store = memory()
         store_dataframes_as_dataset(Same.of(store), "u", [seed()])
         publish_dataset("u", Same.of(store), on_commit=True)
-        faulty = FaultyStore(store).fail("any", at=at, key="_delta_log")
+        faulty = FaultyStore(store).fail("any", at=at, key="_delta_log", lasting=lasting)
         with warnings.catch_warnings(record=True, action="always") as caught:
             update_dataset_from_dataframes([seed()], Same.of(faulty), "u")
         assert len(read_table_arrow("u", store)) == 4
@@ -892,19 +877,22 @@ def test_an_unpublished_dataset_is_no_table(store_factory, tmp_path):
 
 
 @pytest.mark.slow("one run per request")
-def test_an_unpublication_that_dies_shows_no_older_state():
-    """At each call: readers find the newest state, or no table; a publication or a repetition goes on."""
+def test_an_unpublication_that_dies_shows_no_older_state(tmp_path):
+    """At each request: readers find the newest state, or no table; a publication or a repetition goes on."""
     build = memory()
     store_dataframes_as_dataset(Same.of(build), "u", [seed()])
     for number in range(22):
         update_dataset_from_dataframes([cell(10 + number, 2)], Same.of(build), "u")
         publish_dataset("u", Same.of(build))
     ended = 0
-    stores = stores_after_failures(build, lambda faulty: unpublish_dataset("u", faulty))
-    assert len(stores) >= 20
+    stores = stores_after_faults(snapshot(Same.of(build)), lambda dying: unpublish_dataset("u", dying))
+    assert len(stores) >= len(logs(build))
     for at, store in enumerate(stores, 1):
         log = read_log(open_blobs(store), "u")
         assert len(log.files) in (0, 23)
+        with suppress(DeltaError):
+            assert len(rows(on_disk(store, tmp_path / str(at)) / "u")) == 24
+            assert log.files
         ended += not log.files
         garbage_collect_dataset("u", store)
         if at % 2:
@@ -950,12 +938,12 @@ def test_the_log_is_deleted_with_the_dataset(store_factory):
 
 
 @pytest.mark.slow("one run per request")
-def test_a_deletion_that_fails_half_way():
+def test_a_deletion_that_dies_half_way():
     """At each call: the dataset lives with a table that is whole, or is gone and can be deleted again."""
     build = memory()
     store_dataframes_as_dataset(Same.of(build), "u", [seed()], partition_on=["p"])
     publish_dataset("u", Same.of(build))
-    stores = stores_after_failures(build, lambda faulty: delete_dataset("u", faulty))
+    stores = stores_after_faults(snapshot(Same.of(build)), lambda dying: delete_dataset("u", dying))
     assert len(stores) >= 5
     for store in stores:
         if "u.by-dataset-metadata.json" in store:

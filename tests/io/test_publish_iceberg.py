@@ -18,9 +18,10 @@ from kartothek_cube.api import dataset as datasets
 from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.publication import delta_log, table
-from tests.io.test_publish import COLUMNS, CUBE, KEYS, files_below, plain, seed, stores_after_failures
+from tests.io.test_publish import COLUMNS, CUBE, KEYS, files_below, plain, seed
 from tests.io.test_publish import rows as delta_rows
-from tests.support.cubes import memory
+from tests.support.crash import stores_after_faults
+from tests.support.cubes import memory, snapshot
 from tests.support.servers import s3_url
 from tests.support.stores import Same
 
@@ -237,20 +238,31 @@ def test_verify_tells_that_the_iceberg_table_is_older(url, path):
 
 
 @pytest.mark.slow("interrupts a publication at each of its requests")
-def test_a_publisher_that_dies(monkeypatch):
-    """At each call: collections keep what the Iceberg table shows; a repetition shows the newest state."""
+@pytest.mark.parametrize("fault", ["die", "fail"])
+def test_a_publisher_that_dies(monkeypatch, fault):
+    """At each request: collections keep what the Iceberg table shows; a repetition shows the newest state."""
     monkeypatch.setattr(delta_log, "store_location", lambda blobs, uuid: "memory://")
     build = memory()
     datasets.store_dataframes_as_dataset(Same.of(build), "u", [seed()], partition_on=["p"])
     datasets.publish_dataset("u", Same.of(build), format="iceberg")
     datasets.update_dataset_from_dataframes([seed()], Same.of(build), "u", delete_scope=[{}])
-    stores = stores_after_failures(build, lambda faulty: datasets.publish_dataset("u", faulty))
+    content = snapshot(Same.of(build))
+    stores = stores_after_faults(content, lambda faulty: datasets.publish_dataset("u", faulty), fault)
     assert len(stores) >= 15
     for store in stores:
         blobs = open_blobs(store)
         assert shown_keys(store) <= delta_log.published_keys(blobs, "u")
         assert datasets.publish_dataset("u", Same.of(store))["version"] == 1
         assert shown_keys(store) == delta_log.published_keys(blobs, "u") == data_keys(store)
+
+
+def test_an_unpublication_that_dies_shows_no_older_metadata():
+    """At each request: readers that look for the newest metadata find these, or none."""
+    content = {delta_log.iceberg_key("u", version): b"" for version in range(1, 12)}
+    stores = stores_after_faults(content, lambda dying: delta_log.delete_log(open_blobs(dying), "u"))
+    found = [delta_log.newest_iceberg(delta_log.list_log(open_blobs(store), "u")) for store in stores]
+    assert found.count(11) >= 11
+    assert set(found) == {11, 0}
 
 
 def test_the_hint_names_the_newest_version(monkeypatch):

@@ -8,15 +8,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from simplekv import KeyValueStore
 
 from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import build_dataset_indices, read_table
+from kartothek_cube.core import caching
 from kartothek_cube.core.errors import MultiTableCommitAborted
+from tests.support.cubes import filled
+from tests.support.stores import Died, FaultyStore, InjectedError, Same
 
 CUBE = api.Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
 COPY = CUBE.copy(uuid_prefix="copy")
@@ -173,6 +178,30 @@ def duration(name: str, place: Place) -> float:
     if process.exitcode != 0:
         raise RuntimeError(f"{name} does not end, or fails by itself")
     return seconds
+
+
+# on a store on which one request goes wrong, or all from then on ---------------------------------
+
+
+def stores_after_faults(
+    content: dict[str, bytes], operation: Callable[[Same], object], fault: str = "die", **how: Any
+) -> list[KeyValueStore]:
+    """Stores as an operation leaves them if its first request goes wrong, its second, and so on.
+
+    By default its process dies; else it is the name of another method of `FaultyStore`, such as "fail", which
+    also lets handlers of the error take effect. ``how`` selects the requests, as there.
+    """
+    stores: list[KeyValueStore] = []
+    while True:
+        store = filled(content)
+        faulty = getattr(FaultyStore(store), fault)(**{"method": "any", **how}, at=len(stores) + 1)
+        with suppress(Died, InjectedError):
+            operation(Same.of(faulty))
+        if not faulty.happened:
+            return stores
+        # another process goes on
+        caching.clear()
+        stores.append(store)
 
 
 # what is there -----------------------------------------------------------------------------------

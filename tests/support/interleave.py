@@ -290,6 +290,7 @@ class Scheduler:
         self._condition = threading.Condition()
         self._waiting: dict[int, Step] = {}
         self._alive: set[int] = set()
+        self._dead: set[int] = set()
         self._granted: Choice | None = None
         #: what each operation was answered so far
         self._memory: list[int] = []
@@ -299,6 +300,9 @@ class Scheduler:
             # several threads of one operation take turns
             while me in self._waiting:
                 self._condition.wait()
+            if me in self._dead:
+                # a handler of an error, or another thread
+                raise Crash
             self._waiting[me] = step
             self._condition.notify_all()
             while self._granted is None or self._granted.operation != me:
@@ -328,6 +332,8 @@ class Scheduler:
             return action()
         if choice.taken:
             action()
+        if choice.fault is Crash:
+            self._dead.add(choice.operation)
         raise choice.fault(f"{step.method} {step.key}")
 
     def _remember(self, me: int, step: Step, answer: Any) -> None:

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from simplekv import KeyValueStore
@@ -92,6 +92,10 @@ class InjectedError(OSError):
     """What a `FaultyStore` raises unless told otherwise."""
 
 
+class Died(BaseException):
+    """The process was killed: it handles no error, and sends no request any more."""
+
+
 @dataclass
 class Fault:
     """What goes wrong, once: at the ``at``-th call of a method (or "any") whose key contains a text."""
@@ -103,6 +107,8 @@ class Fault:
     error: BaseException | Callable[[], Any] = field(default_factory=lambda: InjectedError("injected"))
     #: the call is done, only its answer is lost
     after: bool = False
+    #: all calls from then on fail in the same way, whatever their method and key, so that no retry helps
+    lasting: bool = False
 
 
 class FaultyStore(WrapperStore):
@@ -118,6 +124,10 @@ class FaultyStore(WrapperStore):
         self._planned.append(Fault(method, **how))
         return self
 
+    def die(self, method: str = "any", **how: Any) -> FaultyStore:
+        """Let the process die before a call: none of its threads and handlers reaches the store any more."""
+        return self.fail(method, error=Died(), lasting=True, **how)
+
     def call(self, method: str, *args: Any) -> Any:
         fault = self._due(method, str(args[0]))
         if fault is None:
@@ -130,6 +140,8 @@ class FaultyStore(WrapperStore):
 
     def _due(self, method: str, key: str) -> Fault | None:
         with self._lock:
+            if self.happened and self.happened[-1].lasting:
+                return replace(self.happened[-1], after=False)
             for fault in self._planned:
                 if fault.method in (method, "any") and fault.key in key:
                     fault.at -= 1

@@ -7,6 +7,7 @@ from storefact import get_store_from_url
 
 from tests.support.stores import (
     CountingStore,
+    Died,
     FaultyStore,
     InjectedError,
     LatencyStore,
@@ -80,6 +81,18 @@ def test_faults(store):
     with pytest.raises(KeyError):
         wrapper.get("d/f")
     assert wrapper.get("d/f") == b"1"
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_process_that_died_sends_no_more_requests(store, after):
+    wrapper = FaultyStore(store).die("put", at=2, key="metadata", after=after)
+    wrapper.put("a.metadata", b"")
+    wrapper.put("b", b"")
+    for method, *arguments in (("put", "c.metadata", b""), ("put", "d", b""), ("get", "b"), ("delete", "b")):
+        with pytest.raises(Died):
+            getattr(wrapper, method)(*arguments)
+    assert len(wrapper.happened) == 1
+    assert sorted(store.keys()) == ["a.metadata", "b", *["c.metadata"] * after, "d/f"]
 
 
 @pytest.mark.parametrize("after, expected", [(False, b"2"), (True, b"1")])

@@ -291,10 +291,11 @@ def delete_log(blobs: BlobStore, uuid: str) -> int:
     # state, then no table, but no older state. A publisher that is not seen finds its previous version gone.
     n_files = 0
     while names := list_log(blobs, uuid):
-        metadata = [name for name in names if _ICEBERG.fullmatch(name)]
+        # in the order of their numbers, of which the newest comes last: it is the one that readers look for
+        metadata = sorted(filter(_ICEBERG.fullmatch, names), key=lambda name: (len(name), name))
         versions = [name for name in names if _VERSION.fullmatch(name)]
         others = sorted(set(names).difference(metadata, versions))
-        for part in (metadata, others, versions[:1], versions[1:]):
+        for part in (metadata[:-1], metadata[-1:], others, versions[:1], versions[1:]):
             keys = [log_folder(uuid) + name for name in part]
             retry_request(partial(blobs.delete, keys))
             blobs.flush(keys)

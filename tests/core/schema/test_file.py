@@ -19,7 +19,7 @@ from kartothek_cube.core.schema import (
 )
 from tests.support.factories import memory as new_memory
 from tests.support.stored_files import frame
-from tests.support.stores import FaultyStore, InjectedError
+from tests.support.stores import Died, FaultyStore, InjectedError
 
 OLD, NEW = frame(x=[1]), frame(x=["a"], y=[1.5])
 A, B, C = (make_meta(pa.schema([(name, pa.int64())]), name) for name in "abc")
@@ -34,13 +34,9 @@ def content(store) -> bytes:
     return store().get("u/table/_common_metadata")
 
 
-class Died(BaseException):
-    """Nobody tidies up."""
-
-
 def interrupted(store):
     """Overwrite a dataset with other columns, up to the put of its header."""
-    failing = FaultyStore(store()).fail("put", key="by-dataset-metadata", error=Died())
+    failing = FaultyStore(store()).die("put", key="by-dataset-metadata")
     with pytest.raises(Died):
         api.store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
 
@@ -160,16 +156,6 @@ def test_readers_that_are_overtaken(memory):
     assert (dataset.schema.names, len(dataset.partitions)) == (["x"], 1)
 
 
-class Step:
-    """A store whose user dies at the n-th call that writes; the call itself is done or not."""
-
-    def __init__(self, store, at, after):
-        self.store = FaultyStore(store())
-        for method in ("put", "delete"):
-            for call in range(at, 40):
-                self.store.fail(method, at=call, after=after, error=Died())
-
-
 @pytest.mark.parametrize("first, second", list(itertools.product(range(1, 6), repeat=2)))
 def test_two_writers_that_die(memory, first, second):
     """An overwrite and an append, each of which dies at one of its writes: there is one of the states."""
@@ -178,8 +164,11 @@ def test_two_writers_that_die(memory, first, second):
         (first, lambda s: api.store_dataframes_as_dataset(s, "u", [NEW], overwrite=True)),
         (second, lambda s: api.update_dataset_from_dataframes([frame(x=[2])], s, "u")),
     ):
+        dying = FaultyStore(memory())
+        for method in ("put", "delete"):
+            dying.die(method, at=at, after=at % 2 == 0)
         try:
-            write(Step(memory, at, after=at % 2 == 0).store)
+            write(dying)
         except (Died, ValueError):
             pass
         found = api.read_table("u", memory).to_dict("list")

@@ -237,10 +237,7 @@ def test_garbage_is_deleted_in_chunks(stored, chunk_size, chunks):
 
 
 def test_the_header_is_deleted_first(stored):
-    failing = FaultyStore(stored()._dstore)
-    for at in range(1, 9):
-        failing.fail("delete", key="table/p=1", at=at)
-    faulty = Same.of(failing)
+    faulty = Same.of(FaultyStore(stored()._dstore).fail("delete", key="table/p=1", lasting=True))
     with pytest.raises(InjectedError):
         delayed.delete_dataset__delayed("u", faulty).compute(scheduler="sync")
     assert "u.by-dataset-metadata.json" not in keys(stored)

@@ -20,7 +20,7 @@ from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.io_components.maintenance.history import finish_rollback, plan_rollback
 from tests.support.cubes import edit_header
 from tests.support.stored_files import frame, header, keys, snapshot
-from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same
+from tests.support.stores import CountingStore, Died, FaultyStore, InjectedError, Same
 
 KEEP = {KEEP_HISTORY: 3}
 FIRST, SECOND = frame(x=[1], p=[0]), frame(x=[2], p=[1])
@@ -403,17 +403,18 @@ def test_copies_of_datasets_have_a_history_of_their_own(store):
 # crashes and races ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("fault", ["fail", "die"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 12))
-def test_whatever_fails(store, at, after):
+def test_whatever_fails(store, at, after, fault):
     """Of all calls that write, each fails in turn: the history is that before or after the commit."""
     expected = [[1], [1, 2]]
     failing = FaultyStore(store())
     for method in ("put", "delete"):
-        failing.fail(method, at=at, after=after)
+        getattr(failing, fault)(method, at=at, after=after)
     try:
         eager.update_dataset_from_dataframes([frame(x=[3], p=[3])], failing, "u")
-    except InjectedError:
+    except (InjectedError, Died):
         pass
     found = [values(store, as_of=version) for version in versions(store)]
     assert found in (expected, [*expected, [1, 2, 3]])

@@ -14,8 +14,9 @@ from kartothek_cube.io_components.write.build_index import (
     plan_index_build,
     run_index_build,
 )
+from tests.support.crash import stores_after_faults
 from tests.support.stored_files import check_integrity, frame, header, index, keys, labels, snapshot
-from tests.support.stores import CountingStore, FaultyStore, InjectedError
+from tests.support.stores import CountingStore, FaultyStore
 
 PXY = frame(p=[1, 1, 2], x=[1, 2, 3], y=["a", None, "a"])
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
@@ -242,30 +243,27 @@ def test_delete_derived_partitions(memory):
     assert keys(memory) == set()
 
 
+@pytest.mark.parametrize("fault", ["fail", "die"])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_deletion_that_fails(memory, after):
+def test_a_deletion_that_fails(memory, after, fault):
     """Whatever request fails, the dataset is there as a whole or not at all, and can be deleted again."""
     eager.store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
-    before = {key: memory().get(key) for key in keys(memory)}
-    for at in range(1, 30):
-        for key, content in before.items():
-            memory().put(key, content)
-        faulty = FaultyStore(memory()).fail("delete", at=at, after=after)
+    before, headers = snapshot(memory), 0
+    stores = stores_after_faults(
+        before, lambda faulty: eager.delete_dataset("u", faulty), fault, method="delete", after=after
+    )
+    assert len(stores) >= len(before)
+    for store in stores:
+        if "u.by-dataset-metadata.json" in store.keys():
+            headers += 1
+            assert before.keys() <= {*store.keys()}
+            assert eager.verify_dataset("u", store).ok
         try:
-            eager.delete_dataset("u", faulty)
-        except InjectedError:
-            pass
-        if "u.by-dataset-metadata.json" in keys(memory):
-            assert before.keys() <= keys(memory)
-            assert eager.verify_dataset("u", memory).ok
-        try:
-            eager.delete_dataset("u", memory)
+            eager.delete_dataset("u", store)
         except DatasetNotFoundError:
             pass
-        assert keys(memory) == set()
-        if not faulty.happened:
-            break
-    assert at > len(before)
+        assert not store.keys()
+    assert headers == (fault == "die" and not after)
 
 
 def test_order_of_deletion(memory):

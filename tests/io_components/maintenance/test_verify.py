@@ -23,7 +23,7 @@ from kartothek_cube.io import eager
 from kartothek_cube.io_components.maintenance.verify_dataset import REMEDIES, REPAIRABLE, Problem, Report
 from tests.support.cubes import edit_header, file_keys, frame, header, memory, snapshot
 from tests.support.paths import DATA
-from tests.support.stores import FaultyStore, ReadOnlyStore
+from tests.support.stores import Died, FaultyStore, ReadOnlyStore
 
 CUBE = api.Cube(["x"], ["p"], "cube", index_columns=["i1"])
 SEED = frame(x=[0, 1, 2], p=[0, 0, 1], i1=["a", "b", None], v1=[1.0, 2.0, 3.0]).assign(i1=["a", "b", "c"])
@@ -401,13 +401,9 @@ def test_history(store):
     assert set(kinds(eager.verify_dataset("cube++seed", store))) == {"history"}
 
 
-class Died(BaseException):
-    """Nobody tidies up."""
-
-
 def test_schema_of_an_unfinished_write(store):
     """The schema of an overwrite is there, its header is not."""
-    failing = FaultyStore(store).fail("put", key="enrich.by-dataset", error=Died())
+    failing = FaultyStore(store).die("put", key="enrich.by-dataset")
     schema = make_meta(frame(x=[1], other=["a"]), "new")
     with pytest.raises(Died):
         commit(open_blobs(failing), ChangeSet("cube++enrich", mode=WriteMode.REPLACE, schema=schema))

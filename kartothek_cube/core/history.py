@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -289,10 +289,14 @@ def is_before_key(key: str) -> bool:
     return key.endswith(_BEFORE)
 
 
-def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> str | None:
+def archive_snapshot(
+    blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, tombstones: Set[str]
+) -> str | None:
     """Archive a committed state; returns its key, None for one without partitions or schema."""
-    # The key depends on the state only, so that concurrent writers archive it once.
-    return _archive(blobs, state, stored, snapshot_name(state, blobs, stored.key))
+    # The key depends on the state only, so that concurrent writers archive it once. A collection may be about
+    # to delete what another writer has left at this key: then this state is not archived.
+    name = snapshot_name(state, blobs, stored.key)
+    return None if name in tombstones else _archive(blobs, state, stored, name)
 
 
 def archive_before(

@@ -317,7 +317,7 @@ def commit_state(
             # the first commit may have been killed before it could remove a header whose files are deleted
             needed = list(dict.fromkeys([*file_keys(new), *written]))
         if not is_repair:
-            snapshot = _archive(blobs, base, new, role)
+            snapshot = _archive(blobs, base, new, role, collections)
         record = _next_record(base, new, role, snapshot)
         if not is_repair:
             version = history.make_version(_replaced_state(base), blobs, base.header_key, record.commit, info)
@@ -360,18 +360,22 @@ def _complete(blobs: BlobStore, receipt: CommitReceipt, role: Role, snapshot: st
     return receipt
 
 
-def _archive(blobs: BlobStore, base: BaseState, new: DatasetMetadata, role: Role) -> str | None:
+def _archive(
+    blobs: BlobStore, base: BaseState, new: DatasetMetadata, role: Role, collections: dict[str, Any]
+) -> str | None:
     """Archive the replaced state, if its dataset keeps a history or readers may go back to it."""
     state, stored = _replaced_state(base), base.old
     if state is None or stored is None:
         return None
     if base.aborted is not None:
         stored = stored._replace(content=header_store.render(_unload_indices(state), stored.key))
+    key = None
     if history.snapshot_retention(new.metadata) != 0:
-        return history.archive_snapshot(blobs, state, stored)
-    if isinstance(role, Participation) and base.state is not None:
-        return history.archive_before(blobs, state, stored, role.operation)
-    return None
+        tombstones = header_store.list_tombstoned_files({naming.TOMBSTONES_KEY: collections})
+        key = history.archive_snapshot(blobs, state, stored, tombstones)
+    if key is None and isinstance(role, Participation) and base.state is not None:
+        key = history.archive_before(blobs, state, stored, role.operation)
+    return key
 
 
 def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: str | None) -> CommitRecord:
@@ -424,7 +428,7 @@ def commit_copy(
         or role is not None
     ):
         # tombstones and operations of the source mean nothing here
-        before = _archive(blobs, base, new, role)
+        before = _archive(blobs, base, new, role, collections)
         record = _next_record(base, new, role, before)
         if _replaced_state(base) is not None:
             info = history.describe_operation("copy")

@@ -219,7 +219,7 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
         """The keys to which a state does not refer; of a staged write, none once it is committed."""
         if staged_id and is_staged_committed(state, staged_id):
             return []
-        used = {*dataset_files.referenced_keys(state), *dataset_files.schema_keys(state, blobs)}
+        used = _newest_keys(blobs, state)
         return [key for key in keys if key not in used]
 
     for _ in header_store.attempts():

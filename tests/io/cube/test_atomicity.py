@@ -14,6 +14,7 @@ from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframe
 from kartothek_cube.core import caching, clock
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted, StateNotFoundError
+from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
 from tests.support.stores import CountingStore, Died, FaultyStore, InjectedError
@@ -149,6 +150,25 @@ def test_it_is_finished_off(store, write, finish):
     pd.testing.assert_frame_equal(answer(store), before)
     api.cleanup_cube(CUBE, store)
     pd.testing.assert_frame_equal(answer(store), before)
+
+
+@pytest.mark.parametrize("moment", ["_delete_files", "_delete_tombstoned"])
+def test_a_cleanup_deletes_no_state_before_an_operation(store, monkeypatch, moment):
+    """An operation archives a state again that the cleanup has listed, or given a tombstone, as garbage."""
+    before = answer(store)
+    die(store, WRITES["append"], 0)
+    delete = getattr(garbage, moment)
+
+    def delete_later(blobs, uuid, *arguments):
+        if uuid == "cube++first":
+            assert die(store, WRITES["append"], 2)
+        delete(blobs, uuid, *arguments)
+
+    monkeypatch.setattr(garbage, moment, delete_later)
+    api.cleanup_cube(CUBE, store)
+    pd.testing.assert_frame_equal(answer(store), before)
+    WRITES["append"](store)
+    assert values(store) == [2]
 
 
 def test_a_build_that_dies_can_be_repeated(impatient):

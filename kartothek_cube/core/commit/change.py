@@ -18,7 +18,14 @@ from kartothek_cube.core import clock, dataset_files, errors, evolution, express
 from kartothek_cube.core.arrow import Mask, common_type, has_far_times, to_numpy
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import CONTRACT, EVOLUTION, PUBLISH, SINGLE_TABLE, TABLE_FORMATS
+from kartothek_cube.core.naming import (
+    CONTRACT,
+    EVOLUTION,
+    INDICES_DIRECTORY,
+    PUBLISH,
+    SINGLE_TABLE,
+    TABLE_FORMATS,
+)
 from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema import SchemaWrapper
 
@@ -124,6 +131,15 @@ class ChangeSet:
     info: history.OperationInfo | None = None
     #: requirements beside those that follow from the fields above; an absent dataset meets them
     requires: tuple[Requirement, ...] = ()
+
+    @property
+    def files(self) -> list[str]:
+        """Keys of the files of which none may be deleted before the commit."""
+        keys = [key for keys in self.added.files.values() for key in keys.to_pylist()]
+        if keys or self.staged is None:
+            return keys
+        # a marker, so that to discard the write, which has no data files, deletes something as well
+        return [f"{self.uuid}/{INDICES_DIRECTORY}/staged/{self.staged[0]}"]
 
     def check_requirements(self, state: DatasetMetadata | None) -> None:
         """Raise unless the change may be applied to the newest state; None is that of an absent dataset."""

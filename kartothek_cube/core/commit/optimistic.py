@@ -149,12 +149,11 @@ def _attempt(blobs: BlobStore, change: changes.ChangeSet, role: Role) -> Result:
         old = None if base.state is None or is_new else base.state.load_statistics(blobs)
         statistics = changes.update_statistics(old, new, change)
         new = new.copy(extra={key: value for key, value in new.extra.items() if key != pruning.STATISTICS})
-    added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
     return commit_state(
         blobs,
         base,
         new,
-        added,
+        change.files,
         mode=change.mode,
         role=role,
         info=change.info,
@@ -315,7 +314,7 @@ def commit_state(
             mode is not changes.WriteMode.REPLACE and not base.is_confirmed and base.state is not None
         ):
             # the first commit may have been killed before it could remove a header whose files are deleted
-            needed = list(dict.fromkeys([*file_keys(new), *written]))
+            needed = list(dict.fromkeys([*needed, *file_keys(new)]))
         if not is_repair:
             snapshot = _archive(blobs, base, new, role, collections)
         record = _next_record(base, new, role, snapshot)

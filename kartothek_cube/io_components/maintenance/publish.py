@@ -16,7 +16,7 @@ from kartothek_cube.core.commit.optimistic import commit, is_committed
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_states
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetNotFoundError, format_count
+from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, format_count
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.naming import PUBLISH
@@ -308,10 +308,12 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     Raises
     ------
     ConcurrentWriteError
-        Another writer has changed what the write replaces or removes, or a cleanup has deleted its files.
-        Nothing is changed: write again.
+        Another writer has changed what the write replaces or removes, or has deleted the dataset, or a
+        cleanup has deleted the files of the write. Nothing is changed: write again.
     ValueError
         The cube has changed in a way that the write does not fit; or it was staged more than 30 days ago.
+    MultiTableCommitAborted
+        The same: the cube would break a rule, such as that of columns that several datasets have.
     TypeError
         ``staged`` is no staged write.
 
@@ -335,11 +337,16 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     write, factory = _check_staged(staged), store_factory(store)
     blobs = open_blobs(factory)
     plan = write.plan(factory)
-    if plan.is_cube_write:
-        states = load_states(plan.cube.uuid_prefix, blobs)
-        if not all(is_committed(states.get(name), change) for name, change in write.changes.items()):
-            write_commit.check_outcome(plan, write.changes, states)
-    return write_commit.commit_datasets(plan, write.changes, blobs)
+    try:
+        if plan.is_cube_write:
+            states = load_states(plan.cube.uuid_prefix, blobs)
+            if not all(is_committed(states.get(name), change) for name, change in write.changes.items()):
+                write_commit.check_outcome(plan, write.changes, states)
+        return write_commit.commit_datasets(plan, write.changes, blobs)
+    except DatasetNotFoundError as error:
+        raise ConcurrentWriteError(
+            error.dataset_uuid, detail="The dataset was deleted since the write was staged. Write again."
+        ) from error
 
 
 def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:
@@ -379,7 +386,7 @@ def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:
     # first, or is refused.
     write, blobs, n_files = _check_staged(staged), open_blobs(store), 0
     for change in write.changes.values():
-        keys = [key for keys in change.added.files.values() for key in keys.to_pylist()]
+        keys = change.files
         referenced: set[str] = set()
         with suppress(DatasetNotFoundError):
             # the write was committed, and its partitions were removed since

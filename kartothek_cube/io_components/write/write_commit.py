@@ -239,6 +239,9 @@ def commit_datasets(
     if plan.staged_id:
         staged = (plan.staged_id, clock.datetime_utcnow().date().isoformat())
         by_name = {name: attrs.evolve(change, staged=staged) for name, change in sorted(changes.items())}
+        for change in by_name.values():
+            if not len(change.added):
+                blobs.put(change.files[0], b"")
         return cast("dict[str, DatasetMetadata]", StagedWrite(plan.cube, by_name, plan.keep_empty))
     if not plan.is_cube_write:
         return {

@@ -309,14 +309,15 @@ def test_an_undone_commit_leaves_no_id_below_that_of_another_writer():
 # -- files ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["append", "extend"])
-def test_what_is_discarded_or_collected_cannot_be_published(store, name):
+@pytest.mark.parametrize("name, n_rows", [("append", 4), ("extend", 2), ("remove", 1)])
+def test_what_is_discarded_or_collected_cannot_be_published(store, name, n_rows):
+    """Also a removal of whole files, which has no data files of its own."""
     method, arguments = WRITES[name]
     before = snapshot(lambda: store)
     for delete in (discard_staged, lambda staged, store: eager_cube.cleanup_cube(CUBE, store)):
         staged = getattr(eager_cube, method)(cube=CUBE, store=store, publish=False, **arguments)
         eager_cube.cleanup_cube(CUBE, store, retention=timedelta(days=1))
-        assert len(rows(store, as_of=staged)["x"]) == (4 if name == "append" else 2)
+        assert len(rows(store, as_of=staged)["x"]) == n_rows
         delete(staged, store)
         assert snapshot(lambda: store).keys() == before.keys()
         with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
@@ -325,12 +326,24 @@ def test_what_is_discarded_or_collected_cannot_be_published(store, name):
     discard_staged(staged, store)
 
 
-def test_a_published_write_is_not_discarded(store):
-    staged = stage(store)
+@pytest.mark.parametrize("name, n_files", [("append", 2), ("remove", 1)])
+def test_a_published_write_is_not_discarded(store, name, n_files):
+    method, arguments = WRITES[name]
+    staged = getattr(eager_cube, method)(cube=CUBE, store=store, publish=False, **arguments)
     publish_staged(staged, store)
-    with pytest.raises(ValueError, match="is published, or being published: 2 files of it stay"):
+    published = rows(store)
+    with pytest.raises(ValueError, match=f"is published, or being published: {n_files} files? of it stay"):
         discard_staged(staged, store)
-    assert rows(store)["x"] == [0, 1, 2, 3]
+    assert rows(store) == published
+
+
+@pytest.mark.parametrize("name", ["append", "update", "remove"])
+def test_a_write_to_a_cube_that_was_deleted_since_is_a_conflict(store, name):
+    method, arguments = WRITES[name]
+    staged = getattr(eager_cube, method)(cube=CUBE, store=store, publish=False, **arguments)
+    eager_cube.delete_cube(CUBE, store)
+    with pytest.raises(ConcurrentWriteError, match="The dataset was deleted since the write was staged"):
+        publish_staged(staged, store)
 
 
 # -- single datasets and arguments ---------------------------------------------------------------------------
@@ -349,6 +362,10 @@ def test_single_datasets(tmp_path):
     assert sorted(eager.read_table("d", store)["x"]) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="is no write to cube"):
         rows(store, as_of=staged)
+    empty = eager.store_dataframes_as_dataset(store, "e", [MORE[:0]], publish=False)
+    discard_staged(empty, store)
+    with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
+        publish_staged(empty, store)
 
 
 @pytest.mark.parametrize("name", FACADES)

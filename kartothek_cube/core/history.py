@@ -155,6 +155,8 @@ class Version:
     state: str
     #: time of the first state of the dataset, if that is known
     since: datetime | None = None
+    #: of a seed: versions of deleted datasets, which count in the version of the cube, so that none repeats
+    deleted: int = 0
 
 
 def make_version(
@@ -167,12 +169,16 @@ def make_version(
     """The field of the version in the record of a commit that replaces a state; None for the first one."""
     number, time = 1, _now()
     since: datetime | None = time
+    deleted = 0
     if old is not None:
         last = version_of(old, blobs, header_key)
         number, time, since = last.number + 1, max(time, last.time + _TICK), last.since
+        deleted = last.deleted
     field: dict[str, Any] = {"number": number, "time": time.isoformat(), "state": commit_id[-16:]}
     if since is not None:
         field["since"] = since.isoformat()
+    if deleted:
+        field["deleted"] = deleted
     if info is not None and info.to_field():
         field["operation"] = info.to_field()
     return field
@@ -217,7 +223,9 @@ def recorded_version(state: DatasetMetadata) -> Version | None:
         return None
     if not isinstance(state_id, str) or not _STATE_ID.fullmatch(state_id):
         return None
-    return Version(number, time, state_id, _parse_time(field.get("since")))
+    deleted = field.get("deleted")
+    since = _parse_time(field.get("since"))
+    return Version(number, time, state_id, since, deleted if type(deleted) is int else 0)
 
 
 def version_number(state: DatasetMetadata | None) -> int | None:

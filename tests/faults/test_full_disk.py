@@ -31,3 +31,14 @@ def test_full_disk(name, tmp_path):
         failed += crash.run_on_full_disk(name, place, size)
         crash.check_old_or_new(place, old, new)
     assert failed
+
+
+def test_a_cleanup_of_a_full_disk(tmp_path):
+    """It deletes what a killed writer has not renamed, which needs no tombstones, and fails without effect."""
+    place = crash.Place.below(tmp_path)
+    crash.litter(place)
+    temporary = tmp_path / f"store/cube++seed/table/p=0/a.parquet.{'0' * 32}.tmp"
+    temporary.write_bytes(b"")
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert crash.run_on_full_disk("cleanup", place, 0)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before - {temporary}

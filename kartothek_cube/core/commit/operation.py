@@ -291,6 +291,25 @@ def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
     delete_before(blobs, participation.before)
 
 
+def count_deleted_versions(blobs: BlobStore, coordinator: str, uuids: Sequence[str]) -> None:
+    """Count the versions of datasets that are about to be deleted in those of their cube."""
+    # before their headers are deleted: if this process dies in between, a number is left out
+    states = []
+    for uuid in uuids:
+        with suppress(errors.DatasetNotFoundError):
+            states.append(DatasetMetadata.load_from_store(uuid, blobs, load_schema=False))
+    number = sum(history.version_number(state) or 0 for state in states)
+
+    def add(state: DatasetMetadata) -> DatasetMetadata | None:
+        record, version = parse_record(state.extra), history.recorded_version(state)
+        if record is None or record.version is None or version is None or not number:
+            return None
+        counted = {**record.version, "deleted": version.deleted + number}
+        return with_record(state, attrs.evolve(record, version=counted))
+
+    edit_header(blobs, coordinator, add)
+
+
 def forget_participants(blobs: BlobStore, coordinator: str, uuids: Sequence[str]) -> None:
     """Remove deleted datasets from the participants of a coordinator."""
 

@@ -202,16 +202,15 @@ def delete_garbage(store: StoreInput, keys: Iterable[str], staged_id: str = "") 
     # A writer may be about to commit a file, however old it is. So tombstones name the files from before
     # their deletion until they are gone, and the commit of one of them is refused. They are in the header of
     # the dataset; where there is none, in a file (kartothek_cube.core.commit.header_store).
-    blobs, keys = open_blobs(store), sorted(key for key in keys if not naming.is_header_key(key))
-    for uuid, own in groupby(keys, key=lambda key: key.partition("/")[0] if "/" in key else ""):
-        files = list(own)
-        if uuid:
-            # a repetition deletes the remaining files under the same tombstones
-            delete = partial(_delete_files, blobs, uuid, gen_uuid(), files, staged_id)
-            header_store.retry_request(delete)
-        else:
-            # temporary files of local stores: their names are unique, so that no commit refers to them
-            blobs.delete(files)
+    blobs, keys = open_blobs(store), {key for key in keys if not naming.is_header_key(key)}
+    # Temporary files of local stores have unique names, so that no commit refers to them. They are deleted
+    # first, as a full disk has no room for tombstones.
+    temporary = {key for key in keys if "/" not in key or _is_temporary(key)}
+    blobs.delete(sorted(temporary))
+    for uuid, own in groupby(sorted(keys - temporary), key=lambda key: key.partition("/")[0]):
+        # a repetition deletes the remaining files under the same tombstones
+        delete = partial(_delete_files, blobs, uuid, gen_uuid(), list(own), staged_id)
+        header_store.retry_request(delete)
 
 
 def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str], staged_id: str) -> None:
@@ -509,8 +508,10 @@ def _delete_hidden(
             snapshots = blobs.list(history.history_folder(uuid))
             if history_keys(state, blobs, [blob.key for blob in snapshots if is_older(blob, limit)]):
                 continue
+            seed = cube.ktk_dataset_uuid(cube.seed_dataset)
+            operation.count_deleted_versions(blobs, seed, [uuid])
             blobs.delete_if(stored.key, stored.token)
-            operation.forget_participants(blobs, cube.ktk_dataset_uuid(cube.seed_dataset), [uuid])
+            operation.forget_participants(blobs, seed, [uuid])
 
 
 def delete_files_job(
@@ -606,6 +607,9 @@ def _delete_cube_headers(
     if seed in uuids:
         _delete_dataset_header(blobs, seed)
     others = [uuid for uuid in uuids if uuid != seed]
+    if seed not in uuids:
+        with suppress(errors.DatasetNotFoundError):
+            operation.count_deleted_versions(blobs, seed, others)
     for uuid in others:
         # a seed that is there again is that of a new cube, and so are its other datasets
         _delete_dataset_header(blobs, uuid, naming.header_keys(seed) if seed in uuids else ())

@@ -360,6 +360,17 @@ class _Histories:
         loaded = self.load(name, state)
         return None if loaded is None else parse_record(loaded.extra)
 
+    def version(self, states: _Cut) -> int:
+        """The version of the cube in these states."""
+        return sum(_versions(states).values()) + self.deleted_versions(states)
+
+    def deleted_versions(self, states: _Cut) -> int:
+        """The versions of deleted datasets that count in that of the cube."""
+        seed = self.cube.seed_dataset
+        loaded = self.load(seed, states[seed]) if seed in states else None
+        version = None if loaded is None else history.recorded_version(loaded)
+        return 0 if version is None else version.deleted
+
     def select_visible(self, states: _Cut) -> _Cut:
         """The states of the datasets that are not hidden."""
         return {
@@ -504,7 +515,7 @@ def _versions(cut: _Cut) -> dict[str, int]:
 
 
 def _describe(histories: _Histories, moment: datetime, before: _Cut, after: _Cut) -> CubeState:
-    version = sum(_versions(after).values())
+    version = histories.version(after)
     before, after = histories.select_visible(before), histories.select_visible(after)
     new, old = _load_changed(histories, after, before), _load_changed(histories, before, after)
     info = next((i for i in map(history.operation_info, new.values()) if i.name), history.OperationInfo())
@@ -613,6 +624,12 @@ def keep_cube_history(
     return {name: keep_dataset_history(uuid, store, states) for name, uuid in uuids.items()}
 
 
+_REMEDY_DELETED = (
+    "A dataset of the cube was deleted since, so that older states have other versions than before: pass the "
+    "time of the state, see list_cube_history."
+)
+
+
 def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str]) -> _Cut:
     """The states of datasets that existed at a moment, or that a mapping names."""
     cube = histories.cube
@@ -630,15 +647,21 @@ def _resolve_as_of(histories: _Histories, as_of: CubeAsOf, names: Iterable[str])
         return states
     moment, seed = history.check_as_of(as_of), cube.seed_dataset
     cut: _Cut = {}
+    remedy = ""
     if isinstance(moment, datetime):
         cut = histories.select_visible(histories.cut(moment, {seed, *names} & histories.states.keys()))
     else:
-        for _, each in histories.cuts():
-            if sum(_versions(each).values()) == moment:
-                cut = histories.select_visible(each)
+        newest: _Cut = {}
+        for _, newest in histories.cuts():
+            if histories.version(newest) == moment:
+                cut = newest
+        if histories.deleted_versions(cut) != histories.deleted_versions(newest):
+            # the number may be that of another state, with a dataset that is no more
+            cut, remedy = {}, _REMEDY_DELETED
+        cut = histories.select_visible(cut)
     if not cut or (seed in histories.states and seed not in cut):
         known = history.name_states(_describe_states(histories))
-        raise errors.StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube")
+        raise errors.StateNotFoundError(cube.uuid_prefix, str(as_of), known, kind="Cube", remedy=remedy)
     return {name: state for name, state in cut.items() if name in names}
 
 

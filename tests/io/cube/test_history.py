@@ -310,6 +310,37 @@ def test_delete(store):
     assert keys(lambda: store) == set()
 
 
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_after_a_deletion_no_version_is_that_of_another_state(store, is_hidden):
+    """Versions of the cube are sums: those of states with the dataset are refused, later ones are higher."""
+    if is_hidden:
+        api.keep_cube_history(CUBE, store, None)
+        api.extend_cube({"more": frame(x=[0], p=[0], w=[1])}, CUBE, store)
+        before = api.list_cube_history(CUBE, store)
+        api.rollback_cube(CUBE, store, before[-2].time)
+        hidden = api.list_cube_history(CUBE, store)[-1]
+        api.cleanup_cube(CUBE, store)
+        assert "cube++more.by-dataset-metadata.json" not in keys(lambda: store)
+        before = [*before, hidden]
+    else:
+        changed(store)
+        before = api.list_cube_history(CUBE, store)
+        api.delete_cube(CUBE, store, ["enrich"])
+    after = api.list_cube_history(CUBE, store)
+    assert after[-1].version == before[-1].version
+    api.append_to_cube(frame(x=[3], p=[1], v1=[43]), CUBE, store)
+    newest = api.list_cube_history(CUBE, store)[-1]
+    assert newest.version > before[-1].version
+    assert 3 in api.query_cube(CUBE, store, as_of=newest.version)[0]["x"].tolist()
+    for state in before[:-1]:
+        with pytest.raises(StateNotFoundError):
+            api.query_cube(CUBE, store, as_of=state.version)
+    if not is_hidden:
+        with pytest.raises(StateNotFoundError, match="A dataset of the cube was deleted since"):
+            api.rollback_cube(CUBE, store, as_of=after[0].version)
+        assert api.query_cube(CUBE, store, as_of=after[0].time)[0]["x"].tolist() == [0, 1]
+
+
 def test_a_cut_before_all_history(store):
     time = now(store)
     api.keep_cube_history(CUBE, store, 1)

@@ -34,7 +34,7 @@ def test_full_disk(name, tmp_path):
 
 
 def test_a_cleanup_of_a_full_disk(tmp_path):
-    """It deletes what a killed writer has not renamed, which needs no tombstones, and fails without effect."""
+    """It deletes what a killed writer has not renamed, which needs no tombstones, and fails."""
     place = crash.Place.below(tmp_path)
     crash.litter(place)
     temporary = tmp_path / f"store/cube++seed/table/p=0/a.parquet.{'0' * 32}.tmp"

@@ -72,11 +72,13 @@ def test_the_workflow_calls_commands_and_versions_that_exist():
 
 def test_lower_bounds_are_those_of_the_tests_with_the_oldest_dependencies():
     declared = (ROOT / "setup.cfg").read_text(encoding="utf-8")
-    for line in (ROOT / "tools" / "oldest.txt").read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            name, _, version = line.partition("==")
-            bound = re.search(rf"(?m)^    {re.escape(name)}>=(\S+)$", declared)[1]
-            assert re.fullmatch(rf"{re.escape(bound)}(\.0)*", version), name
+    lines = (ROOT / "tools" / "oldest.txt").read_text(encoding="utf-8").splitlines()
+    oldest = dict(line.split("==") for line in lines if not line.startswith("#"))
+    for name, version in oldest.items():
+        bound = re.search(rf"(?m)^    {re.escape(name)}>=(\S+)$", declared)[1]
+        assert re.fullmatch(rf"{re.escape(bound)}(\.0)*", version), name
+    of_library = re.search(r"(?s)\ninstall_requires =\n(.*?)\n\[.*\n(dask =\n.*?)\nall =\n", declared)
+    assert set(re.findall(r"(?m)^    (\S+)>=", "\n".join(of_library.groups()))) <= oldest.keys()
 
 
 @pytest.mark.parametrize(

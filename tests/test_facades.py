@@ -118,7 +118,7 @@ def test_an_operation_has_the_same_parameters_everywhere(module):
 def test_help_documents_every_parameter(name):
     text = pydoc.plain(pydoc.render_doc(MADE[name]))
     assert text.splitlines()[2].startswith(f"{MADE[name].__name__}(")
-    section = re.search(r"(?s)\n    Parameters\n    -+\n(.*?)(\n    \n|$)", text)[1]
+    section = re.search(r"(?s)\n    Parameters\n    -+\n(.*?)(\n *\n|$)", text)[1]
     documented = re.findall(r"\w+", " ".join(re.findall(r"(?m)^    (\S.*)$", section)))
     assert sorted(documented) == sorted(inspect.signature(MADE[name]).parameters)
 

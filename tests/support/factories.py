@@ -18,6 +18,9 @@ from tests.support.object_server import ObjectServer, running
 StoreFactory = Callable[[], KeyValueStore]
 
 _MEMORY: dict[str, KeyValueStore] = {}
+# A variable: Python 3.13 forgets what `atexit` has in forks, which would wait for the server's thread.
+_SERVERS = ExitStack()
+atexit.register(_SERVERS.close)
 
 
 def local(directory: Path) -> StoreFactory:
@@ -44,11 +47,9 @@ def s3(directory: Path) -> StoreFactory:
 
 @cache
 def _small_server() -> ObjectServer:
-    stack = ExitStack()
-    server = stack.enter_context(running())
+    server = _SERVERS.enter_context(running())
     # it runs until the process ends, and would keep all that was ever written
     server.requests = deque(maxlen=0)
-    atexit.register(stack.close)
     return server
 
 

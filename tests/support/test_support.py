@@ -3,6 +3,7 @@
 import datetime
 import itertools
 import json
+import multiprocessing
 import os
 import pickle
 import re
@@ -26,6 +27,14 @@ def test_stores_survive_pickle_start_empty_and_are_independent(store_factory, st
     assert list(store_factory()) == ["key"]
     store_factory().put("key", b"data")
     assert list(other_store_factory()) == []
+
+
+# Python 3.12 and later warn of what is tested here
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_forks_do_not_wait_for_a_server(tmp_path):
+    STORES["s3"](tmp_path)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.map_async(abs, [-1]).get(timeout=10) == [1]
 
 
 def test_every_facade_has_a_name_for_the_command_line():

@@ -165,11 +165,11 @@ _PARTITIONS_PER_BLOCK = 64
 _EXAMPLES = 3
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class _Files(StoredRows):
     """Files of a dataset, and how their rows are read."""
 
-    files: PartitionTable
+    files: PartitionTable = attrs.field(kw_only=True)
 
     @classmethod
     def of_state(cls, cube: Cube, store: StoreFactory, state: DatasetMetadata) -> _Files:

@@ -73,8 +73,8 @@ def cells(**columns):
         ({"seed": cells(v=1, V=2)}, "V and v of cube 'sales'"),
         ({"seed": cells(X=1)}, "x and X of cube 'sales'|X and x of cube 'sales'"),
         ({"seed": cells(v=1), "more": cells(V=2)}, "V and v of cube 'sales'"),
-        ({"seed": cells(s=[{"a": 1, "A": 2}] * 2)}, r"s\.a and s\.A of cube 'sales'"),
-        ({"seed": cells(l=[[{"a": 1, "A": 2}]] * 2)}, r"l\.\w+\.a and l\.\w+\.A of cube 'sales'"),
+        ({"seed": cells(s=[{"A": 1, "a": 2}] * 2)}, r"s\.A and s\.a of cube 'sales'"),
+        ({"seed": cells(l=[[{"A": 1, "a": 2}]] * 2)}, r"l\.\w+\.A and l\.\w+\.a of cube 'sales'"),
         (
             {"seed": cells(), "ex": cells(v=1), "EX": cells(w=2)},
             "dataset 'EX' of cube 'sales' and dataset 'ex' of cube 'sales'",

@@ -221,7 +221,9 @@ def test_zoned_times_keep_their_zone_in_all_facades(driver, store_factory, cube,
     assert [time for df in frames for time in df["t"].tolist()] == [instant]
     # Spark has instants
     expected = "UTC" if driver.name == "spark" else zone
-    assert {str(df["t"].dt.tz) for df in frames} == {str(pd.Series([instant]).dt.tz_convert(expected).dt.tz)}
+    # with pandas 2, Arrow names offsets in its own way
+    zoned = pa.array([instant], pa.timestamp("us", expected)).to_pandas()
+    assert {str(df["t"].dt.tz) for df in frames} == {str(zoned.dt.tz)}
 
 
 @pytest.mark.parametrize("reader", ["Polars", "pyarrow"])

@@ -81,7 +81,9 @@ def test_filters(store, keys, where, expression, n_files):
     assert len(set(keys)) <= n_files
     keys.clear()
     assert rows(duckdb.sql(f"SELECT p, city FROM lazy WHERE {where}").to_arrow_table()) == expected
-    assert len(set(keys)) <= n_files
+    # DuckDB 1 does not push disjunctions down
+    is_pushed_down = " OR " not in where or int(duckdb.__version__.partition(".")[0]) >= 2
+    assert len(set(keys)) <= (n_files if is_pushed_down else 3)
 
 
 def test_each_scan_sees_the_newest_state(store):

@@ -12,18 +12,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core import dataset_files, naming, pandas_conversion
 from kartothek_cube.core.arrow import Mask
 from kartothek_cube.core.commit.header_store import render
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.dataset_files import referenced_keys
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.naming import is_header_key, metadata_key_from_uuid, schema_key
-from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import Partition
-from kartothek_cube.core.store import BlobStore, StoreInput, blob_store, check_key, open_blobs
-from kartothek_cube.core.store.resolve import lazy_store
+from kartothek_cube.core.store import BlobStore, StoreInput, blob_store, check_key, open_blobs, resolve
 from kartothek_cube.serialization.parquet import read_footer
 
 # -- datasets of cubes --------------------------------------------------------------------------------------
@@ -31,8 +28,8 @@ from kartothek_cube.serialization.parquet import read_footer
 
 def get_dataset_keys(dataset: DatasetMetadata) -> set[str]:
     """Keys of a dataset that its header tracks: header, schemas, secondary indices, data files."""
-    schemas = [schema_key(dataset.uuid, table) for table in dataset.tables]
-    return {metadata_key_from_uuid(dataset.uuid), *schemas, *referenced_keys(dataset)}
+    schemas = [naming.schema_key(dataset.uuid, table) for table in dataset.tables]
+    return {naming.metadata_key_from_uuid(dataset.uuid), *schemas, *dataset_files.referenced_keys(dataset)}
 
 
 def _no_store() -> NoReturn:
@@ -45,7 +42,7 @@ def metadata_factory_from_dataset(
     """A factory around metadata that is loaded already; without a store it can load nothing else."""
     factory = DatasetFactory(
         dataset_uuid=dataset.uuid,
-        store_factory=_no_store if store is None else lazy_store(store),
+        store_factory=_no_store if store is None else resolve.lazy_store(store),
         load_schema=with_schema,
     )
     factory._cache_metadata = dataset
@@ -78,7 +75,7 @@ def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFram
     table = dataset.partition_table
     keys = table.keys(list(dataset.partition_keys or ()), dataset.schema)
     frame = (
-        to_pandas(pa.table({c: keys[c] for c in columns}))
+        pandas_conversion.to_pandas(pa.table({c: keys[c] for c in columns}))
         if columns
         else pd.DataFrame(index=range(len(table)))
     )
@@ -157,7 +154,7 @@ def copy_rename_keys(
     """
     source, target = open_blobs(src_store), open_blobs(tgt_store)
     mapping = {check_key(old): check_key(new) for old, new in key_mappings.items()}
-    headers = {old: new for old, new in mapping.items() if is_header_key(new)}
+    headers = {old: new for old, new in mapping.items() if naming.is_header_key(new)}
     files = {old: new for old, new in mapping.items() if old not in headers}
 
     def copy(old: str, new: str) -> None:

@@ -20,7 +20,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from kartothek_cube.core.errors import nearest_names
+from kartothek_cube.core.errors import KartothekCubeError, nearest_names, unknown_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +143,6 @@ class CliContext:
 
     def as_of(self, moment: CubeAsOf) -> None:
         """Replace the datasets by those of another state."""
-        from kartothek_cube.core.errors import KartothekCubeError
         from kartothek_cube.io_components.maintenance.history import datasets_as_of
 
         try:
@@ -233,8 +232,6 @@ def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
     """Return the factory of a store by directory, URL or name; ``create`` permits a missing directory."""
     if "://" in name or _is_path(name, skv):
         return _from_url(name, create)
-    from kartothek_cube.core.errors import unknown_names
-
     if not os.path.exists(skv):
         usage_error(
             f"Store {name} is neither a directory nor a name in {skv}, which does not exist: pass a "
@@ -558,6 +555,11 @@ def output_options(command: F) -> F:
     return output(to(command))
 
 
+def where_option(text: str) -> Callable[[F], F]:
+    """Make the option ``--where`` of a command."""
+    return click.option("-w", "--where", multiple=True, help=f"{text} Repeat to add conditions.")
+
+
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -615,10 +617,7 @@ def read_staged(path: str) -> StagedWrite:
 
 
 def parse_as_of(text: str, option: str) -> int | str | StagedWrite:
-    """Read a version or token of the cube, or check a time, as ``history`` prints it; without zone UTC.
-
-    What is read may also be a file of a staged write.
-    """
+    """Read a version, token or staged write of the cube, or check a time of ``history``; without zone UTC."""
     if option == "--as-of" and os.path.isfile(text):
         return read_staged(text)
     if text.isdecimal():
@@ -635,11 +634,10 @@ def parse_as_of(text: str, option: str) -> int | str | StagedWrite:
     return time
 
 
-def parse_conditions(texts: str | Sequence[str], types: dict[str, pa.DataType]) -> Conjunction:
+def parse_conditions(texts: Sequence[str], types: dict[str, pa.DataType]) -> Conjunction:
     """Parse conditions, all of which have to hold."""
     from kartothek_cube.core.cube import conditions
 
-    texts = [texts] if isinstance(texts, str) else texts
     try:
         # one by one, so that an unbalanced quote in one of them is an error
         parsed = [conditions.parse_conditions(text, types) for text in texts]

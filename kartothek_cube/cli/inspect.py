@@ -12,7 +12,7 @@ import click
 
 from kartothek_cube.cli import context as cli
 from kartothek_cube.cli.context import CliContext, CubeCommand, RemainderCommand, headline, label, usage_error
-from kartothek_cube.core.errors import format_count
+from kartothek_cube.core.errors import CorruptDatasetError, format_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,7 +157,6 @@ def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
 
 def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | None:
     """What the published table of a dataset shows; None if there is none."""
-    from kartothek_cube.core.errors import CorruptDatasetError
     from kartothek_cube.core.naming import PUBLISH
     from kartothek_cube.core.store import open_blobs
     from kartothek_cube.io_components.publication.table import find_publication

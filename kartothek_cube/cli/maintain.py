@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import click
@@ -33,9 +33,10 @@ def _count_files(state: CliContext, names: Iterable[str]) -> str:
     return format_count(sum(len(state.datasets[name].partition_table) for name in names), "data file")
 
 
-def _print_counts(
-    counts: Mapping[str, dict[str, int]], as_json: bool, describe: Callable[[dict[str, int]], str]
-) -> None:
+Counts: TypeAlias = dict[str, int]
+
+
+def _print_counts(counts: Mapping[str, Counts], as_json: bool, describe: Callable[[Counts], str]) -> None:
     """Print the counts of each dataset: a line, or JSON."""
     if as_json:
         cli.print_json(counts)
@@ -137,12 +138,16 @@ _stage_option = click.option(
 )
 
 
-def _stage(write: Callable[..., Any], path: str) -> None:
-    """Stop a write before its commit, and put its handle into a file."""
-    with output.replace_file(path) as file:
-        staged = write(publish=False)
-        pickle.dump(staged, file)
+def _run_write(state: CliContext, title: str, write: Callable[..., Any], stage: str | None) -> Any:
+    """Run a write; or stop it before its commit, put its handle into a file, and return None."""
+    with state.progress(title):
+        if stage is None:
+            return write()
+        with output.replace_file(stage) as file:
+            staged = write(publish=False)
+            pickle.dump(staged, file)
     click.echo(repr(staged))
+    return None
 
 
 @click.command(cls=StoreCommand)
@@ -226,13 +231,11 @@ def adopt(
         cli.confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
     adopt = partial(eager_cube.adopt_dataset, source, cube, store, dataset, **options)
     try:
-        with state.progress("adopt"):
-            if stage is not None:
-                _stage(adopt, stage)
-                return
-            done = adopt()
+        done = _run_write(state, "adopt", adopt, stage)
     except DatasetExistsError as error:
         usage_error(f"Dataset {error.dataset_uuid} exists; pass --overwrite to replace it")
+    if done is None:
+        return
     files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
     click.echo(
         f"Adopted {format_count(done.n_rows, 'row')} as {dataset} of cube {state.prefix} (files: {files})."
@@ -289,7 +292,7 @@ def changes(state: CliContext, names: list[str], since: str | None, as_json: boo
 @click.command(cls=CubeCommand)
 @click.argument("function", metavar="MODULE:FUNCTION")
 @click.argument("dataset", shell_complete=cli.complete_datasets)
-@click.option("-w", "--where", default="", help="Conditions on the cells that the function gets.")
+@cli.where_option("Conditions on the cells that the function gets.")
 @click.option("-c", "--columns", help="Payload columns that it gets, comma-separated; all by default.")
 @click.option(
     "--everything", is_flag=True, help="Compute all partitions, whether inputs have changed or not."
@@ -300,7 +303,7 @@ def compute(
     state: CliContext,
     function: str,
     dataset: str,
-    where: str,
+    where: tuple[str, ...],
     columns: str | None,
     everything: bool,
     stage: str | None,
@@ -321,12 +324,9 @@ def compute(
         payload_columns=None if columns is None else split_names(columns),
         changed_since=None if everything else "last",
     )
-    with state.progress("compute"):
-        if stage is not None:
-            _stage(compute, stage)
-            return
-        result = compute()
-    click.echo(repr(result)[1:-1])
+    result = _run_write(state, "compute", compute, stage)
+    if result is not None:
+        click.echo(repr(result)[1:-1])
 
 
 def _import_function(name: str) -> Callable[..., Any]:
@@ -361,12 +361,7 @@ def lineage(state: CliContext, openlineage: bool) -> None:
 
 
 @click.command("delete-rows", cls=CubeCommand)
-@click.option(
-    "-w",
-    "--where",
-    multiple=True,
-    help='Conditions as of query, e.g. "customer = 5". Repeat to add conditions.',
-)
+@cli.where_option('Conditions as of query, e.g. "customer = 5".')
 @click.option("--everything", is_flag=True, help="Delete all rows, instead of --where.")
 @_stage_option
 @cli.pass_datasets("changed")
@@ -392,21 +387,17 @@ def delete_rows(
     if bool(conditions.conditions) == everything:
         usage_error("Pass either --where with conditions, or --everything to delete all rows")
     delete = partial(eager_cube.delete_rows, cube, store, "all" if everything else conditions, names)
-    if stage is not None:
-        with state.progress("delete"):
-            _stage(delete, stage)
-        return
-    if not yes:
+    if stage is None and not yes:
         with state.progress("query"):
             n_cells = len(eager_cube.query_cube_df(cube, store, conditions, columns=()))
         question = f"Delete {format_count(n_cells, 'cell')} of cube {state.prefix} ({', '.join(names)})?"
         cli.confirm(question, yes=not n_cells and not everything)
-    with state.progress("delete"):
-        counts = delete()
-    _print_counts(counts, as_json, _describe_deletion)
+    counts = _run_write(state, "delete", delete, stage)
+    if counts is not None:
+        _print_counts(counts, as_json, _describe_deletion)
 
 
-def _describe_deletion(count: dict[str, int]) -> str:
+def _describe_deletion(count: Counts) -> str:
     rows, partitions = count["rows_deleted"], count["partitions"]
     return f"{format_count(rows, 'row')} deleted in {format_count(partitions, 'partition')}"
 
@@ -501,7 +492,7 @@ def _parse_duration(text: str) -> timedelta | None:
 
 
 @click.command(cls=CubeCommand)
-@click.option("-w", "--where", default="", help="Conditions on partition columns, e.g. \"country = 'DE'\".")
+@cli.where_option("Conditions on partition columns, e.g. \"country = 'DE'\".")
 @option(
     "--min-files",
     type=click.IntRange(min=1),
@@ -511,7 +502,9 @@ def _parse_duration(text: str) -> timedelta | None:
 )
 @cli.pass_datasets("compacted")
 @cli.as_json
-def compact(state: CliContext, names: list[str], where: str, min_files: int, as_json: bool) -> None:
+def compact(
+    state: CliContext, names: list[str], where: tuple[str, ...], min_files: int, as_json: bool
+) -> None:
     """Merge the files of each partition into one and drop superseded rows.
 
     Query results do not change. The replaced files stay in the store until the next cleanup.
@@ -530,7 +523,7 @@ def compact(state: CliContext, names: list[str], where: str, min_files: int, as_
     _print_counts(counts, as_json, _describe_compaction)
 
 
-def _describe_compaction(count: dict[str, int]) -> str:
+def _describe_compaction(count: Counts) -> str:
     from kartothek_cube.io_components.runtime import bytes_text
 
     if not count["partitions"]:
@@ -552,14 +545,7 @@ def _describe_compaction(count: dict[str, int]) -> str:
 @click.option("--on-commit/--not-on-commit", default=None, help="Whether each later commit publishes.")
 @cli.pass_datasets("published")
 @cli.as_json
-def publish(
-    state: CliContext,
-    names: list[str],
-    format: Literal["delta", "iceberg"],
-    compact: bool,
-    on_commit: bool | None,
-    as_json: bool,
-) -> None:
+def publish(state: CliContext, /, names: list[str], as_json: bool, **options: Any) -> None:
     """Publish the datasets as Delta tables, for other engines.
 
     Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
@@ -567,9 +553,7 @@ def publish(
     from kartothek_cube.io import eager_cube
 
     with state.progress("publish"):
-        counts = eager_cube.publish_cube(
-            state.cube, state.store, names, format=format, compact=compact, on_commit=on_commit
-        )
+        counts = eager_cube.publish_cube(state.cube, state.store, names, **options)
     _print_counts(counts, as_json, _describe_publication)
 
 
@@ -589,7 +573,7 @@ def unpublish(state: CliContext, names: list[str], yes: bool) -> None:
         click.echo(f"{name}: {'unpublished' if count['files'] else 'was not published'}")
 
 
-def _describe_publication(count: dict[str, int]) -> str:
+def _describe_publication(count: Counts) -> str:
     changed = count["added"] or count["removed"]
     change = f"{count['added']:,} added, {count['removed']:,} removed" if changed else "nothing changed"
     return f"version {count['version']}, {format_count(count['files'], 'file')} ({change})"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from operator import add
 from typing import Any, BinaryIO, TypeAlias, cast
@@ -44,18 +44,11 @@ Writer: TypeAlias = Callable[[BinaryIO, pa.Schema, Iterable[pa.Table]], None]
 
 def _write_csv(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """CSV: text is quoted if needed, null is empty, nested values are JSON, bytes hexadecimal."""
-    is_first = True
-    for table in tables:
-        _write_csv_rows(sink, table, include_header=is_first)
-        is_first = False
-    if is_first:
-        _write_csv_rows(sink, schema.empty_table(), include_header=True)
-
-
-def _write_csv_rows(sink: BinaryIO, table: pa.Table, *, include_header: bool) -> None:
-    options = pyarrow.csv.WriteOptions(include_header=include_header, quoting_style="needed")
-    # a column has one format in all blocks, whatever their times are
-    pyarrow.csv.write_csv(_flatten(table, shorten_to_dates=False), sink, options)
+    blocks = iter(tables)
+    for number, table in enumerate(chain([next(blocks, schema.empty_table())], blocks)):
+        options = pyarrow.csv.WriteOptions(include_header=not number, quoting_style="needed")
+        # a column has one format in all blocks, whatever their times are
+        pyarrow.csv.write_csv(_flatten(table, shorten_to_dates=False), sink, options)
 
 
 def _write_json(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -143,15 +136,15 @@ def _open_parquet(sink: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
         usage_error(f"Parquet cannot hold this result: cast the column, or write .arrow ({error})")
 
 
-def _open_feather(sink: BinaryIO, schema: pa.Schema) -> pa.ipc.RecordBatchFileWriter:
-    return pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-
-
 def _write_binary(
-    open_writer: Callable[..., Any], sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]
+    open_writer: Callable[..., Any],
+    sink: BinaryIO,
+    schema: pa.Schema,
+    tables: Iterable[pa.Table],
+    **options: Any,
 ) -> None:
     """Write a format of Arrow. After an error it is not closed, so that it cannot be taken for complete."""
-    writer = open_writer(_Pipe(sink), schema)
+    writer = open_writer(_Pipe(sink), schema, **options)
     for table in tables:
         writer.write_table(table.cast(schema))
     writer.close()
@@ -320,7 +313,7 @@ FORMATS: dict[str, Writer] = {
     "arrow": partial(_write_binary, pa.ipc.new_stream),
     "json": _write_json,
     "jsonl": _write_json_lines,
-    "feather": partial(_write_binary, _open_feather),
+    "feather": partial(_write_binary, pa.ipc.new_file, options=pa.ipc.IpcWriteOptions(compression="lz4")),
 }
 _BINARY_FORMATS = ("parquet", "arrow", "feather")
 #: suffixes of files that are not the name of their format
@@ -367,10 +360,7 @@ def replace_file(path: str) -> Iterator[BinaryIO]:
 
 
 def write_tables(form: str | None, path: str | None, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Write the tables of a result to a file, and print their rows; or to standard output without a path.
-
-    The format is by default that of the file name, or a table.
-    """
+    """Write the tables of a result to a file, or to standard output; by default in the format of its name."""
     form = choose_format(form, path)
     if path is None:
         sink = sys.stdout.buffer

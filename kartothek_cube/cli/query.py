@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -44,12 +44,7 @@ as_of_option = click.option(
 
 
 @click.command(cls=CubeCommand)
-@click.option(
-    "-w",
-    "--where",
-    multiple=True,
-    help="Conditions, e.g. \"country = 'DE' AND avg_temp > 5\". Repeat to add conditions.",
-)
+@cli.where_option("Conditions, e.g. \"country = 'DE' AND avg_temp > 5\".")
 @click.option(
     "-c",
     "--columns",
@@ -102,7 +97,7 @@ def query(
     to = None if to == "-" else to
     if not explain:
         choose_format(output, to)  # an error before anything is read
-    arguments = _build_arguments(state, **options)
+    arguments = _build_arguments(state, options)
     if explain:
         _explain(state, arguments, output)
         return
@@ -118,21 +113,12 @@ def query(
     )
 
 
-def _build_arguments(
-    state: CliContext,
-    where: Sequence[str],
-    columns: str | None,
-    dimensions: str | None,
-    partition_by: str | None,
-    include: str | None,
-    exclude: str | None,
-    as_of: str | None,
-    since: str | None,
-) -> dict[str, Any]:
+def _build_arguments(state: CliContext, options: dict[str, Any]) -> dict[str, Any]:
     """Build the arguments of a query from the options."""
-    if as_of is not None:
-        state.as_of(cli.parse_as_of(as_of, "--as-of"))
-    selected = cli.select_datasets(state.datasets, include, exclude)
+    columns, since = options["columns"], options["since"]
+    if options["as_of"] is not None:
+        state.as_of(cli.parse_as_of(options["as_of"], "--as-of"))
+    selected = cli.select_datasets(state.datasets, options["include"], options["exclude"])
     datasets = {name: dataset for name, dataset in state.datasets.items() if name in selected}
     if state.cube.seed_dataset not in datasets:
         usage_error(f"The seed dataset {state.cube.seed_dataset!r} cannot be excluded from a query")
@@ -141,10 +127,10 @@ def _build_arguments(
         None if columns in (None, ALL) else sorted(cli.match(columns, types, "column")) if columns else []
     )
     return {
-        "conditions": cli.parse_conditions(where, types),
+        "conditions": cli.parse_conditions(options["where"], types),
         "datasets": datasets,
-        "dimension_columns": _split_names(dimensions),
-        "partition_by": _split_names(partition_by),
+        "dimension_columns": _split_names(options["dimensions"]),
+        "partition_by": _split_names(options["partition_by"]),
         "payload_columns": payload,
         "changed_since": None if since is None else cli.parse_as_of(since, "--since"),
     }
@@ -170,10 +156,7 @@ def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -
 
 
 def _read_tables(plan: PhysicalPlan, limit: int | None, *, is_sorted: bool) -> Iterator[pa.Table]:
-    """Yield the rows; partition by partition, in bounded memory, unless they are sorted as a whole.
-
-    Each group is read on demand. Without groups, a limit ends the read.
-    """
+    """Yield the rows; partition by partition, in bounded memory, unless they are sorted as a whole."""
     from kartothek_cube.io_components import arrow_dataset, runtime
     from kartothek_cube.io_components.query import executor
 
@@ -207,20 +190,29 @@ def _show_progress(state: CliContext, title: str, tables: Iterator[pa.Table]) ->
 
 def _query_interactively(state: CliContext) -> None:
     """Prompt for a query, run it and open a shell, repeatedly until Ctrl-D."""
+    from kartothek_cube.io.eager_cube import query_cube
+
     embed = _make_shell()
     datasets = {name: ds.load_all_indices(state.store) for name, ds in state.datasets.items()}
     types = column_types(datasets)
     conditions, payload = "", ""
     while True:
         conditions = _ask(
-            "Conditions: ", conditions, list(types), lambda text: cli.parse_conditions(text, types)
+            "Conditions: ", conditions, list(types), lambda text: cli.parse_conditions([text], types)
         )
         payload = _ask("Payload:    ", payload, [ALL, *types], lambda text: _parse_payload(text, types))
-        frame = _query_frame(state, datasets, conditions, payload, types)
-        if frame is None:
-            click.echo("No rows.")
+        with state.progress("query"):
+            frames = query_cube(
+                state.cube,
+                state.store,
+                conditions=cli.parse_conditions([conditions], types),
+                datasets=datasets,
+                payload_columns=_parse_payload(payload, types),
+            )
+        if frames:
+            embed(frames[0])
         else:
-            embed(frame)
+            click.echo("No rows.")
 
 
 def _make_shell() -> Callable[[Any], None]:
@@ -274,22 +266,6 @@ def _parse_payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None
     if unknown:
         usage_error(unknown_names("column", unknown, types))
     return names
-
-
-def _query_frame(
-    state: CliContext, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
-) -> Any:
-    from kartothek_cube.io.eager_cube import query_cube
-
-    with state.progress("query"):
-        frames = query_cube(
-            state.cube,
-            state.store,
-            conditions=cli.parse_conditions(conditions, types),
-            datasets=datasets,
-            payload_columns=_parse_payload(payload, types),
-        )
-    return frames[0] if frames else None
 
 
 # -- sql -------------------------------------------------------------------------------------------

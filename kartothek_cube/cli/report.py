@@ -1,7 +1,4 @@
-"""The report page: partitions, growth, columns, index selectivity, and warnings with a command each.
-
-The axes of a heat map are partition keys. Neighbours are binned to limit the size, and sums become levels.
-"""
+"""The report page: partitions, growth, columns, index selectivity, and warnings with a command each."""
 
 from __future__ import annotations
 
@@ -398,6 +395,8 @@ def _warn_useless_indices(cube: Cube, name: str, indices: Iterable[Index], n_fil
 
 
 # -- heat maps ---------------------------------------------------------------------------------------------
+
+# The axes are partition keys. Neighbours are binned to limit the size, and sums become levels.
 
 #: number of colours
 LEVELS = 7

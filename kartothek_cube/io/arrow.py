@@ -12,10 +12,8 @@ import pyarrow as pa
 from kartothek_cube.core.arrow import cast_column
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io_components import dataset_read
-from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components import arguments, dataset_read, facade
 from kartothek_cube.io_components.arrow_dataset import DatasetSource, LazyDataset, TimestampUnit, in_unit
-from kartothek_cube.io_components.facade import define_facade
 
 __all__ = (
     "dataset",
@@ -27,7 +25,7 @@ __all__ = (
 )
 
 
-@define_facade(dataset_read.ReadTableArrow)
+@facade.define_facade(dataset_read.ReadTableArrow)
 def read_table_arrow(read: dataset_read.ReadTableArrow) -> pa.Table:
     plan = read.plan()
     task = plan.single_task()
@@ -36,13 +34,13 @@ def read_table_arrow(read: dataset_read.ReadTableArrow) -> pa.Table:
     )
 
 
-@define_facade(dataset_read.ReadTablesArrow)
+@facade.define_facade(dataset_read.ReadTablesArrow)
 def read_dataset_as_arrow(read: dataset_read.ReadTablesArrow) -> list[pa.Table]:
     """Read a dataset, an Arrow table per partition or group."""
     return list(dataset_read.run_each(read.plan()))
 
 
-@define_facade(dataset_read.ReadTablesArrow)
+@facade.define_facade(dataset_read.ReadTablesArrow)
 def read_dataset_as_arrow__iterator(read: dataset_read.ReadTablesArrow) -> Iterator[pa.Table]:
     """Read a dataset, one Arrow table after the other.
 
@@ -55,7 +53,7 @@ def read_dataset_as_arrow__iterator(read: dataset_read.ReadTablesArrow) -> Itera
 read_dataset_as_arrow__iter = read_dataset_as_arrow__iterator
 
 
-@define_facade(dataset_read.ReadBatches)
+@facade.define_facade(dataset_read.ReadBatches)
 def read_dataset_as_record_batches(read: dataset_read.ReadBatches) -> pa.RecordBatchReader:
     """Read a dataset as a stream for other engines (DuckDB, polars, Spark).
 
@@ -121,6 +119,6 @@ def dataset(
     >>> duckdb.sql("SELECT CITY FROM cities WHERE COUNTRY_CODE = 'IT'").fetchall()
     [('Rom',)]
     """
-    opened = dataset_factory(dataset_uuid, store, factory)
+    opened = arguments.dataset_factory(dataset_uuid, store, factory)
     source = DatasetSource(opened.dataset_uuid, opened.store_factory, table_name, as_of)
     return LazyDataset(source, schema=in_unit(source.read_schema(), timestamp_unit))

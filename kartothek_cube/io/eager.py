@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import attrs
 import pandas as pd
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import naming, pandas_conversion, tuning
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import DatasetState, list_states
-from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.pandas_conversion import align_date_units
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.dataset_read import (
@@ -29,15 +27,11 @@ from kartothek_cube.io_components.dataset_read import (
 from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance import garbage
-from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
+from kartothek_cube.io_components.maintenance import copy, garbage, publish
 from kartothek_cube.io_components.maintenance.history import keep_dataset_history, rollback_dataset
-from kartothek_cube.io_components.maintenance.publish import PublishDataset, UnpublishDataset
 from kartothek_cube.io_components.maintenance.schema_update import update_dataset_schema
-from kartothek_cube.io_components.write import dataset_writes
-from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
+from kartothek_cube.io_components.write import build_index, dataset_writes, write_commit
 from kartothek_cube.io_components.write.dataset_writes import Names
-from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 from kartothek_cube.io_components.write.write_tasks import (
     DatasetInput,
@@ -90,7 +84,7 @@ def _eager(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, 
 def read_dataset_as_dataframes(read: ReadDataset) -> list[pd.DataFrame]:
     plan = read.plan()
     frames = [frame_of_table(plan.context, table) for table in run_each(plan)]
-    align_date_units(frames)
+    pandas_conversion.align_date_units(frames)
     return frames
 
 
@@ -134,9 +128,9 @@ class _StoreDataset(dataset_writes.StoreDataset):
     df_serializer: DataFrameSerializer | None = None
     overwrite: bool = False
     secondary_indices: Names = None
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
-    metadata_version: int = DEFAULT_METADATA_VERSION
-    table_name: str = SINGLE_TABLE
+    metadata_storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT
+    metadata_version: int = naming.DEFAULT_METADATA_VERSION
+    table_name: str = naming.SINGLE_TABLE
     sort_partitions_by: None = attrs.field(default=None, init=False)
     metadata_merger: None = attrs.field(default=None, init=False)
 
@@ -171,17 +165,17 @@ class _UpdateDataset(dataset_writes.UpdateDataset):
     metadata: MetadataInput = None
     df_serializer: DataFrameSerializer | None = None
     metadata_merger: MetadataMerger | None = None
-    default_metadata_version: int = DEFAULT_METADATA_VERSION
+    default_metadata_version: int = naming.DEFAULT_METADATA_VERSION
     partition_on: Names = None
     sort_partitions_by: Names = None
     secondary_indices: Names = None
-    table_name: str = SINGLE_TABLE
+    table_name: str = naming.SINGLE_TABLE
     factory: DatasetFactory | None = None
 
 
 def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
-    job = write_dataset_job(plan, list(iter_inputs(data)), write_part)
+    job = write_commit.write_dataset_job(plan, list(iter_inputs(data)), write_part)
     return execute(job, 1 if open_blobs(plan.store).is_local else tuning.REMOTE_REQUESTS)
 
 
@@ -204,7 +198,7 @@ def write_single_partition(write: dataset_writes.WritePartition) -> WriteResult:
 
 @define_facade(dataset_writes.CommitDataset)
 def commit_dataset(commit: dataset_writes.CommitDataset) -> DatasetMetadata:
-    return finish_dataset_write(*commit.plan_with_results())
+    return write_commit.finish_dataset_write(*commit.plan_with_results())
 
 
 create_empty_dataset_header = facade(
@@ -376,11 +370,11 @@ def repair_dataset(
     return repair(dataset.store_factory, partial(verify_dataset, factory=dataset))
 
 
-build_dataset_indices = _eager("build_dataset_indices", BuildDatasetIndices)
+build_dataset_indices = _eager("build_dataset_indices", build_index.BuildDatasetIndices)
 
 
-publish_dataset = _eager("publish_dataset", PublishDataset)
-unpublish_dataset = _eager("unpublish_dataset", UnpublishDataset)
+publish_dataset = _eager("publish_dataset", publish.PublishDataset)
+unpublish_dataset = _eager("unpublish_dataset", publish.UnpublishDataset)
 delete_dataset = _eager("delete_dataset", garbage.DeleteDataset)
 
 
@@ -430,4 +424,4 @@ def copy_dataset(
         raise ValueError(
             "Cannot copy a dataset onto itself: give another target_dataset_uuid or another target_store"
         )
-    return execute(copy_dataset_job(store, source_dataset_uuid, target_input, target_uuid))
+    return execute(copy.copy_dataset_job(store, source_dataset_uuid, target_input, target_uuid))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 import attrs
 import pandas as pd
@@ -19,12 +19,11 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.hooks import CommitEvent, Hook, QueryEvent, check_rows, on_commit, on_query
 from kartothek_cube.core.store import Blob, StoreInput, open_blobs
-from kartothek_cube.io_components.computed_dataset import ComputeDataset
+from kartothek_cube.io_components import computed_dataset, runtime
 from kartothek_cube.io_components.delete_rows import DeleteRows
 from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance import garbage
-from kartothek_cube.io_components.maintenance.copy import CopyCube
+from kartothek_cube.io_components.maintenance import copy, garbage
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
 from kartothek_cube.io_components.maintenance.history import (
     CubeHistory,
@@ -48,14 +47,11 @@ from kartothek_cube.io_components.maintenance.publish import (
     publish_staged,
 )
 from kartothek_cube.io_components.maintenance.schema_update import update_schema
-from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
-from kartothek_cube.io_components.query import executor, explain
-from kartothek_cube.io_components.query.logical_plan import QueryFrame, QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_query, plan_table
-from kartothek_cube.io_components.runtime import available_cores, progress_bar
-from kartothek_cube.io_components.write import cube_writes
+from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube, repair
+from kartothek_cube.io_components.maintenance.verify_dataset import Report
+from kartothek_cube.io_components.query import executor, explain, logical_plan, physical_plan
+from kartothek_cube.io_components.write import build_index, cube_writes
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, AdoptDataset, Adoption
-from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.rewrite import (
     CompactCube,
     MergeContext,
@@ -67,9 +63,6 @@ from kartothek_cube.io_components.write.stored_rows import list_contract, set_co
 from kartothek_cube.io_components.write.write_commit import StagedWrite, write_cube_job
 from kartothek_cube.io_components.write.write_tasks import CubeInput, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
-
-if TYPE_CHECKING:
-    from kartothek_cube.io_components.maintenance.verify_dataset import Report
 
 __all__ = (
     "Adoption",
@@ -264,9 +257,9 @@ def merge_into_cube(
     [{'CITY': 'Ulm', 'PEOPLE': 127}]
     """
     cube = find_cube(cube, store)
-    with progress_bar("merge", progress):
+    with runtime.progress_bar("merge", progress):
         plan = plan_merge(cube, store, dataset, metadata, df_serializer, publish=publish)
-        return execute(merge_cube_job(MergeContext(plan, delete_column), data), available_cores())
+        return execute(merge_cube_job(MergeContext(plan, delete_column), data), runtime.available_cores())
 
 
 remove_partitions = _eager("remove_partitions", cube_writes.RemovePartitions[StoreInput])
@@ -281,18 +274,18 @@ delete_rows = _eager("delete_rows", _DeleteRows)
 
 
 @attrs.frozen
-class _QueryFrames(QueryFrames[StoreInput]):
+class _QueryFrames(logical_plan.QueryFrames[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
-class _QueryFrame(QueryFrame[StoreInput]):
+class _QueryFrame(logical_plan.QueryFrame[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 @define_facade(_QueryFrames, _TYPES)
 def query_cube(query: _QueryFrames) -> list[pd.DataFrame]:
-    plan = plan_query(query)
+    plan = physical_plan.plan_query(query)
     task = plan.single_task()
     parts = execute(executor.query_job(plan, [] if task is None else [task], executor.run_frames))
     return list(chain.from_iterable(parts))
@@ -300,7 +293,7 @@ def query_cube(query: _QueryFrames) -> list[pd.DataFrame]:
 
 @define_facade(_QueryFrame, _TYPES)
 def query_cube_df(query: _QueryFrame) -> pd.DataFrame:
-    plan = plan_table(query)
+    plan = physical_plan.plan_table(query)
     if query.limit is not None:
         return executor.frame_of_result(plan.context, [executor.query_table(plan, query.limit)])
     frames: list[pd.DataFrame]
@@ -314,7 +307,7 @@ explain_query = facade(
 
 
 @attrs.frozen
-class _CopyCube(CopyCube[StoreInput]):
+class _CopyCube(copy.CopyCube[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
@@ -324,13 +317,13 @@ class _CollectStats(CollectStats[StoreInput]):
 
 
 @attrs.frozen
-class _ComputeDataset(ComputeDataset[StoreInput]):
+class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
     progress: bool = attrs.field(default=False, kw_only=True)
 
 
 delete_cube = _eager("delete_cube", DeleteCube[StoreInput])
 copy_cube = _eager("copy_cube", _CopyCube)
-build_column_statistics = _eager("build_column_statistics", BuildColumnStatistics[StoreInput])
+build_column_statistics = _eager("build_column_statistics", build_index.BuildColumnStatistics[StoreInput])
 collect_stats = _eager("collect_stats", _CollectStats)
 cleanup_cube = _eager("cleanup_cube", CleanupCube[StoreInput])
 compute_dataset = _eager("compute_dataset", _ComputeDataset)
@@ -439,6 +432,4 @@ def repair_cube(
     True
     """
     cube = find_cube(cube, store)
-    from kartothek_cube.io_components.maintenance.verify_cube import repair
-
     return repair(store, partial(verify_cube, cube, store, ktk_cube_dataset_ids))

@@ -13,10 +13,9 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import StoreInput
+from kartothek_cube.io_components import facade, job
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.dataset_read import ReadDataset, frame_of_table, run_each
-from kartothek_cube.io_components.facade import define_facade
-from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_tasks import DatasetInput, iter_inputs, write_part
@@ -30,7 +29,7 @@ __all__ = (
 )
 
 
-@define_facade(ReadDataset)
+@facade.define_facade(ReadDataset)
 def read_dataset_as_dataframes__iterator(read: ReadDataset) -> Iterator[pd.DataFrame]:
     """Read a dataset, one frame per partition or per group.
 
@@ -47,14 +46,6 @@ read_dataset_as_dataframes__iter = read_dataset_as_dataframes__iterator
 
 @attrs.frozen
 class _UpdateDataset(UpdateDataset):
-    """Parameters of the façade.
-
-    Parameters
-    ----------
-    df_generator
-        An iterable of inputs, as in :func:`store_dataframes_as_dataset`.
-    """
-
     df_generator: DatasetInput
     store: StoreInput | None = None
     dataset_uuid: str | None = None
@@ -72,14 +63,6 @@ class _UpdateDataset(UpdateDataset):
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """Parameters of the façade.
-
-    Parameters
-    ----------
-    df_generator
-        An iterable of inputs, as in :func:`store_dataframes_as_dataset`.
-    """
-
     df_generator: DatasetInput
     store: StoreInput
     dataset_uuid: str | None = None
@@ -95,19 +78,19 @@ class _StoreDataset(StoreDataset):
     metadata_merger: None = attrs.field(default=None, init=False)
 
 
-@define_facade(_UpdateDataset)
+@facade.define_facade(_UpdateDataset)
 def update_dataset_from_dataframes__iter(update: _UpdateDataset) -> DatasetMetadata:
     """Remove partitions and add others, in one step. A dataset that does not exist is created.
 
     Each input is written before the next one is taken. If the iterable fails, the dataset stays as it is.
     """
-    return execute(write_dataset_job(update.plan(), iter_inputs(update.df_generator), write_part))
+    return job.execute(write_dataset_job(update.plan(), iter_inputs(update.df_generator), write_part))
 
 
-@define_facade(_StoreDataset)
+@facade.define_facade(_StoreDataset)
 def store_dataframes_as_dataset__iter(store: _StoreDataset) -> DatasetMetadata:
     """Store a new dataset.
 
     Each input is written before the next one is taken; the dataset appears at the end.
     """
-    return execute(write_dataset_job(store.plan(), iter_inputs(store.df_generator), write_part))
+    return job.execute(write_dataset_job(store.plan(), iter_inputs(store.df_generator), write_part))

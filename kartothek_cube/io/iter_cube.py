@@ -11,22 +11,14 @@ import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io_components.computed_dataset import ComputeDataset
-from kartothek_cube.io_components.delete_rows import DeleteRows
+from kartothek_cube.io_components import computed_dataset, delete_rows, runtime
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
 from kartothek_cube.io_components.job import Answer, execute, iter_results
-from kartothek_cube.io_components.maintenance.copy import CopyCube
-from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
-from kartothek_cube.io_components.maintenance.overview import CollectStats
-from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
-from kartothek_cube.io_components.query.executor import announce_end, query_job, run_frames
+from kartothek_cube.io_components.maintenance import copy, garbage, overview, verify_cube
+from kartothek_cube.io_components.query import executor, physical_plan
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_query
-from kartothek_cube.io_components.runtime import limit_threads
-from kartothek_cube.io_components.write import cube_writes
+from kartothek_cube.io_components.write import cube_writes, rewrite, write_commit
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
-from kartothek_cube.io_components.write.rewrite import CompactCube
-from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_tasks import CubeElement, iter_inputs, write_part
 
 __all__ = (
@@ -68,7 +60,7 @@ def _write(
     """The façade of a write that holds one part of the input in memory."""
 
     def run(write: cube_writes.CubeWrite[Iterable[CubeElement]]) -> dict[str, DatasetMetadata]:
-        return execute(write_job(write.plan(), iter_inputs(write.data), write_part))
+        return execute(write_commit.write_job(write.plan(), iter_inputs(write.data), write_part))
 
     example = _EXAMPLE if write is not _UPDATE else Example(("data = [data]",))
     return facade(__name__, name, write, run, _INPUT, _TYPES, example=example)
@@ -80,7 +72,7 @@ def _iter(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, A
     def run(operation: Operation[Answer]) -> Answer:
         job = plan_job(operation)
         # tasks that take the time do not exceed one thread either
-        with limit_threads(1) if job.is_parallel else nullcontext():
+        with runtime.limit_threads(1) if job.is_parallel else nullcontext():
             return execute(job)
 
     return facade(__name__, name, operation, run, "One task runs at a time.", _TYPES)
@@ -94,9 +86,9 @@ def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFram
     taken, or before if the store is remote. For the types of groups, footers of files are read when it is
     planned.
     """
-    plan = plan_query(query)
-    frames = chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
-    return announce_end(plan, frames)
+    plan = physical_plan.plan_query(query)
+    frames = chain.from_iterable(iter_results(executor.query_job(plan, plan.tasks(), executor.run_frames)))
+    return executor.announce_end(plan, frames)
 
 
 build_cube__iter = _write("build_cube__iter", cube_writes.BuildParts[Iterable[CubeElement], StoreInput])
@@ -108,12 +100,12 @@ update_cube__iter = _write("update_cube__iter", _UPDATE)
 # the same name as those of the other functions
 query_cube__iter = query_cube__iterator
 remove_partitions__iter = _iter("remove_partitions__iter", cube_writes.RemovePartitions[StoreInput])
-delete_rows__iter = _iter("delete_rows__iter", DeleteRows[StoreInput])
-delete_cube__iter = _iter("delete_cube__iter", DeleteCube[StoreInput])
-copy_cube__iter = _iter("copy_cube__iter", CopyCube[StoreInput])
+delete_rows__iter = _iter("delete_rows__iter", delete_rows.DeleteRows[StoreInput])
+delete_cube__iter = _iter("delete_cube__iter", garbage.DeleteCube[StoreInput])
+copy_cube__iter = _iter("copy_cube__iter", copy.CopyCube[StoreInput])
 build_column_statistics__iter = _iter("build_column_statistics__iter", BuildColumnStatistics[StoreInput])
-collect_stats__iter = _iter("collect_stats__iter", CollectStats[StoreInput])
-cleanup_cube__iter = _iter("cleanup_cube__iter", CleanupCube[StoreInput])
-compact_cube__iter = _iter("compact_cube__iter", CompactCube[StoreInput])
-verify_cube__iter = _iter("verify_cube__iter", VerifyCube[StoreInput])
-compute_dataset__iter = _iter("compute_dataset__iter", ComputeDataset[StoreInput])
+collect_stats__iter = _iter("collect_stats__iter", overview.CollectStats[StoreInput])
+cleanup_cube__iter = _iter("cleanup_cube__iter", garbage.CleanupCube[StoreInput])
+compact_cube__iter = _iter("compact_cube__iter", rewrite.CompactCube[StoreInput])
+verify_cube__iter = _iter("verify_cube__iter", verify_cube.VerifyCube[StoreInput])
+compute_dataset__iter = _iter("compute_dataset__iter", computed_dataset.ComputeDataset[StoreInput])

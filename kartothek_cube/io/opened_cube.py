@@ -72,9 +72,7 @@ def _bind_write(
     return _describe(method, function)
 
 
-def _bind_staged(
-    function: Callable[[StagedInput, StoreInput], R],
-) -> Callable[[OpenedCube, StagedInput], R]:
+def _bind_staged(function: Callable[[StagedInput, StoreInput], R]) -> Callable[[OpenedCube, StagedInput], R]:
     """Method that calls a function of a staged write and its store."""
 
     @wraps(function, updated=())

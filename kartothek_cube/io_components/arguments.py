@@ -134,6 +134,16 @@ def check_partition_keys(dataset: DatasetMetadata, partition_on: Sequence[str]) 
         )
 
 
+def check_new_indices(uuid: str, columns: Iterable[str], keys: Iterable[str]) -> None:
+    """Check that no column to index is a partition key."""
+    overlap = set(columns).intersection(keys)
+    if overlap:
+        raise RuntimeError(
+            f"Cannot create a secondary index on partition column(s) {', '.join(sorted(overlap))} of dataset "
+            f"{uuid!r}: their values are in the labels of the partitions already"
+        )
+
+
 # -- lists, metadata and frames, which users of kartothek call directly --------------------------------------
 
 #: arguments that are lists of columns, or of delete scopes

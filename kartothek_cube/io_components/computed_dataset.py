@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core import arguments, pandas_conversion
 from kartothek_cube.core.commit.change import UnchangedMetadata, UnchangedPartitions
 from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
@@ -25,7 +25,6 @@ from kartothek_cube.core.errors import (
     StateNotFoundError,
     format_count,
 )
-from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
@@ -34,11 +33,9 @@ from kartothek_cube.io_components.maintenance.overview import compare_used, load
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query
+from kartothek_cube.io_components.write import table_writer, write_commit, write_tasks
 from kartothek_cube.io_components.write.cube_writes import ExtendCube, plan_existing
-from kartothek_cube.io_components.write.table_writer import delete_attempts
-from kartothek_cube.io_components.write.write_commit import finish_write
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written, merge_writes
-from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 
@@ -159,7 +156,6 @@ class ComputeDataset(Generic[StoreT]):
     def job(self, blocksize: int | None = None) -> Job[ComputeResult]:
         """Compute each changed partition, then commit all of them with the state that they come from."""
         cube, into = self.cube, self.into
-        ensure_cube(cube)
         if not callable(self.function):
             raise TypeError(f"function takes a DataFrame and returns one, but it is {self.function!r}")
         if into == cube.seed_dataset:
@@ -167,7 +163,7 @@ class ComputeDataset(Generic[StoreT]):
         blobs = open_blobs(self.store)
         existing = load_snapshot(cube, blobs, None).datasets
         inputs = {name: dataset for name, dataset in existing.items() if name != into}
-        names = choose_datasets(cube, converter_str_set_optional(self.datasets), inputs)
+        names = choose_datasets(cube, arguments.converter_str_set_optional(self.datasets), inputs)
         inputs = {name: inputs[name] for name in sorted({cube.seed_dataset, *names})}
         target, token = existing.get(into), make_token(inputs, blobs)
         last = None if target is None else target.metadata.get(COMPUTED_FROM)
@@ -197,7 +193,7 @@ class ComputeDataset(Generic[StoreT]):
             run=run_compute,
             finish=partial(_finish_compute, plan, target, len(partitions)),
             merge=merge_writes,
-            discard=partial(delete_attempts, plan),
+            discard=partial(table_writer.delete_attempts, plan),
             steps=("prepare", "partition", "commit"),
             is_parallel=True,
             files=scans.n_files,
@@ -273,7 +269,7 @@ def run_compute(context: ComputeContext, task: ScanTask) -> Written:
             )
         if len(rows):
             _check_partition(context.plan, frame, rows)
-        results.append(write_part(context.plan, {context.into: rows}))
+        results.append(write_tasks.write_part(context.plan, {context.into: rows}))
     return merge_writes(results)
 
 
@@ -288,7 +284,7 @@ def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -
     for transform in plan.spec.transforms(rows.columns):
         if transform.name not in given and not wrong:
             own, new = (
-                transform.apply(as_table(df[[transform.column]]).column(0).drop_null())
+                transform.apply(pandas_conversion.as_table(df[[transform.column]]).column(0).drop_null())
                 for df in (frame.head(1), rows)
             )
             wrong = [
@@ -308,7 +304,7 @@ def _finish_compute(
     ((into, spec),) = plan.specs.items()
     rows = written[into].rows if into in written else 0
     with _first_of_all():
-        states = finish_write(plan, [written])
+        states = write_commit.finish_write(plan, [written])
     if plan.staged_id:
         return cast("ComputeResult", states)
     replaced = spec.change.replaces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Generic, Literal, cast
+from typing import Generic, Literal, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -14,24 +14,22 @@ from kartothek_cube.core import expressions, naming
 from kartothek_cube.core.arrow import Ints, Mask, to_numpy
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, reduce_to_columns, tree_mask
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import StoreInput, open_blobs
-from kartothek_cube.io_components import runtime
-from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.dataset_read import ReadDataset, remaining_filters
+from kartothek_cube.io_components import arguments, dataset_read, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job
 from kartothek_cube.io_components.kernels import group_codes, join_codes, lookup_keys
-from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.logical_plan import QueryCube
+from kartothek_cube.io_components.query import executor, logical_plan
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask, plan_query
 from kartothek_cube.io_components.scan import count_rows
 from kartothek_cube.io_components.write import cube_writes, rewrite, table_writer
 from kartothek_cube.io_components.write.dataset_writes import UpdateDataset
+from kartothek_cube.io_components.write.rewrite import PartitionFiles, RewriteContext, Rewritten
 from kartothek_cube.serialization import DataFrameSerializer
 
 #: what the answer tells
@@ -39,7 +37,7 @@ _COUNTS = ("rows_deleted", "partitions")
 
 
 @attrs.frozen(kw_only=True)
-class DeleteContext(rewrite.RewriteContext):
+class DeleteContext(RewriteContext):
     """The same, and how cells are read: those to delete, and all of the seed."""
 
     query: ScanContext
@@ -50,7 +48,7 @@ class DeleteContext(rewrite.RewriteContext):
 class DeleteTask:
     """Physical partitions of datasets, and what finds the cells whose rows are deleted from them."""
 
-    partitions: tuple[rewrite.PartitionFiles, ...]
+    partitions: tuple[PartitionFiles, ...]
     #: None if all rows are deleted
     scan: ScanTask | None
     #: all cells of the seed, where several may share a row
@@ -118,33 +116,24 @@ class DeleteRows(Generic[StoreT]):
     def job(self, blocksize: int | None = None) -> Job[CountsByDataset]:
         """Rewrite the partitions that have such cells, then commit all at once."""
         cube, store = self.cube, self.store
-        ensure_cube(cube)
         existing = discover.discover_datasets(cube, store)
         names = discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
         datasets = {name: existing[name] for name in cube.commit_order(names)}
         is_all = isinstance(self.conditions, str) and self.conditions == "all"
         conditions = None if is_all else self.conditions
-        query = plan_query(QueryCube(cube, store, conditions, existing, payload_columns=()))
-        seed = plan_query(QueryCube(cube, store, None, existing, payload_columns=()))
+        query = plan_query(logical_plan.QueryCube(cube, store, conditions, existing, payload_columns=()))
+        seed = plan_query(logical_plan.QueryCube(cube, store, None, existing, payload_columns=()))
         logical = query.logical_plan
         where = AllOf((*(p for own in logical.predicates.values() for p in own), *logical.join_filters))
         cube_writes.check_is_full_removal("conditions", self.conditions, is_full=not where.operands)
         plan = cube_writes.plan_existing("delete_rows", cube, store, datasets, None, self.df_serializer)
         plan = plan.stage(publish=self.publish)
-        stored = rewrite.RewriteContext.of(plan, datasets).stored
+        stored = RewriteContext.of(plan, datasets).stored
         context = DeleteContext(plan=plan, stored=stored, query=query.context, seed=seed.context)
         tasks = _make_tasks(cube, datasets, query, seed, where)
-        return Job(
-            name="delete_rows",
-            description=f"delete rows of cube {cube.uuid_prefix}",
-            context=attrs.evolve(context, plan=plan.without_commit_state()),
-            tasks=tasks,
-            run=run_delete,
-            finish=partial(rewrite.finish_rewrite, context, names=_COUNTS, unchanged=True),
-            steps=("prepare", "partition", "commit"),
-            is_parallel=True,
-            files=query.n_files,
-        )
+        finish = partial(rewrite.finish_rewrite, names=_COUNTS, unchanged=True)
+        title = f"delete rows of cube {cube.uuid_prefix}"
+        return rewrite.rewrite_job("delete_rows", title, context, tasks, run_delete, finish, query.n_files)
 
 
 def _make_tasks(
@@ -166,7 +155,7 @@ def _make_tasks(
             *consistency.arrow_schema(dataset).names
         }
         if is_shared or not where.operands:
-            part = rewrite.PartitionFiles.of(name, table, group_positions(group_codes(own, len(table))))
+            part = PartitionFiles.of(name, table, group_positions(group_codes(own, len(table))))
             if not where.operands:
                 tasks.append(DeleteTask((part,), None))
             elif n_partitions:
@@ -183,9 +172,7 @@ def _make_tasks(
     for mask in (is_whole, ~is_whole):
         for numbers in rewrite.cut_tasks(np.flatnonzero(mask).tolist(), n_partitions):
             parts = [
-                rewrite.PartitionFiles.of(
-                    name, datasets[name].partition_table, [own[n] for n in numbers if n in own]
-                )
+                PartitionFiles.of(name, datasets[name].partition_table, [own[n] for n in numbers if n in own])
                 for name, own in members.items()
             ]
             (scan,) = [None] if mask is is_whole else query.partition_tasks([np.array(numbers)])
@@ -193,11 +180,11 @@ def _make_tasks(
     return [task for task in tasks if task.partitions]
 
 
-def run_delete(context: DeleteContext, task: DeleteTask) -> list[rewrite.Rewritten]:
+def run_delete(context: DeleteContext, task: DeleteTask) -> list[Rewritten]:
     """Write what is left of the physical partitions that have cells which meet the conditions."""
     if task.scan is None:
         return [_delete_all(context, part) for part in task.partitions]
-    tables = run_task(context.query, task.scan)
+    tables = executor.run_task(context.query, task.scan)
     if not tables:
         return []
     (cells,) = tables
@@ -205,7 +192,7 @@ def run_delete(context: DeleteContext, task: DeleteTask) -> list[rewrite.Rewritt
     cell = [column for column in cells.column_names if column in types.names]
     keys = cells.select(cell)
     for scan in task.seed:
-        for stored in run_task(context.seed, scan):
+        for stored in executor.run_task(context.seed, scan):
             stays = stored.filter(pa.array(_find(stored, cells) < 0))
             keys = keys.filter(pa.array(_find(keys, stays.select(cell)) < 0))
     blocks = (
@@ -222,7 +209,7 @@ def _find(rows: pa.Table, cells: pa.Table) -> Ints:
     return lookup_keys(columns, cells.columns, len(rows), len(cells))
 
 
-def _delete_all(context: rewrite.RewriteContext, part: rewrite.PartitionFiles) -> rewrite.Rewritten:
+def _delete_all(context: RewriteContext, part: PartitionFiles) -> Rewritten:
     stored = context.stored[part.name]
     keys = part.files.files[stored.spec.table].to_pylist()
     if all(key.endswith(naming.PARQUET_FILE_SUFFIX) for key in keys):
@@ -230,12 +217,10 @@ def _delete_all(context: rewrite.RewriteContext, part: rewrite.PartitionFiles) -
     else:
         n_rows = len(stored.read(part.files).table)
     labels = part.files.labels
-    return rewrite.Rewritten(part.name, labels, labels, [], _counts(n_rows, len(part)))
+    return Rewritten(part.name, labels, labels, [], _counts(n_rows, len(part)))
 
 
-def _delete_cells(
-    context: DeleteContext, block: rewrite.PartitionFiles, cells: pa.Table
-) -> rewrite.Rewritten:
+def _delete_cells(context: DeleteContext, block: PartitionFiles, cells: pa.Table) -> Rewritten:
     runtime.progress_add_total(len(block.files))
     rows, _ = rewrite.read_visible(context.stored[block.name], block)
     numbers = rows.column(rewrite.PARTITION).to_numpy()
@@ -243,12 +228,8 @@ def _delete_cells(
 
 
 def _keep_rest(
-    context: rewrite.RewriteContext,
-    block: rewrite.PartitionFiles,
-    rows: pa.Table,
-    numbers: Ints,
-    is_deleted: Mask,
-) -> rewrite.Rewritten:
+    context: RewriteContext, block: PartitionFiles, rows: pa.Table, numbers: Ints, is_deleted: Mask
+) -> Rewritten:
     """Write what is left of the partitions with deleted rows, by the number of the partition of each row."""
     is_changed = np.bincount(numbers[is_deleted], minlength=len(block)) > 0
     remaining = rows.filter(pa.array(is_changed[numbers] & ~is_deleted))
@@ -265,18 +246,14 @@ def _counts(rows_deleted: int, partitions: int) -> pa.Table:
 
 
 @attrs.frozen(kw_only=True)
-class DeleteFromDatasetContext(rewrite.RewriteContext):
+class DeleteFromDatasetContext(RewriteContext):
     """The same, and what deleted rows meet."""
 
     where: expressions.Tree | None
 
 
-@attrs.frozen(eq=False)
-class DeleteFromDatasetTask:
-    """Files of a dataset, of which some rows are deleted or all."""
-
-    files: rewrite.PartitionFiles
-    is_whole: bool
+DeleteFromDatasetTask: TypeAlias = tuple[PartitionFiles, bool]
+"""Files of a dataset, and whether all of their rows are deleted."""
 
 
 @attrs.frozen
@@ -338,7 +315,7 @@ class DeleteDatasetRows:
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
         """Rewrite the files that have such rows, then commit."""
-        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory)
+        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
         state, predicates = dataset.dataset_metadata, self.predicates
         dimensions = constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS
         if consistency.read_specification(state.metadata, dimensions) is not None:
@@ -348,11 +325,11 @@ class DeleteDatasetRows:
             )
         cube_writes.check_is_full_removal("predicates", predicates, is_full=not predicates)
         where = None if isinstance(predicates, str) and predicates == "all" else predicates
-        read = ReadDataset(factory=dataset, predicates=where).plan()
+        read = dataset_read.ReadDataset(factory=dataset, predicates=where).plan()
         update = UpdateDataset(factory=dataset, df_serializer=self.df_serializer, publish=self.publish)
         plan = attrs.evolve(update.plan(), operation="delete_rows")
         spec, n_files = plan.spec, len(read.partitions)
-        filters = remaining_filters(read.context, read.partitions)
+        filters = dataset_read.remaining_filters(read.context, read.partitions)
         tasks = []
         for is_whole in (True, False):
             positions = [
@@ -360,43 +337,36 @@ class DeleteDatasetRows:
             ]
             for own in rewrite.cut_tasks(positions, n_files):
                 # each file by itself, as a dataset may be one large partition
-                files = rewrite.PartitionFiles.of(spec.name, read.partitions, [np.array([i]) for i in own])
-                tasks.append(DeleteFromDatasetTask(files, is_whole))
-        stored = rewrite.RewriteContext.of(plan, {spec.name: state}).stored
+                files = PartitionFiles.of(spec.name, read.partitions, [np.array([i]) for i in own])
+                tasks.append((files, is_whole))
+        stored = RewriteContext.of(plan, {spec.name: state}).stored
         context = DeleteFromDatasetContext(plan=plan, stored=stored, where=read.context.where)
-        return Job(
-            name="delete_dataset_rows",
-            description=f"delete rows of dataset {state.uuid}",
-            context=attrs.evolve(context, plan=plan.without_commit_state()),
-            tasks=tasks,
-            run=run_delete_from_dataset,
-            finish=partial(_finish_dataset, context),
-            steps=("prepare", "partition", "commit"),
-            is_parallel=True,
-            files=n_files,
-        )
+        name, title = "delete_dataset_rows", f"delete rows of dataset {state.uuid}"
+        run = run_delete_from_dataset
+        return rewrite.rewrite_job(name, title, context, tasks, run, _finish_dataset, n_files)
 
 
 def run_delete_from_dataset(
     context: DeleteFromDatasetContext, task: DeleteFromDatasetTask
-) -> list[rewrite.Rewritten]:
+) -> list[Rewritten]:
     """Write what is left of files of which rows are deleted."""
-    if task.is_whole:
-        return [_delete_all(context, task.files)]
-    stored = context.stored[task.files.name]
+    files, is_whole = task
+    if is_whole:
+        return [_delete_all(context, files)]
+    stored = context.stored[files.name]
     return rewrite.collect_parts(
-        context.plan, (_delete_matches(context, block) for block in task.files.split(stored))
+        context.plan, (_delete_matches(context, block) for block in files.split(stored))
     )
 
 
-def _delete_matches(context: DeleteFromDatasetContext, block: rewrite.PartitionFiles) -> rewrite.Rewritten:
+def _delete_matches(context: DeleteFromDatasetContext, block: PartitionFiles) -> Rewritten:
     rows, lengths = context.stored[block.name].read(block.files)
     is_deleted = to_numpy(tree_mask(rows, context.where))
     return _keep_rest(context, block, rows, np.repeat(block.numbers, lengths), is_deleted)
 
 
 def _finish_dataset(
-    context: DeleteFromDatasetContext, tasks: Iterable[Iterable[rewrite.Rewritten]]
+    context: DeleteFromDatasetContext, tasks: Iterable[Iterable[Rewritten]]
 ) -> dict[str, int]:
     counts = rewrite.finish_rewrite(context, tasks, names=_COUNTS, unchanged=False)
     return cast("dict[str, int]", counts) if context.plan.staged_id else counts[context.plan.spec.name]

@@ -21,7 +21,7 @@ import attrs
 import numpy as np
 
 from kartothek_cube.core.arguments import alias_parameter, check_call
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.errors import CubeNotFoundError
 from kartothek_cube.core.store import StoreInput
@@ -72,6 +72,10 @@ _SHARED = {
         "(``kartothek_cube_publish``); datasets that are added to a cube later do as its seed. A commit that "
         "cannot be published is done all the same, with a warning. By default as before."
     ),
+    "df_generator": "An iterable of inputs, as in :func:`store_dataframes_as_dataset`.",
+    "delayed_tasks": "Delayed objects of inputs, as in :func:`store_dataframes_as_dataset`.",
+    "bag": "A bag of inputs, as in :func:`store_dataframes_as_dataset`.",
+    "df": "A Spark DataFrame.",
     "blocksize": "Number of items per task: files, or groups of a query.",
     "shuffle": "Whether the rows of each physical partition are first collected into few files.",
     "num_buckets": "With ``shuffle``, the largest number of files of a physical partition.",
@@ -129,6 +133,8 @@ _AS_IN_CLASS = Example()
 
 def cube_or_name(cube: Cube | str) -> Cube:
     """Converter of the field for a cube: façades replace a name, as they have the store."""
+    if not isinstance(cube, str):
+        ensure_cube(cube)
     return cast(Cube, cube)
 
 

@@ -237,6 +237,8 @@ def first(url):
 def test_compact(ok, url):
     append(url, 9.5)
     before = query_cube(CUBE, url)[0]
+    # both conditions have to hold
+    assert "seed: nothing to do" in ok("cube", "compact", "-w", "p == b", "-w", "p == a")
     text = ok("cube", "compact")
     assert text.splitlines()[0] == "enrich: nothing to do"
     assert text.splitlines()[1].startswith("seed: 1 partition; 2 → 1 file, ")

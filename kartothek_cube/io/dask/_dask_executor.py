@@ -16,13 +16,10 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.typing import Key as DaskKey
 
-from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput
-from kartothek_cube.core.store.resolve import lazy_store
+from kartothek_cube.core.store import StoreFactory, StoreFactoryInput, StoreInput, resolve
 from kartothek_cube.io_components.facade import Example, Operation, facade, plan_job, with_stores
 from kartothek_cube.io_components.job import Answer, Job
-from kartothek_cube.io_components.maintenance.copy import CopyCube
-from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
-from kartothek_cube.io_components.maintenance.overview import CollectStats
+from kartothek_cube.io_components.maintenance import copy, garbage, overview
 from kartothek_cube.io_components.write.write_tasks import iter_inputs
 
 #: results per merge; up to this number, tasks carry their context themselves
@@ -36,7 +33,7 @@ AnyJob: TypeAlias = Job[Any]
 
 def picklable_store(store: StoreInput | None) -> StoreFactory | None:
     """A factory that graphs can carry; None stays None."""
-    return None if store is None else lazy_store(store)
+    return None if store is None else resolve.lazy_store(store)
 
 
 class Graph:
@@ -234,7 +231,7 @@ def as_factory(store: StoreFactoryInput) -> StoreFactory:
     UrlStoreFactory('hfs:///data')
     """
     if isinstance(store, str | os.PathLike):
-        return lazy_store(store)
+        return resolve.lazy_store(store)
     if not callable(store):
         raise TypeError(
             "store must be a factory (a function without arguments that opens the store), a directory or a "
@@ -261,28 +258,28 @@ def check_blocksize(blocksize: object) -> None:
 
 
 @attrs.frozen
-class DeleteCubeBlocks(DeleteCube[StoreFactoryInput]):
+class DeleteCubeBlocks(garbage.DeleteCube[StoreFactoryInput]):
     """Delete files in blocks."""
 
     blocksize: int = 100
 
 
 @attrs.frozen
-class CleanupCubeBlocks(CleanupCube[StoreFactoryInput]):
+class CleanupCubeBlocks(garbage.CleanupCube[StoreFactoryInput]):
     """Delete garbage in blocks."""
 
     blocksize: int = 100
 
 
 @attrs.frozen
-class CopyCubeBlocks(CopyCube[StoreFactoryInput]):
+class CopyCubeBlocks(copy.CopyCube[StoreFactoryInput]):
     """Copy files in blocks."""
 
     blocksize: int = 100
 
 
 @attrs.frozen
-class CollectStatsBlocks(CollectStats[StoreFactoryInput]):
+class CollectStatsBlocks(overview.CollectStats[StoreFactoryInput]):
     """Count files in blocks."""
 
     blocksize: int = 100

@@ -13,21 +13,16 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask import _dask_executor as executor
+from kartothek_cube.io_components import dataset_read, runtime
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_job, read_frames
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
-from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.build_index import BuildDatasetIndices
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_tasks import write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
-__all__ = (
-    "build_dataset_indices__bag",
-    "read_dataset_as_dataframe_bag",
-    "store_bag_as_dataset",
-)
+__all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")
 
 
 def _partition_size(partition_size: int | None, elements: int) -> int:
@@ -36,7 +31,7 @@ def _partition_size(partition_size: int | None, elements: int) -> int:
 
 
 @attrs.frozen
-class _ReadDataset(ReadDataset):
+class _ReadDataset(dataset_read.ReadDataset):
     partition_size: int | None = None
 
 
@@ -56,8 +51,8 @@ def read_dataset_as_dataframe_bag(read: _ReadDataset) -> Bag:
     """
     plan = with_stores(read, executor.picklable_store).plan(same_categories=True)
     tasks = plan.tasks()
-    blocks = batched(tasks, _partition_size(read.partition_size, len(tasks)))
-    job = read_dataset_job(plan.context, blocks, read_frames, "partitions")
+    blocks = runtime.batched(tasks, _partition_size(read.partition_size, len(tasks)))
+    job = dataset_read.read_dataset_job(plan.context, blocks, dataset_read.read_frames, "partitions")
     return executor.results_as_bag(job, flatten=True)
 
 
@@ -75,14 +70,6 @@ def build_dataset_indices__bag(build: _BuildDatasetIndices) -> Bag:
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """Parameters of the façade.
-
-    Parameters
-    ----------
-    bag
-        A bag of inputs, as in :func:`store_dataframes_as_dataset`.
-    """
-
     bag: Bag
     store: StoreInput
     dataset_uuid: str | None = None

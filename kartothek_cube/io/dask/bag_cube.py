@@ -11,22 +11,14 @@ from dask.bag import Bag
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
-from kartothek_cube.io_components.computed_dataset import ComputeDataset
-from kartothek_cube.io_components.delete_rows import DeleteRows
+from kartothek_cube.io_components import computed_dataset, delete_rows, runtime
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
-from kartothek_cube.io_components.maintenance.copy import CopyCube
-from kartothek_cube.io_components.maintenance.garbage import DeleteCube
-from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
+from kartothek_cube.io_components.maintenance import copy, garbage, verify_cube
+from kartothek_cube.io_components.query import logical_plan, physical_plan
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frame_blocks
-from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import plan_query
-from kartothek_cube.io_components.runtime import batched
-from kartothek_cube.io_components.write import cube_writes
+from kartothek_cube.io_components.write import cube_writes, rewrite, write_commit, write_tasks
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
-from kartothek_cube.io_components.write.rewrite import CompactCube
-from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_plan import RowsOutside
-from kartothek_cube.io_components.write.write_tasks import write_parts
 
 __all__ = (
     "append_to_cube_from_bag",
@@ -58,7 +50,7 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Bag]], note: str 
     def run(write: cube_writes.CubeWrite[Bag]) -> Bag:
         plan, data = executor.with_factories(write).plan(), write.data
         tasks: list[Any] = executor.bag_partitions(data, "data")
-        job = write_job(plan.with_write_id(), tasks, write_parts)
+        job = write_commit.write_job(plan.with_write_id(), tasks, write_tasks.write_parts)
         return executor.answer_as_bag(job, [data])
 
     input_note = (
@@ -100,7 +92,7 @@ class _UpdateCube(cube_writes.UpdateCube[Bag, StoreFactoryInput]):
 
 
 @attrs.frozen
-class _QueryFrames(QueryFrames[StoreFactoryInput]):
+class _QueryFrames(logical_plan.QueryFrames[StoreFactoryInput]):
     blocksize: int = 1
 
 
@@ -109,13 +101,13 @@ class _QueryFrames(QueryFrames[StoreFactoryInput]):
 
 
 @attrs.frozen
-class _DeleteCube(DeleteCube[StoreFactoryInput]):
+class _DeleteCube(garbage.DeleteCube[StoreFactoryInput]):
     blocksize: int = 100
     datasets: DatasetsInput = None
 
 
 @attrs.frozen
-class _CopyCube(CopyCube[StoreFactoryInput]):
+class _CopyCube(copy.CopyCube[StoreFactoryInput]):
     blocksize: int = 100
     overwrite: bool = False
     datasets: DatasetsInput = None
@@ -135,9 +127,9 @@ def query_cube_bag(query: _QueryFrames) -> Bag:
     The query is planned when the graph is built: headers and indices are read then, files in tasks.
     """
     query = executor.with_factories(query)
-    plan = plan_query(query)
+    plan = physical_plan.plan_query(query)
     announce_query(plan)
-    blocks = batched(plan.tasks(), query.blocksize)
+    blocks = runtime.batched(plan.tasks(), query.blocksize)
     return executor.results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)
 
 
@@ -150,12 +142,12 @@ update_cube_from_bag = _write(
     'By default, ``rows_outside`` is ``"warn"``: kartothek appends such rows.',
 )
 remove_partitions_bag = _bag("remove_partitions_bag", cube_writes.RemovePartitions[StoreFactoryInput])
-delete_rows_bag = _bag("delete_rows_bag", DeleteRows[StoreFactoryInput])
+delete_rows_bag = _bag("delete_rows_bag", delete_rows.DeleteRows[StoreFactoryInput])
 delete_cube_bag = _bag_of_results("delete_cube_bag", _DeleteCube)
 cleanup_cube_bag = _bag_of_results("cleanup_cube_bag", executor.CleanupCubeBlocks)
 copy_cube_bag = _bag("copy_cube_bag", _CopyCube)
 build_column_statistics_bag = _bag("build_column_statistics_bag", BuildColumnStatistics[StoreFactoryInput])
 collect_stats_bag = _bag("collect_stats_bag", executor.CollectStatsBlocks)
-compact_cube_bag = _bag("compact_cube_bag", CompactCube[StoreFactoryInput])
-verify_cube_bag = _bag("verify_cube_bag", VerifyCube[StoreFactoryInput])
-compute_dataset_bag = _bag("compute_dataset_bag", ComputeDataset[StoreFactoryInput])
+compact_cube_bag = _bag("compact_cube_bag", rewrite.CompactCube[StoreFactoryInput])
+verify_cube_bag = _bag("verify_cube_bag", verify_cube.VerifyCube[StoreFactoryInput])
+compute_dataset_bag = _bag("compute_dataset_bag", computed_dataset.ComputeDataset[StoreFactoryInput])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections import UserList
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,13 +18,12 @@ from dask.dataframe.utils import clear_known_categories
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core.arrow import append_columns, concat_promoted
+from kartothek_cube.core import arrow, pandas_conversion
 from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.errors import DatasetNotFoundError, check_names
 from kartothek_cube.core.expressions import PredicatesType
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.dask._dask_executor import SYNC, answer_as_delayed, picklable_store
 from kartothek_cube.io.dask.delayed import TABLE, DeleteScopeInput, plan_write, write_as_delayed
@@ -143,7 +143,7 @@ def _read(
         categoricals = tuple(c for c in context.categoricals if c in names)
         context = attrs.evolve(context, columns=names, categoricals=categoricals)
     frame = read_frame(context, task)
-    frame = frame if alone or context.dtype_backend else dates_as_stamps(frame)
+    frame = frame if alone or context.dtype_backend else pandas_conversion.dates_as_stamps(frame)
     return frame if index is None else frame.set_index(index)
 
 
@@ -210,8 +210,6 @@ class _HashDataset(DatasetRead):
         Columns to hash, by default all.
     group_key
         Columns by whose values rows are grouped.
-    table
-        Name of the table.
     predicates
         Rows to hash: a list of conjunctions of ``(column, operator, value)``, one of which has to hold.
     factory
@@ -273,10 +271,8 @@ def hash_dataset(read: _HashDataset) -> dd.Series:
     plan, keys = with_stores(read, picklable_store).plan(), read.keys
     counted = list(plan.context.columns or ()) if read.subset is None else list(read.subset)
     check_names("group_key: ", "column", keys, plan.context.columns or ())
-    return _hashes_by_group(plan, counted, keys) if keys else _hashes(plan, counted)
-
-
-def _hashes(plan: ReadPlan, counted: list[str]) -> dd.Series:
+    if keys:
+        return _hashes_by_group(plan, counted, keys)
     tasks = list(enumerate(plan.tasks()))
     meta = pd.Series(dtype="uint64")
     result: dd.Series = from_map(_hash_task, tasks, "hash_dataset", meta, plan.context, counted)
@@ -350,7 +346,7 @@ def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str])
     by_first = {rows[0]: rows for rows in groups.values()}
     nested = _nested_columns(partition)
     table = _wide_codes(pa.Table.from_pandas(partition.drop(columns=nested), preserve_index=True))
-    table = append_columns(table, ((name, pa.array(partition[name])) for name in nested))
+    table = arrow.append_columns(table, ((name, pa.array(partition[name])) for name in nested))
     packed = partition[keys].iloc[first].reset_index(drop=True)
     payload = [_compress(table.take(pa.array(by_first[row]))) for row in first]
     return packed.assign(**{PAYLOAD: pd.Series(payload, index=packed.index, dtype=_BINARY)})
@@ -386,7 +382,7 @@ def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) ->
     if not tables:
         return unpack_meta
     # a column may have had no values in some tables, or other categories
-    table = concat_promoted(tables).unify_dictionaries()
+    table = arrow.concat_promoted(tables).unify_dictionaries()
     nested = _nested_columns(unpack_meta)
     frame: pd.DataFrame = table.drop_columns(nested).to_pandas()
     arrays = {name: pd.arrays.ArrowExtensionArray(table[name]) for name in nested}
@@ -471,18 +467,12 @@ def from_map(
         return dd.from_map(function, OpaqueSequence(items or [None]), **options)
 
 
-class OpaqueSequence(Sequence[object]):
+class OpaqueSequence(UserList[object]):
     """A list that dask does not look into to tokenize it."""
 
     def __init__(self, items: Iterable[object]) -> None:
-        self._items = list(items)
+        super().__init__(items)
         self._token = uuid.uuid4().hex
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._items[index]
 
     def __dask_tokenize__(self) -> str:
         return self._token
@@ -590,8 +580,6 @@ class _ReadTable(ReadTable):
 
     Parameters
     ----------
-    table
-        Name of the table.
     dask_index_on
         Indexed column that becomes the index: one partition per value, with known divisions.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ParamSpec, TypeAlias
+from typing import Any, ParamSpec, TypeAlias
 
 import attrs
 import dask.dataframe as dd
@@ -16,14 +16,12 @@ from kartothek_cube.core.pandas_conversion import as_table, dates_as_stamps
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io.dask.dataframe import buckets, from_map, shuffle_by_key
-from kartothek_cube.io_components.facade import Example, define_facade, facade
+from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade
 from kartothek_cube.io_components.query.executor import announce_query, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query, project
-from kartothek_cube.io_components.write import cube_writes
-from kartothek_cube.io_components.write.write_commit import write_job
+from kartothek_cube.io_components.write import cube_writes, write_commit, write_tasks
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written, merge_writes
-from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -57,9 +55,13 @@ def _by_id(data: DaskInput, cube: Cube) -> Frames:
     return frames
 
 
-def _check_columns(plan: WritePlan, frames: Frames) -> None:
-    """Check columns and types of the input, which need no rows."""
-    prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
+def _plan(write: cube_writes.CubeWrite[DaskInput]) -> tuple[WritePlan, Frames]:
+    """Plan a write; columns and types of the input are checked, which need no rows."""
+    write = executor.with_factories(write)
+    frames = _by_id(write.data, write.cube)
+    plan = write.plan(frames)
+    write_tasks.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
+    return plan, frames
 
 
 def _write_partitions(plan: WritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
@@ -70,12 +72,12 @@ def _write_partitions(plan: WritePlan, frames: Frames, function: Callable[..., W
         parts = frame.to_delayed()
         inputs += parts[:1]
         tasks += [List(name, TaskRef(part.key)) for part in parts]
-    return executor.answer_as_delayed(write_job(plan.with_write_id(), tasks, function), inputs)
+    return executor.answer_as_delayed(write_commit.write_job(plan.with_write_id(), tasks, function), inputs)
 
 
 def _write_partition(plan: WritePlan, item: tuple[str, pd.DataFrame]) -> Written:
     name, frame = item
-    return write_part(plan, {name: frame})
+    return write_tasks.write_part(plan, {name: frame})
 
 
 def _derive_columns(frame: pd.DataFrame, spec: WriteSpec) -> pd.DataFrame:
@@ -83,14 +85,14 @@ def _derive_columns(frame: pd.DataFrame, spec: WriteSpec) -> pd.DataFrame:
     sources = list({transform.column: None for transform in spec.transforms(frame.columns)})
     if not sources:
         return frame
-    derived = derive_columns(spec, as_table(frame[sources], spec.types)).drop_columns(sources)
+    derived = write_tasks.derive_columns(spec, as_table(frame[sources], spec.types)).drop_columns(sources)
     missing = [name for name in derived.column_names if name not in frame]
     return frame.assign(**{name: derived.column(name).to_pandas().set_axis(frame.index) for name in missing})
 
 
 def _write_buckets(plan: WritePlan, item: tuple[str, pd.DataFrame]) -> Written:
     name, frame = item
-    return merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
+    return merge_writes([write_tasks.write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
 
 
 # -- queries -------------------------------------------------------------------------------------------------
@@ -138,10 +140,7 @@ def build_cube_from_dataframe(build: _BuildCube) -> Delayed:
     writes each partition of the input, the last one commits the cube. The Delayed gives the datasets.
     Duplicate cells are not detected.
     """
-    build = executor.with_factories(build)
-    frames = _by_id(build.data, build.cube)
-    plan = build.plan(frames)
-    _check_columns(plan, frames)
+    plan, frames = _plan(build)
     if not build.shuffle:
         return _write_partitions(plan, frames, _write_partition)
     frames = {
@@ -162,11 +161,7 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[DaskInput]]) -> C
     """The façade of a write without a shuffle."""
 
     def run(write: cube_writes.CubeWrite[DaskInput]) -> Delayed:
-        write = executor.with_factories(write)
-        frames = _by_id(write.data, write.cube)
-        plan = write.plan(frames)
-        _check_columns(plan, frames)
-        return _write_partitions(plan, frames, _write_partition)
+        return _write_partitions(*_plan(write), _write_partition)
 
     note = (
         "``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame. One task "
@@ -174,6 +169,11 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[DaskInput]]) -> C
         "the datasets. Cells are unique within a partition of the input."
     )
     return facade(__name__, name, write, run, note, _TYPES, example=_EXAMPLE)
+
+
+def _delayed(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Delayed]:
+    """The façade whose functions return the answer of a job as a Delayed."""
+    return executor.delayed_facade(__name__, name, operation)
 
 
 @define_facade(
@@ -206,14 +206,10 @@ append_to_cube_from_dataframe = _write(
 update_cube_from_dataframe = _write(
     "update_cube_from_dataframe", cube_writes.UpdateCube[DaskInput, StoreFactoryInput]
 )
-remove_partitions_dataframe = executor.delayed_facade(
-    __name__, "remove_partitions_dataframe", cube_writes.RemovePartitions[StoreFactoryInput]
+remove_partitions_dataframe = _delayed(
+    "remove_partitions_dataframe", cube_writes.RemovePartitions[StoreFactoryInput]
 )
-delete_cube_dataframe = executor.delayed_facade(__name__, "delete_cube_dataframe", executor.DeleteCubeBlocks)
-cleanup_cube_dataframe = executor.delayed_facade(
-    __name__, "cleanup_cube_dataframe", executor.CleanupCubeBlocks
-)
-copy_cube_dataframe = executor.delayed_facade(__name__, "copy_cube_dataframe", executor.CopyCubeBlocks)
-collect_stats_dataframe = executor.delayed_facade(
-    __name__, "collect_stats_dataframe", executor.CollectStatsBlocks
-)
+delete_cube_dataframe = _delayed("delete_cube_dataframe", executor.DeleteCubeBlocks)
+cleanup_cube_dataframe = _delayed("cleanup_cube_dataframe", executor.CleanupCubeBlocks)
+copy_cube_dataframe = _delayed("copy_cube_dataframe", executor.CopyCubeBlocks)
+collect_stats_dataframe = _delayed("collect_stats_dataframe", executor.CollectStatsBlocks)

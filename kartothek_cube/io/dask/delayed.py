@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -29,10 +29,10 @@ from kartothek_cube.io_components.dataset_read import ReadDataset, read_dataset_
 from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.facade import Example, define_facade, with_stores
 from kartothek_cube.io_components.maintenance.garbage import CollectDatasetGarbage, DeleteDataset
+from kartothek_cube.io_components.write import write_tasks
 from kartothek_cube.io_components.write.dataset_writes import Names, StoreDataset, UpdateDataset, with_scope
-from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
-from kartothek_cube.io_components.write.write_plan import WritePlan, Written
-from kartothek_cube.io_components.write.write_tasks import write_part
+from kartothek_cube.io_components.write.write_commit import RunWrite, finish_dataset_write, write_dataset_job
+from kartothek_cube.io_components.write.write_plan import WritePlan
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -59,7 +59,7 @@ def write_as_delayed(
     plan: WritePlan,
     inputs: Sequence[Delayed],
     tasks: Iterable[TaskRef],
-    run: Callable[[WritePlan, Any], Written],
+    run: RunWrite,
 ) -> Delayed:
     """Write inputs and commit; a delayed ``delete_scope`` is planned right before the commit."""
     job = write_dataset_job(plan, tasks, run)
@@ -114,14 +114,6 @@ def read_dataset_as_delayed(read: ReadDataset) -> list[Delayed]:
 
 @attrs.frozen
 class _ReadTable(ReadDataset):
-    """Parameters of the façade.
-
-    Parameters
-    ----------
-    table
-        Name of the table.
-    """
-
     table: str = SINGLE_TABLE
     columns: list[str] | None = None
     predicate_pushdown_to_io: bool = True
@@ -186,14 +178,6 @@ def garbage_collect_dataset__delayed(collect: _CollectDatasetGarbage) -> list[De
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """Parameters of the façade.
-
-    Parameters
-    ----------
-    delayed_tasks
-        Delayed objects of inputs, as in :func:`store_dataframes_as_dataset`.
-    """
-
     delayed_tasks: Iterable[Delayed]
     store: StoreInput
     dataset_uuid: str | None = None
@@ -215,8 +199,6 @@ class _UpdateDataset(UpdateDataset):
 
     Parameters
     ----------
-    delayed_tasks
-        Delayed objects of inputs, as in :func:`store_dataframes_as_dataset`.
     delete_scope
         Partitions to remove: a list of dicts of indexed column to value. A partition matches if it has all
         values of a dict; the empty dict matches all partitions. It may be a Delayed, which is planned right
@@ -241,7 +223,7 @@ class _UpdateDataset(UpdateDataset):
 def _write(write: _StoreDataset | _UpdateDataset) -> Delayed:
     """Write each Delayed in one task, then commit."""
     inputs, tasks = delayed_inputs(write.delayed_tasks)
-    return write_as_delayed(write, plan_write(write), inputs, tasks, write_part)
+    return write_as_delayed(write, plan_write(write), inputs, tasks, write_tasks.write_part)
 
 
 _EXAMPLE = Example(("import dask", "data = [dask.delayed(df) for df in data]"), SYNC)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from dask.delayed import Delayed
 
@@ -11,14 +11,12 @@ from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
 from kartothek_cube.io_components.computed_dataset import ComputeDataset
 from kartothek_cube.io_components.delete_rows import DeleteRows
-from kartothek_cube.io_components.facade import Example, define_facade, facade
+from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade
 from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_single_frame
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import plan_query
-from kartothek_cube.io_components.write import cube_writes
-from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
-from kartothek_cube.io_components.write.rewrite import CompactCube
+from kartothek_cube.io_components.write import build_index, cube_writes, rewrite
 from kartothek_cube.io_components.write.write_commit import write_job
 from kartothek_cube.io_components.write.write_tasks import write_part
 
@@ -67,6 +65,11 @@ def _write(name: str, write: Callable[P, cube_writes.CubeWrite[Iterable[Delayed]
     )
 
 
+def _delayed(name: str, operation: Callable[P, Operation[Any]]) -> Callable[P, Delayed]:
+    """The façade whose functions return the answer of a job as a Delayed."""
+    return executor.delayed_facade(__name__, name, operation)
+
+
 @define_facade(
     QueryFrames[StoreFactoryInput],
     executor.TYPES,
@@ -94,23 +97,17 @@ append_to_cube_from_delayed = _write(
     "append_to_cube_from_delayed", cube_writes.AppendParts[Iterable[Delayed], StoreFactoryInput]
 )
 update_cube_from_delayed = _write("update_cube_from_delayed", _UPDATE)
-remove_partitions_delayed = executor.delayed_facade(
-    __name__, "remove_partitions_delayed", cube_writes.RemovePartitions[StoreFactoryInput]
+remove_partitions_delayed = _delayed(
+    "remove_partitions_delayed", cube_writes.RemovePartitions[StoreFactoryInput]
 )
-delete_rows_delayed = executor.delayed_facade(__name__, "delete_rows_delayed", DeleteRows[StoreFactoryInput])
-delete_cube_delayed = executor.delayed_facade(__name__, "delete_cube_delayed", executor.DeleteCubeBlocks)
-cleanup_cube_delayed = executor.delayed_facade(__name__, "cleanup_cube_delayed", executor.CleanupCubeBlocks)
-copy_cube_delayed = executor.delayed_facade(__name__, "copy_cube_delayed", executor.CopyCubeBlocks)
-build_column_statistics_delayed = executor.delayed_facade(
-    __name__, "build_column_statistics_delayed", BuildColumnStatistics[StoreFactoryInput]
+delete_rows_delayed = _delayed("delete_rows_delayed", DeleteRows[StoreFactoryInput])
+delete_cube_delayed = _delayed("delete_cube_delayed", executor.DeleteCubeBlocks)
+cleanup_cube_delayed = _delayed("cleanup_cube_delayed", executor.CleanupCubeBlocks)
+copy_cube_delayed = _delayed("copy_cube_delayed", executor.CopyCubeBlocks)
+build_column_statistics_delayed = _delayed(
+    "build_column_statistics_delayed", build_index.BuildColumnStatistics[StoreFactoryInput]
 )
-collect_stats_delayed = executor.delayed_facade(
-    __name__, "collect_stats_delayed", executor.CollectStatsBlocks
-)
-compact_cube_delayed = executor.delayed_facade(
-    __name__, "compact_cube_delayed", CompactCube[StoreFactoryInput]
-)
-verify_cube_delayed = executor.delayed_facade(__name__, "verify_cube_delayed", VerifyCube[StoreFactoryInput])
-compute_dataset_delayed = executor.delayed_facade(
-    __name__, "compute_dataset_delayed", ComputeDataset[StoreFactoryInput]
-)
+collect_stats_delayed = _delayed("collect_stats_delayed", executor.CollectStatsBlocks)
+compact_cube_delayed = _delayed("compact_cube_delayed", rewrite.CompactCube[StoreFactoryInput])
+verify_cube_delayed = _delayed("verify_cube_delayed", VerifyCube[StoreFactoryInput])
+compute_dataset_delayed = _delayed("compute_dataset_delayed", ComputeDataset[StoreFactoryInput])

@@ -62,7 +62,13 @@ def local_session(
     session = SparkSession.getActiveSession()
     if session is not None:
         return register(session)
-    _require_java()
+    version = _java_version()
+    if version < _JAVA:
+        raise RuntimeError(
+            f"Spark needs Java {_JAVA} or newer, but found {version or 'none'}: install it (Debian, Ubuntu: "
+            f"apt-get install openjdk-{_JAVA}-jre-headless; macOS: brew install openjdk@{_JAVA}), or set "
+            "JAVA_HOME."
+        )
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options: dict[str, object] = {
@@ -145,16 +151,6 @@ def register(spark: SparkSession | None = None) -> SparkSession:
         session.conf.set(switch, "true")
     patch_pyspark()
     return session
-
-
-def _require_java() -> None:
-    version = _java_version()
-    if version < _JAVA:
-        raise RuntimeError(
-            f"Spark needs Java {_JAVA} or newer, but found {version or 'none'}: install it (Debian, Ubuntu: "
-            f"apt-get install openjdk-{_JAVA}-jre-headless; macOS: brew install openjdk@{_JAVA}), or set "
-            "JAVA_HOME."
-        )
 
 
 def _java_version() -> int:

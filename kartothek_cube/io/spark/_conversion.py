@@ -16,9 +16,8 @@ import pyarrow.types as pat
 from pyspark.sql import datasource as ds
 from pyspark.sql import types as st
 
-from kartothek_cube.core.arrow import replace_columns
+from kartothek_cube.core import arrow, expressions
 from kartothek_cube.core.cube.conditions import C, Condition
-from kartothek_cube.core.expressions import bind
 from kartothek_cube.core.schema import find_remedy
 
 #: digits that a decimal of Spark can have
@@ -197,11 +196,9 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray
 
 
 def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.Table:
-    """Rows in the types that are stored: zoned timestamps in UTC, or in the zone of the stored column.
-
-    Timestamps without zone become dates, and decimals have the digits of the stored column, if no value
-    changes: a table of pandas has timestamps for dates, and a decimal without schema has 38 digits in Spark.
-    """
+    """Rows in the types that are stored: zoned timestamps in UTC, or in the zone of the stored column."""
+    # timestamps without zone become dates, and decimals have the digits of the stored column, if no value
+    # changes: a table of pandas has timestamps for dates, a decimal without schema has 38 digits in Spark
     columns = {}
     for position, field in enumerate(table.schema):
         target = _storage_target(field.type, stored.get(field.name))
@@ -216,7 +213,7 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
                     f"Column {field.name!r} of type {field.type} does not fit the stored {target}: {error}"
                 ) from error
             columns[position] = column
-    return replace_columns(table, columns)
+    return arrow.replace_columns(table, columns)
 
 
 def _storage_target(dtype: pa.DataType, stored: pa.DataType | None) -> pa.DataType:
@@ -261,7 +258,7 @@ _FIRST_GREGORIAN_DAY = date(1582, 10, 15).toordinal()
 #: "not in" becomes one condition per value
 _MANY = 100
 
-_COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
+COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
     ds.EqualTo: lambda c, v: c == v,
     ds.EqualNullSafe: lambda c, v: c == v,
     ds.GreaterThan: lambda c, v: c > v,
@@ -304,7 +301,7 @@ def _translate(item: ds.Filter, schema: pa.Schema) -> tuple[list[Condition], boo
     translate = _translate_plain if inner is item else _translate_negated
     try:
         conditions, same = translate(inner, column, schema.field(column).type)
-        bind([condition.predicate_part for condition in conditions], schema)
+        expressions.bind([condition.predicate_part for condition in conditions], schema)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
         return [], False
     return conditions, same
@@ -315,7 +312,7 @@ def _translate_plain(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[
         return _prefix(column, item.value), False
     if isinstance(item, ds.In):
         return _one_of(column, [_value(v, dtype) for v in item.value if v is not None], dtype)
-    compare, operand = _COMPARISONS.get(type(item)), getattr(item, "value", None)
+    compare, operand = COMPARISONS.get(type(item)), getattr(item, "value", None)
     if compare is None or operand is None:
         return [], False
     value = _value(operand, dtype)

@@ -291,11 +291,9 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
 
 
 def keep_options(options: Mapping[str, str], schema: StructType) -> StructType:
-    """The schema of a table, which also tells its options if it is one of Spark's catalog.
-
-    Spark passes the options of such a table on when it asks for columns, and only then: what it keeps is the
-    schema. So they are kept in the metadata of the first column.
-    """
+    """The schema of a table, which also tells its options if it is one of Spark's catalog."""
+    # Spark passes the options of such a table on when it asks for columns, and only then: it keeps the
+    # schema. So they are in the metadata of the first column.
     if "provider" not in options or not len(schema):
         return schema
     given = {name: value for name, value in options.items() if not _is_of_catalog(name)}

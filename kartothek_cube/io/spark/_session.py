@@ -242,7 +242,8 @@ def picklable_store(store: StoreInput) -> CachedStoreFactory:
     innermost: object = factory()
     while hasattr(innermost, "_dstore"):
         innermost = innermost._dstore
-    if _is_in_memory(innermost):
+    names = ((base.__name__, base.__module__.partition(".")[0]) for base in type(innermost).__mro__)
+    if not {("DictStore", "simplekv"), ("DictStore", "minimalkv")}.isdisjoint(names):
         raise ValueError(
             "Spark's executors cannot open a store in the memory of the driver: use a directory that all of "
             "them see (hfs:///data), or an object store (s3://bucket)."
@@ -253,10 +254,3 @@ def picklable_store(store: StoreInput) -> CachedStoreFactory:
         path = quote(os.path.abspath(root))
         return CachedStoreFactory(lazy_store(re.sub(r"^(h?fs://)[^?#]*", rf"\g<1>{path}", to_url(store))))
     return factory
-
-
-def _is_in_memory(store: object) -> bool:
-    return any(
-        base.__name__ == "DictStore" and base.__module__.partition(".")[0] in ("simplekv", "minimalkv")
-        for base in type(store).__mro__
-    )

@@ -1,7 +1,4 @@
-"""Spark as executor: tasks become rows of a DataFrame, and functions run over them on executors.
-
-The tasks of a write are the rows themselves: frames that are shuffled by partition.
-"""
+"""Spark as executor: tasks become rows of a DataFrame; those of a write are rows, shuffled by partition."""
 
 from __future__ import annotations
 
@@ -21,32 +18,18 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core import tuning
+from kartothek_cube.core import errors, pandas_conversion, store, tuning
 from kartothek_cube.core.arrow import Frame
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import KartothekCubeError, MissingFileError
-from kartothek_cube.core.pandas_conversion import as_table, from_file
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.spark import _conversion, _datasource_options
 from kartothek_cube.io.spark import _session as session
-from kartothek_cube.io.spark._conversion import (
-    arrow_schema,
-    check_types,
-    spark_remedies,
-    spark_schema,
-    to_spark,
-    to_storage_types,
-)
-from kartothek_cube.io.spark._datasource_options import HIDE_TRACEBACK
+from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, ReadTask, run_read
 from kartothek_cube.io_components.job import Answer, Job, delete_on_failure
-from kartothek_cube.io_components.kernels import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
-from kartothek_cube.io_components.runtime import mean_size, split_by_weight
-from kartothek_cube.io_components.write import rewrite
-from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
+from kartothek_cube.io_components.write import rewrite, write_commit, write_tasks
 from kartothek_cube.io_components.write.write_plan import WritePlan, WriteSpec, Written
-from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input, write_stream
 
 Tables = TypeVar("Tables", bound=Iterable[pa.Table])
 
@@ -64,23 +47,18 @@ def execute_on_spark(job: Job[Answer], spark: SparkSession | None) -> Answer:
     with delete_on_failure(job.discard):
         if len(tasks) <= 1:
             return job.finish([job.run(job.context, task) for task in tasks])
-        function = partial(run_tasks, job.run, job.context)
+        function = partial(run_tasks, partial(job.run, job.context))
         return job.finish(_results(_distribute(spark, tasks, function, _OUTCOMES, "call"), job.description))
 
 
 def execute_on_frames(job: Job[Answer], first: Iterable[Any] = ()) -> Answer:
-    """Run a job whose tasks are frames and their names.
-
-    Each partition of a frame is a task: ``run`` gets the name and Arrow batches. ``first`` are results that
-    ``finish`` gets before those of tasks. Jobs of writes have no step before their tasks.
-    """
+    """Run a job whose tasks are the partitions of named frames; ``first`` are results before theirs."""
     frames = list(job.tasks)
     if not frames:
         return job.finish(first)
-    # what executors have of a frame are batches
-    run: Callable[[Any, Any], Any] = job.run
+    run = partial(job.run, job.context)
     outcomes = [
-        _map_batches(df, partial(run_named, run, job.context, name), _OUTCOMES, f"{job.name}_{name}")
+        _map_batches(df, partial(run_named, run, name), _OUTCOMES, f"{job.name}_{name}")
         for name, df in frames
     ]
     df = reduce(lambda a, b: a.unionAll(b), outcomes)
@@ -90,7 +68,7 @@ def execute_on_frames(job: Job[Answer], first: Iterable[Any] = ()) -> Answer:
 
 def results_as_spark_dataframe(spark: SparkSession, job: Job[Answer], schema: StructType) -> DataFrame:
     """The rows of the tables that tasks give, in the order of the tasks."""
-    function = partial(table_batches, job.run, job.context, arrow_schema(schema))
+    function = partial(table_batches, partial(job.run, job.context), _conversion.arrow_schema(schema))
     return _distribute(spark, list(job.tasks), function, schema, job.name)
 
 
@@ -105,7 +83,7 @@ def _distribute(
     rows = {"id": range(len(tasks)), "task": [pickle.dumps(task) for task in tasks]}
     table = pa.table(rows, schema=_TASKS)
     with session.no_pandas_warnings():
-        df = spark.createDataFrame(table, spark_schema(_TASKS))  # Connect finds none without rows
+        df = spark.createDataFrame(table, _conversion.spark_schema(_TASKS))  # Connect finds none without rows
     if len(tasks) > _FEW_TASKS:
         df = df.repartitionById(len(tasks), "id")
     return _map_batches(df, function, schema, name)
@@ -171,7 +149,7 @@ _TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
 OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
 
 #: errors in the data, which another attempt would meet again; Spark repeats tasks after all others
-_FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError, PermissionError)
+_FINAL = (errors.KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError, PermissionError)
 
 
 def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:
@@ -211,17 +189,15 @@ def attempt(function: Callable[[], object]) -> bytes:
 # -- jobs ----------------------------------------------------------------------------------------------------
 
 
-def run_tasks(function: Callable[[Any, Any], object], context: Any, batches: Batches) -> Batches:
+def run_tasks(function: Callable[[Any], object], batches: Batches) -> Batches:
     """Run each task of a job; yields its outcome."""
     for number, task in _tasks(batches):
-        yield _outcome(number, partial(function, context, task))
+        yield _outcome(number, partial(function, task))
 
 
-def run_named(
-    function: Callable[[Any, NamedBatches], object], context: Any, name: str, batches: Batches
-) -> Batches:
+def run_named(function: Callable[[NamedBatches], object], name: str, batches: Batches) -> Batches:
     """Run a task of a job whose input are the rows of a partition; yields its outcome."""
-    yield _outcome(0, partial(function, context, (name, batches)))
+    yield _outcome(0, partial(function, (name, batches)))
 
 
 def _outcome(number: int, function: Callable[[], object]) -> pa.RecordBatch:
@@ -229,15 +205,12 @@ def _outcome(number: int, function: Callable[[], object]) -> pa.RecordBatch:
 
 
 def table_batches(
-    function: Callable[[Any, Any], Iterable[pa.Table]],
-    context: Any,
-    target: pa.Schema,
-    batches: Batches,
+    function: Callable[[Any], Iterable[pa.Table]], target: pa.Schema, batches: Batches
 ) -> Batches:
     """Run each task of a job whose results are tables; yields their rows."""
     for _, task in _tasks(batches):
         with hide_traceback():
-            for table in function(context, task):
+            for table in function(task):
                 yield from batches_of(table, target)
 
 
@@ -246,9 +219,9 @@ def hide_traceback() -> Iterator[None]:
     """Of the error about files that are gone, Spark shows the text alone."""
     try:
         yield
-    except MissingFileError as error:
+    except errors.MissingFileError as error:
         # a worker ends after an error
-        os.environ[HIDE_TRACEBACK] = "1"
+        os.environ[_datasource_options.HIDE_TRACEBACK] = "1"
         raise RuntimeError(
             "This DataFrame reads the cube as it was when the frame was made, and a cleanup has deleted "
             f"files of that state since, such as {error.key}: make the frame again"
@@ -258,7 +231,7 @@ def hide_traceback() -> Iterator[None]:
 def batches_of(table: pa.Table, target: pa.Schema) -> Batches:
     """Rows in batches and types of Spark."""
     for start in range(0, len(table), _BATCH_ROWS):
-        yield from to_spark(table.slice(start, _BATCH_ROWS), target).combine_chunks().to_batches()
+        yield from _conversion.to_spark(table.slice(start, _BATCH_ROWS), target).combine_chunks().to_batches()
 
 
 # -- tasks ---------------------------------------------------------------------------------------------------
@@ -268,12 +241,12 @@ def map_group(function: MapFunction, context: ScanContext, task: ScanTask) -> It
     """What a function makes of each group of a task; None is for no rows."""
     for table in run_task(context, task):
         try:
-            result = function(from_file(table))
+            result = function(pandas_conversion.from_file(table))
         except Exception as error:
             # without the traceback of this library, to which Spark would add its own
             raise RuntimeError(_describe_failure(function, context, table, error)) from None
         if result is not None:
-            yield as_table(result)
+            yield pandas_conversion.as_table(result)
 
 
 def _describe_failure(function: MapFunction, context: ScanContext, table: pa.Table, error: Exception) -> str:
@@ -296,13 +269,13 @@ def split_into_blocks(plan: ReadPlan, workers: int) -> list[tuple[ReadTask, ...]
     keys = plan.partitions.files[plan.context.table]
     sample = keys.take(pa.array(np.arange(count)[:: max(1, count // tuning.SAMPLE)])).to_pylist()
     share = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
-    size = mean_size(open_blobs(plan.context.store), sample) * share
+    size = runtime.mean_size(store.open_blobs(plan.context.store), sample) * share
     if plan.groups is None:
-        cuts = split_by_weight(np.full(count, size), 3 * workers, tuning.BLOCK_BYTES)
+        cuts = runtime.split_by_weight(np.full(count, size), 3 * workers, tuning.BLOCK_BYTES)
         return [(task,) for task in plan.block_tasks(cuts)]
     groups = plan.tasks()
     weights = np.array([size * len(task.labels) for task in groups])
-    cuts = split_by_weight(weights, 3 * workers, tuning.BLOCK_BYTES)
+    cuts = runtime.split_by_weight(weights, 3 * workers, tuning.BLOCK_BYTES)
     return [tuple(groups[start:stop]) for start, stop in pairwise(cuts.tolist())]
 
 
@@ -315,16 +288,16 @@ def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = N
     """Check, sort, index and write rows of a dataset; with a row limit, they come sorted by cell."""
     name, batches = rows
     spec = plan.specs[name]
-    tables = rechunk_by_partition(batches, spec.partition_on, limit=file_rows)
-    stored = (to_storage_types(table, spec.types) for table in tables)
-    return write_stream(plan, name, stored, ordered=file_rows is not None)
+    tables = kernels.rechunk_by_partition(batches, spec.partition_on, limit=file_rows)
+    stored = (_conversion.to_storage_types(table, spec.types) for table in tables)
+    return write_tasks.write_stream(plan, name, stored, ordered=file_rows is not None)
 
 
 def merge_rows(context: rewrite.MergeContext, rows: NamedBatches) -> rewrite.Rewritten:
     """Merge rows with the stored ones, one physical partition after the other."""
-    types = context.plan.spec.types
-    tables = rechunk_by_partition(rows[1], context.keys)
-    return rewrite.run_merge(context, (to_storage_types(table, types) for table in tables))
+    types = context.spec.types
+    tables = kernels.rechunk_by_partition(rows[1], context.keys)
+    return rewrite.run_merge(context, (_conversion.to_storage_types(table, types) for table in tables))
 
 
 # -- writes: a shuffle by partition, one Spark job, commit on the driver -------------------------------------
@@ -383,7 +356,7 @@ def _check_frame(df: DataFrame, dataset: str, stored: Mapping[str, pa.DataType])
         raise ValueError(f"Duplicate columns in dataset {dataset!r}: {', '.join(twice)}")
     if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
         check_case(names, dataset, "Rename them, or set spark.sql.caseSensitive to true")
-    check_types(df.schema, dataset)
+    _conversion.check_types(df.schema, dataset)
     return _empty_table(df, stored)
 
 
@@ -399,56 +372,56 @@ def check_case(names: Sequence[str], dataset: str, remedy: str) -> None:
 
 
 def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
-    return to_storage_types(arrow_schema(df.schema).empty_table(), stored)
+    return _conversion.to_storage_types(_conversion.arrow_schema(df.schema).empty_table(), stored)
 
 
 # -- writes --------------------------------------------------------------------------------------------------
 
 
-@spark_remedies()
+@_conversion.spark_remedies()
 def write_cube(plan: WritePlan, frames: Frames, file_rows: int | None) -> dict[str, DatasetMetadata]:
     """Write frames to a cube; after a failure the files are deleted and the cube is unchanged."""
-    check_announced(plan, frames)
+    write_tasks.check_announced(plan, frames)
     inputs = {name: df for name, df in frames.items() if df is not None}
     tables = {name: _check_frame(df, name, plan.specs[name].types) for name, df in inputs.items()}
-    check_schemas(plan, tables)
+    write_commit.check_schemas(plan, tables)
     plan = plan.with_write_id()
     rows = []
     for name, df in inputs.items():
         spec, cells = plan.specs[name], [c for c in plan.cube.dimension_columns if c in df.columns]
         df = _derive_columns(df, spec)
         rows.append((name, _shuffle_by_partition(df, spec.partition_on, cells, file_rows)))
-    job = write_job(plan, rows, partial(write_rows, file_rows=file_rows))
+    job = write_commit.write_job(plan, rows, partial(write_rows, file_rows=file_rows))
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
     nothing = {name: plan.specs[name].merge(()) for name in frames}
     return execute_on_frames(job, [nothing])
 
 
-@spark_remedies()
+@_conversion.spark_remedies()
 def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
     spec = plan.spec
-    nothing = check_dataset_input(spec, _check_frame(df, spec.uuid, spec.types))
+    nothing = write_tasks.check_dataset_input(spec, _check_frame(df, spec.uuid, spec.types))
     plan = plan.with_write_id()
     cells = spec.sort_by or tuple(df.columns)
     rows = _shuffle_by_partition(df, spec.partition_on, cells, file_rows)
     run = partial(write_rows, file_rows=file_rows)
-    job = attrs.evolve(write_dataset_job(plan, [(spec.uuid, rows)], run), name="write")
+    job = attrs.evolve(write_commit.write_dataset_job(plan, [(spec.uuid, rows)], run), name="write")
     return execute_on_frames(job, [{spec.uuid: nothing}])
 
 
-@spark_remedies()
+@_conversion.spark_remedies()
 def merge_frame(context: rewrite.MergeContext, df: DataFrame) -> rewrite.MergeResult:
     """Merge a frame into a dataset; after a failure the files are deleted and the dataset is unchanged."""
     if not _is_frame(df):
         raise TypeError(_not_a_frame(df))
-    rewrite.check_merge_input(context, _check_frame(df, context.plan.spec.name, context.plan.spec.types))
+    rewrite.check_merge_input(context, _check_frame(df, context.spec.name, context.spec.types))
     context = attrs.evolve(context, plan=context.plan.with_write_id())
-    rows = _shuffle_by_partition(_derive_columns(df, context.plan.spec), context.keys)
+    rows = _shuffle_by_partition(_derive_columns(df, context.spec), context.keys)
     # what executors have of a frame are batches
     run: Callable[[rewrite.MergeContext, Any], rewrite.Rewritten] = merge_rows
-    return execute_on_frames(rewrite.merge_job(context, [(context.plan.spec.name, rows)], run))
+    return execute_on_frames(rewrite.merge_job(context, [(context.spec.name, rows)], run))
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------
@@ -461,7 +434,7 @@ def _derive_columns(df: DataFrame, spec: WriteSpec) -> DataFrame:
         return df
     empty = _empty_table(df, spec.types)
     derived = pa.schema([(t.name, t.apply(empty.column(t.column)).type) for t in missing])
-    schema = type(df.schema)([*df.schema.fields, *spark_schema(derived).fields])
+    schema = type(df.schema)([*df.schema.fields, *_conversion.spark_schema(derived).fields])
     return _map_batches(df, partial(derive_batches, spec), schema, "derive")
 
 
@@ -473,7 +446,7 @@ def derive_batches(spec: WriteSpec, batches: Batches) -> Batches:
             if transform.name in names:
                 continue
             source = pa.table({transform.column: batch.column(transform.column)})
-            values = to_storage_types(source, spec.types).column(transform.column)
+            values = _conversion.to_storage_types(source, spec.types).column(transform.column)
             try:
                 derived = transform.apply(values.drop_null())
             except ValueError:

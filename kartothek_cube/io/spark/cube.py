@@ -15,14 +15,12 @@ import pyarrow.types as pat
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core.arrow import Frame
+from kartothek_cube.core import naming, pandas_conversion
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.cube.implied_conditions import join_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.naming import quote
-from kartothek_cube.core.pandas_conversion import as_table
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io.spark import _spark_executor as executor
 from kartothek_cube.io.spark._conversion import arrow_schema, spark_schema
@@ -35,8 +33,7 @@ from kartothek_cube.io.spark._session import (
     workers,
 )
 from kartothek_cube.io.spark._spark_executor import MapFunction, SparkInput
-from kartothek_cube.io_components.computed_dataset import ComputeDataset
-from kartothek_cube.io_components.delete_rows import DeleteRows
+from kartothek_cube.io_components import computed_dataset, delete_rows
 from kartothek_cube.io_components.facade import (
     Example,
     Operation,
@@ -46,18 +43,13 @@ from kartothek_cube.io_components.facade import (
     with_stores,
 )
 from kartothek_cube.io_components.job import Answer, execute
-from kartothek_cube.io_components.maintenance.copy import CopyCube
-from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube
-from kartothek_cube.io_components.maintenance.overview import CollectStats
-from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube
+from kartothek_cube.io_components.maintenance import copy, garbage, overview, verify_cube
 from kartothek_cube.io_components.query.executor import announce_query, query_job, run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, plan_query, split_into_tasks
 from kartothek_cube.io_components.scan import CHECK_PAGES, read_columns
-from kartothek_cube.io_components.write import cube_writes
-from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
+from kartothek_cube.io_components.write import build_index, cube_writes, write_commit
 from kartothek_cube.io_components.write.rewrite import CompactCube, MergeContext, MergeResult, plan_merge
-from kartothek_cube.io_components.write.write_commit import find_committed_batch
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -169,7 +161,7 @@ def _schema_of(func: MapFunction, plan: PhysicalPlan) -> StructType:
     empty = plan.context.output.empty_table()
     try:
         result = func(empty)
-        table = None if result is None else as_table(result)
+        table = None if result is None else pandas_conversion.as_table(result)
     except Exception as error:
         raise ValueError(
             f"The function fails for a table without rows ({type(error).__name__}: {error}), so that it is "
@@ -177,16 +169,14 @@ def _schema_of(func: MapFunction, plan: PhysicalPlan) -> StructType:
         ) from error
     if table is None:
         raise ValueError("The function gives None for a table without rows: pass the schema of what it gives")
-    return spark_schema(_with_known_types(table.schema, result, plan.context.output))
-
-
-def _with_known_types(schema: pa.Schema, result: Frame, query_schema: pa.Schema) -> pa.Schema:
-    """Schema of an empty frame; its object columns have the types of the query, as they could be anything."""
-    if not isinstance(result, pd.DataFrame):
-        return schema
-    objects = {name for name, dtype in result.dtypes.items() if pd.api.types.is_object_dtype(dtype)}
-    unclear = objects & set(query_schema.names)
-    return pa.schema([query_schema.field(field.name) if field.name in unclear else field for field in schema])
+    unclear = set()
+    if isinstance(result, pd.DataFrame):
+        # they have the types of the query, as they could be anything
+        objects = {name for name, dtype in result.dtypes.items() if pd.api.types.is_object_dtype(dtype)}
+        unclear = objects.intersection(empty.schema.names)
+    return spark_schema(
+        pa.schema([empty.schema.field(f.name) if f.name in unclear else f for f in table.schema])
+    )
 
 
 def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
@@ -209,11 +199,7 @@ def query_as_frame(
     types: StructType | None = None,
     pushed: Sequence[Condition] = (),
 ) -> DataFrame:
-    """The rows of a query, as tasks of this library or Spark itself read them.
-
-    The latter with a schema only, which contains the columns and has their types. Of ``pushed`` conditions,
-    which follow from what Spark evaluates, rows may be left that do not meet them.
-    """
+    """The rows of a query, read by tasks, or with types by Spark, which evaluates ``pushed`` conditions."""
     query = with_stores(query, picklable_store)
     plan = plan_query(attrs.evolve(query, conditions=join_conditions(query.conditions, pushed)))
     announce_query(plan)
@@ -276,7 +262,7 @@ def find_obstacle(plan: PhysicalPlan, schema: StructType, session: SparkSession)
         return "Spark takes the path for a pattern"
     types = {name: scan.schema.field(name).type for name in scan.partition_keys}
     # Spark does not decode names
-    is_plain = (quote(name) == name and not name.startswith((".", "_")) for name in types)
+    is_plain = (naming.quote(name) == name and not name.startswith((".", "_")) for name in types)
     if not all(is_plain) or not set(types.values()) <= set(_VALUES):
         return "Spark reads other types of partition columns"
     folders = "".join(f"{name}={_VALUES[dtype]}/" for name, dtype in types.items())
@@ -358,7 +344,7 @@ def _write(
         batch: tuple[str, int] | None = getattr(write, "batch", None)
         if batch is not None:
             plan = plan.evolve_changes(batch=batch)
-            committed = find_committed_batch(plan)
+            committed = write_commit.find_committed_batch(plan)
             if committed is not None:
                 return committed
         return executor.write_cube(plan, frames, max_rows)
@@ -419,27 +405,27 @@ class _UpdateCube(cube_writes.UpdateCube[SparkInput, StoreInput]):
 
 
 @attrs.frozen
-class _DeleteRows(DeleteRows[StoreInput]):
+class _DeleteRows(delete_rows.DeleteRows[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _DeleteCube(DeleteCube[StoreInput]):
+class _DeleteCube(garbage.DeleteCube[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _CleanupCube(CleanupCube[StoreInput]):
+class _CleanupCube(garbage.CleanupCube[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _CopyCube(CopyCube[StoreInput]):
+class _CopyCube(copy.CopyCube[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _CollectStats(CollectStats[StoreInput]):
+class _CollectStats(overview.CollectStats[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
@@ -449,17 +435,17 @@ class _CompactCube(CompactCube[StoreInput]):
 
 
 @attrs.frozen
-class _ComputeDataset(ComputeDataset[StoreInput]):
+class _ComputeDataset(computed_dataset.ComputeDataset[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _BuildColumnStatistics(BuildColumnStatistics[StoreInput]):
+class _BuildColumnStatistics(build_index.BuildColumnStatistics[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
-class _VerifyCube(VerifyCube[StoreInput]):
+class _VerifyCube(verify_cube.VerifyCube[StoreInput]):
     spark: SparkSession | None = attrs.field(default=None, kw_only=True)
 
 

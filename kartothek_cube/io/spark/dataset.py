@@ -81,14 +81,6 @@ _WRITE = Example((_SESSION[0], "data = local_session(2).createDataFrame(pd.conca
 
 @attrs.frozen
 class _StoreDataset(StoreDataset):
-    """Parameters of the façade.
-
-    Parameters
-    ----------
-    df
-        A Spark DataFrame.
-    """
-
     df: DataFrame
     store: StoreInput
     dataset_uuid: str | None

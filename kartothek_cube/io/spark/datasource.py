@@ -13,21 +13,12 @@ import pyarrow as pa
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core import history
-from kartothek_cube.core.arrow import append_columns, number_bits, with_number_bits
+from kartothek_cube.core import arrow, dataset, errors, history
 from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.cube import consistency, implied_conditions
 from kartothek_cube.core.cube.conditions import Condition
-from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
-from kartothek_cube.core.cube.implied_conditions import join_conditions
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    DatasetExistsError,
-    StateNotFoundError,
-    UnknownOutcomeError,
-    check_names,
-)
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.transforms import parse_transform
@@ -43,9 +34,7 @@ from kartothek_cube.io.spark._datasource_options import (
     table_options,
 )
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
-from kartothek_cube.io_components.dataset_read import ReadContext, ReadPlan, run_read
-from kartothek_cube.io_components.job import delete_on_failure
-from kartothek_cube.io_components.kernels import rechunk_by_partition
+from kartothek_cube.io_components import dataset_read, job, kernels
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import (
@@ -90,10 +79,7 @@ class CubeReader(ds.DataSourceReader):
 
     @concise_errors
     def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:
-        """Take filters that mean the same for a cube, and return the others.
-
-        Only if ``push_filters`` says that no other scan shares them: Spark mixes up those of several scans.
-        """
+        """Take filters that mean the same for a cube, unless scans share them, and return the others."""
         if not self.takes_filters:
             return filters
         self._conditions, remaining_filters = _conversion.to_conditions(
@@ -135,8 +121,8 @@ def _columns(options: ReadOptions) -> pa.Schema:
     if options.dataset is None or options.columns is not None:
         return columns
     _, datasets = discover_cube(options.cube, picklable_store(options.store))
-    check_names(f"Format {FORMAT}: ", "dataset", [options.dataset], datasets)
-    own = get_dataset_columns(datasets[options.dataset])
+    errors.check_names(f"Format {FORMAT}: ", "dataset", [options.dataset], datasets)
+    own = consistency.get_dataset_columns(datasets[options.dataset])
     return pa.schema([field for field in columns if field.name in own])
 
 
@@ -147,7 +133,7 @@ def _plan_query(
     cube, datasets = discover_cube(options.cube, store, options.datasets)
     columns = options.columns if schema is None else schema.names
     if schema is not None and options.as_of is None:
-        missing = set(schema.names).difference(*map(get_dataset_columns, datasets.values()))
+        missing = set(schema.names).difference(*map(consistency.get_dataset_columns, datasets.values()))
         if missing:
             raise ValueError(
                 f"Format {FORMAT}: the cube has no column(s) {', '.join(sorted(missing))} of this table or "
@@ -156,7 +142,7 @@ def _plan_query(
     query = QueryCube(
         cube,
         store,
-        conditions=join_conditions(options.conditions, conditions),
+        conditions=implied_conditions.join_conditions(options.conditions, conditions),
         datasets=datasets if options.as_of is None else options.datasets,
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
@@ -173,8 +159,8 @@ def _check_types(expected: StructType, output: pa.Schema) -> None:
     for field in expected:
         # numbers are narrower in the files that are read than in all, or than they were
         dtype = output.field(field.name).type
-        bits = [bits for bits in (8, 16, 32, 64) if bits > number_bits(dtype) > 0]
-        wider = pa.schema([(field.name, with_number_bits(dtype, width)) for width in bits])
+        bits = [bits for bits in (8, 16, 32, 64) if bits > arrow.number_bits(dtype) > 0]
+        wider = pa.schema([(field.name, arrow.with_number_bits(dtype, width)) for width in bits])
         known = [types[field.name], *(column.dataType for column in _conversion.spark_schema(wider))]
         if field.dataType not in known:
             raise ValueError(
@@ -215,10 +201,9 @@ Offset = dict[str, int]
 
 
 class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what commits append to one dataset of a cube.
+    """Reads what commits append to one dataset of a cube."""
 
-    Options are read when Spark asks for offsets: an error that is raised earlier does not reach users.
-    """
+    # options are read when Spark asks for offsets: an error that is raised earlier does not reach users
 
     def __init__(self, options: Mapping[str, str], schema: StructType, workers: int) -> None:
         self._texts = options
@@ -226,7 +211,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._workers = workers
         #: labels that a version added, in commit order, by version and whether all of the state counts
         self._added: dict[tuple[int, bool], list[str]] = {}
-        self._loaded: dict[int, DatasetMetadata] = {}
+        self._loaded: dict[int, dataset.DatasetMetadata] = {}
         self._target: Offset | None = None
 
     @cached_property
@@ -243,8 +228,8 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         read = self._options.read
         cube, datasets = discover_cube(read.cube, self._store)
         name = read.dataset or cube.seed_dataset
-        check_names(f"Format {FORMAT}: ", "dataset", [name], datasets)
-        missing = set(self._schema.names) - get_dataset_columns(datasets[name])
+        errors.check_names(f"Format {FORMAT}: ", "dataset", [name], datasets)
+        missing = set(self._schema.names) - consistency.get_dataset_columns(datasets[name])
         if missing:
             columns, names = ", ".join(sorted(missing)), ", ".join(sorted(datasets))
             raise ValueError(
@@ -327,13 +312,13 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         pending = history.fingerprint(committed_state(blobs, state)) != history.fingerprint(state)
         return current.version - 1 if pending else current.version
 
-    def _load(self, version: int) -> DatasetMetadata:
+    def _load(self, version: int) -> dataset.DatasetMetadata:
         if version not in self._loaded:
             blobs = open_blobs(self._store())
             states = self._states()
             found = [state for state in states if state.version == version]
             if not found:
-                raise StateNotFoundError(self._uuid, str(version), history.name_states(states))
+                raise errors.StateNotFoundError(self._uuid, str(version), history.name_states(states))
             if len(self._loaded) > 2:
                 self._loaded.pop(min(self._loaded))
             self._loaded[version] = history.load_state(self._uuid, blobs, found[-1])
@@ -353,7 +338,7 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = [state.version for state in self._states()]
             is_first = complete or version == 0 or (version == 1 and 0 not in known)
             old = None if is_first else self._load(version - 1)
-        except StateNotFoundError as error:
+        except errors.StateNotFoundError as error:
             raise ValueError(
                 f"The stream needs versions {max(version - 1, 0)} and {version} of dataset {self._uuid!r}, "
                 f"which are not kept: {error} Start again with a new checkpoint, and clean up with a longer "
@@ -395,12 +380,12 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
                 tasks += self._tasks(self._load(version), labels[first:last])
         return tasks
 
-    def _tasks(self, state: DatasetMetadata, labels: list[str]) -> Iterator[ds.InputPartition]:
+    def _tasks(self, state: dataset.DatasetMetadata, labels: list[str]) -> Iterator[ds.InputPartition]:
         assert state.schema is not None
         table = state.table_name
         files = state.partition_table.take(state.partition_table.positions(labels))
         stored = set(state.schema.names)
-        context = ReadContext(
+        context = dataset_read.ReadContext(
             store=self._store,
             uuid=self._uuid,
             table=table,
@@ -409,19 +394,19 @@ class CubeStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             columns=tuple(name for name in self._schema.names if name in stored),
             mapping=state.column_mapping,
         )
-        plan = ReadPlan(context, PartitionTable(files.labels, {table: files.files[table]}))
+        plan = dataset_read.ReadPlan(context, PartitionTable(files.labels, {table: files.files[table]}))
         for block in executor.split_into_blocks(plan, self._workers):
             yield from (ds.InputPartition(pickle.dumps((context, task))) for task in block)
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the files of a task."""
         context, task = executor.unpickle(partition.value)
-        rows = run_read(context, task)
+        rows = dataset_read.run_read(context, task)
         target = _conversion.arrow_schema(self._schema)
         # added to the dataset after these rows
         names = set(rows.column_names)
         added = [(f.name, pa.nulls(len(rows), f.type)) for f in target if f.name not in names]
-        yield from executor.batches_of(append_columns(rows, added), target)
+        yield from executor.batches_of(arrow.append_columns(rows, added), target)
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks need no more than the schema
@@ -467,7 +452,7 @@ class WriteTarget:
                 return None
             if self.options.if_exists == "error":
                 remedy = "Use mode append, overwrite or ignore."
-                raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
+                raise errors.DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
             return append.plan([name])
         others = sorted(set(existing) - {name})
         if name == cube.seed_dataset and name in existing and others:
@@ -553,7 +538,7 @@ def _write(plan: WritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> byt
     """Write the rows of a task, which come in any order."""
     spec = plan.specs[name]
     batches = executor.derive_batches(spec, batches)
-    tables = rechunk_by_partition(batches, spec.partition_on, _ROWS, 4 * _ROWS)
+    tables = kernels.rechunk_by_partition(batches, spec.partition_on, _ROWS, 4 * _ROWS)
     rows = (_conversion.to_storage_types(table, spec.types) for table in tables)
     return executor.attempt(partial(write_stream, plan, name, rows))
 
@@ -586,17 +571,15 @@ class CubeWriter(ds.DataSourceArrowWriter):
         """Commit the files of all tasks."""
         if self.plan is None:
             return
-        with delete_on_failure(partial(delete_attempts, self.plan)):
+        with job.delete_on_failure(partial(delete_attempts, self.plan)):
             results = merge_writes(executor.results_of(_outcomes(messages)))
             check_duplicate_cells(self.plan, results)
             finish_write(self.plan, [results])
 
     def abort(self, messages: Messages) -> None:
-        """Delete the files of all tasks, also those whose messages got lost.
-
-        Failed tasks have no message. If there are none of these, the commit has failed: it deletes files by
-        itself, since its own writes may still be under way.
-        """
+        """Delete the files of all tasks, also those whose messages got lost."""
+        # Failed tasks have no message. If there are none of these, the commit has failed: it deletes files by
+        # itself, since its own writes may still be under way.
         if self.plan is not None and None in messages:
             delete_attempts(self.plan)
 
@@ -627,17 +610,11 @@ class CubeStreamWriter(ds.DataSourceStreamArrowWriter):
         if find_committed_batch(self.plan.evolve_changes(batch=(query, batchId))) is not None:
             _discard(self.sink.store, messages)
             return
-        try:
+        with job.delete_on_failure(partial(_discard, self.sink.store, messages)):
             results = merge_writes(executor.results_of(_outcomes(messages)))
-            if not results[self.name].rows:
-                return
-            check_duplicate_cells(self.plan, results)
-            finish_write(self.sink.batch_plan().evolve_changes(batch=(query, batchId)), [results])
-        except UnknownOutcomeError:
-            raise
-        except Exception:
-            _discard(self.sink.store, messages)
-            raise
+            if results[self.name].rows:
+                check_duplicate_cells(self.plan, results)
+                finish_write(self.sink.batch_plan().evolve_changes(batch=(query, batchId)), [results])
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """Delete the files of all tasks."""

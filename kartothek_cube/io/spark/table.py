@@ -24,16 +24,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
 from kartothek_cube.core.cube.implied_conditions import decode_java
 from kartothek_cube.core.store import StoreInput
-from kartothek_cube.io.spark._conversion import spark_schema, to_conditions
-from kartothek_cube.io.spark._datasource_options import concise_errors
-from kartothek_cube.io.spark._session import (
-    active_session,
-    changed_setting,
-    column_functions,
-    no_pandas_warnings,
-    picklable_store,
-    quote_column,
-)
+from kartothek_cube.io.spark import _conversion, _datasource_options, _session
 from kartothek_cube.io.spark._spark_executor import unpickle
 from kartothek_cube.io.spark.cube import query_as_frame
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
@@ -50,15 +41,7 @@ _ANSWER = re.compile(r"<conditions ([A-Za-z0-9+/=]*)>")
 #: the id of a column in the text of a plan
 _ID = re.compile(r"#(\d+)L?")
 #: filters with one value
-_FILTERS = (
-    "EqualTo",
-    "EqualNullSafe",
-    "GreaterThan",
-    "GreaterThanOrEqual",
-    "LessThan",
-    "LessThanOrEqual",
-    "StringStartsWith",
-)
+_FILTERS = ("StringStartsWith", *(kind.__name__ for kind in _conversion.COMPARISONS))
 #: texts of plans leave out columns beyond this number
 _MANY_FIELDS = "spark.sql.debug.maxToStringFields"
 #: methods of a DataFrame whose result is another lazy table
@@ -91,13 +74,13 @@ class CubeTable:
         self._query = query
         self._spark = spark
         self._types = types
-        self._cells = spark_schema(types)
+        self._cells = _conversion.spark_schema(types)
         #: of the rows of the cube; columns of this table are known by it, whichever frame stands for it
         self._name = name
         self._steps = steps
         self._cached: DataFrame | None = None
         # Spark optimizes neither through nor into a function, so what is above it is what it needs
-        with no_pandas_warnings():
+        with _session.no_pandas_warnings():
             self._opaque = opaque or self._apply(spark.range(1).mapInArrow(_pass_on, self._cells))
 
     @property  # type: ignore[misc]
@@ -120,9 +103,9 @@ class CubeTable:
             conditions, columns = self._pushed_conditions(), self._needed_columns(plan, leaves[0])
         df = self._query(conditions, columns)
         # Expressions may name columns that Spark's optimizer found to be irrelevant, as in "x IN (NULL)".
-        f = column_functions(df)
+        f = _session.column_functions(df)
         cells = [
-            f.col(quote_column(field.name))
+            f.col(_session.quote_column(field.name))
             if field.name in df.columns
             else f.lit(None).cast(field.dataType).alias(field.name)
             for field in self._cells
@@ -161,7 +144,7 @@ class CubeTable:
         """The table that a function of DataFrames makes of this one; of cached rows, the DataFrame."""
         if self._cached is not None:
             return step(self._cached)
-        with no_pandas_warnings():
+        with _session.no_pandas_warnings():
             opaque = step(self._opaque)
         steps = (*self._steps, step)
         return CubeTable(self._query, self._spark, self._types, self._name, steps, opaque)
@@ -175,7 +158,7 @@ class CubeTable:
     def _pushed_conditions(self) -> list[Condition]:
         """Conditions that follow from those of Spark, as its optimizer pushes them down."""
         if not self._opaque.__class__.__module__.startswith("pyspark.sql.connect"):
-            return to_conditions(_find_filters(self._opaque), self._types)[0]
+            return _conversion.to_conditions(_find_filters(self._opaque), self._types)[0]
         return self._conditions_of_source()
 
     def _conditions_of_source(self) -> list[Condition]:
@@ -188,7 +171,7 @@ class CubeTable:
 
     def _optimized_plan(self) -> list[str]:
         """Lines of the plan, as Spark's optimizer leaves it."""
-        with changed_setting(self._spark, _MANY_FIELDS, "1000000"):
+        with _session.changed_setting(self._spark, _MANY_FIELDS, "1000000"):
             # columns of the result under new names, so that the plan mentions all of them
             text = _explain(self._opaque.toDF(*(f"c{number}" for number in range(len(self._opaque.columns)))))
         match = _OPTIMIZED.search(text)
@@ -221,7 +204,10 @@ class CubeTable:
         columns = self._opaque.columns
         name = columns[item] if isinstance(item, int) else item
         # not the column of a frame: each call has another one
-        col, path = column_functions(self._opaque).col, quote_column(name) if name in columns else name
+        col, path = (
+            _session.column_functions(self._opaque).col,
+            _session.quote_column(name) if name in columns else name,
+        )
         own = col(f"{self._name}.{path}")
         try:
             _ = self._opaque.select(own).schema
@@ -272,10 +258,10 @@ class _FilterReader(DataSourceReader):
     def __init__(self, types: pa.Schema) -> None:
         self._types = types
 
-    @concise_errors
+    @_datasource_options.concise_errors
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Answer by an error: its text is all that comes back from where Spark plans."""
-        conditions, _ = to_conditions(filters, self._types)
+        conditions, _ = _conversion.to_conditions(filters, self._types)
         raise ValueError(f"<conditions {base64.b64encode(pickle.dumps(conditions)).decode()}>")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -321,7 +307,7 @@ def _decode_filter(java: Any) -> Filter:
         raise KeyError(kind)
     text = java.attribute()
     name = text[1:-1].replace("``", "`")
-    if quote_column(name) != text:
+    if _session.quote_column(name) != text:
         name = text
         if "." in text:  # a field of a struct
             raise KeyError(text)
@@ -383,7 +369,7 @@ def spark_table(
     [Row(CITY='Bath')]
     """
     cube = find_cube(cube, store)
-    session, factory = active_session(spark), picklable_store(store)
+    session, factory = _session.active_session(spark), _session.picklable_store(store)
     session.dataSource.register(FilterSource)
     types = plan_query(QueryCube(cube, factory, conditions, datasets, as_of=as_of)).context.output
     fixed = {*cube.dimension_columns, *cube.partition_columns}
@@ -393,6 +379,6 @@ def spark_table(
         query: QueryCube[StoreInput] = QueryCube(
             cube, factory, conditions, datasets, payload_columns=payload, as_of=as_of
         )
-        return query_as_frame(query, session, spark_schema(types), pushed)
+        return query_as_frame(query, session, _conversion.spark_schema(types), pushed)
 
     return CubeTable(run_query, session, types, f"kartothek_cube_{uuid4().hex}")

@@ -9,9 +9,8 @@ from typing import Generic, TypeAlias
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import errors, history, tuning
+from kartothek_cube.core import arguments, errors, history, tuning
 from kartothek_cube.core import header as headers
-from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit import header_store, optimistic
 from kartothek_cube.core.commit.operation import Role, rename_operations, settle
 from kartothek_cube.core.cube import consistency, constants, discover
@@ -112,8 +111,9 @@ def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     return schema_to_bytes(VersionedSchema(schema, version))
 
 
-def _copy_files(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
+def _copy_files(stores: Iterable[StoreInput | BlobStore], keys: Mapping[str, str]) -> None:
     """Copy blobs as they are."""
+    source, target = map(open_blobs, stores)
 
     def copy(item: tuple[str, str]) -> None:
         data = source.get(item[0])
@@ -126,7 +126,7 @@ def _copy_files(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -
 
 def _put_copy(
     target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True, role: Role = None
-) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
+) -> optimistic.Result:
     """Put the header of a copy, with which the dataset exists; return its state and a receipt."""
     uuid, table = copy.state.uuid, copy.state.table_name
     own = schema_key(uuid, table)
@@ -156,10 +156,7 @@ def _put_copy(
 
 
 def copy_dataset_job(
-    source_store: StoreInput,
-    source_uuid: str,
-    target_store: StoreInput,
-    target_uuid: str,
+    source_store: StoreInput, source_uuid: str, target_store: StoreInput, target_uuid: str
 ) -> Job[dict[str, DatasetMetadata]]:
     """Copy the files of a dataset, then its schemas and header."""
     check_reopens(target_store)
@@ -176,16 +173,11 @@ def copy_dataset_job(
         description=f"copy dataset {source_uuid}",
         context=(runtime.store_factory(source), runtime.store_factory(target)),
         tasks=[copy.keys],
-        run=_run_dataset_copy,
+        run=_copy_files,
         finish=finish,
         merge=discard_results,
         steps=("prepare", "files", "header"),
     )
-
-
-def _run_dataset_copy(stores: tuple[StoreFactory, StoreFactory], keys: Mapping[str, str]) -> None:
-    source, target = map(open_blobs, stores)
-    _copy_files(source, target, keys)
 
 
 @attrs.frozen
@@ -228,7 +220,7 @@ def _run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
     """Copy the files of one task, before any header is copied."""
     target_uuid, keys = task
     try:
-        _copy_files(open_blobs(plan.source), open_blobs(plan.target), keys)
+        _copy_files((plan.source, plan.target), keys)
     except Exception as exc:
         raise _copy_error(plan, [], target_uuid, exc) from exc
 
@@ -245,7 +237,7 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
     copies: dict[str, DatasetCopy] = {}
     started: list[str] = []
 
-    def put_header(copy: DatasetCopy, role: Role) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
+    def put_header(copy: DatasetCopy, role: Role) -> optimistic.Result:
         started.append(copy.state.uuid)
         return _put_copy(target, copy, overwrite=plan.overwrite, role=role)
 
@@ -257,7 +249,8 @@ def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -
                 raise errors.DatasetNotFoundError(source_uuid)
             copy = plan_copy_dataset(source, source_uuid, current, state, plan.uuids)
             present = {blob.key for blob in target.list(f"{current}/")} if has_files else set()
-            _copy_files(source, target, {key: new for key, new in copy.keys.items() if new not in present})
+            files = {key: new for key, new in copy.keys.items() if new not in present}
+            _copy_files((source, target), files)
             copies[current] = copy
         # the headers of all datasets, the seed last, as one operation
         current = plan.target_cube.ktk_dataset_uuid(plan.target_cube.seed_dataset)
@@ -341,7 +334,7 @@ class CopyCube(Generic[StoreT]):
         if self.datasets is None and not selected:
             raise discover.cube_not_found(cube.uuid_prefix, open_blobs(source))
         if self.datasets is not None and not isinstance(self.datasets, Mapping):
-            missing = set(converter_str_set_optional(self.datasets) or ()) - set(selected)
+            missing = set(arguments.converter_str_set_optional(self.datasets) or ()) - set(selected)
             if missing:
                 existing = discover.existing_dataset_ids(cube.uuid_prefix, source)
                 unknown = errors.unknown_names("dataset", missing, existing)
@@ -365,17 +358,11 @@ class CopyCube(Generic[StoreT]):
             target_cube.uuid_prefix, target, existing - set(names.values())
         )
         consistency.check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
-        return CopyPlan(
-            cube,
-            runtime.store_factory(source),
-            runtime.store_factory(target),
-            {
-                selected[name].uuid: target_cube.ktk_dataset_uuid(names[name])
-                for name in cube.commit_order(selected)
-            },
-            target_cube,
-            self.overwrite,
-        )
+        uuids = {
+            selected[n].uuid: target_cube.ktk_dataset_uuid(names[n]) for n in cube.commit_order(selected)
+        }
+        stores = runtime.store_factory(source), runtime.store_factory(target)
+        return CopyPlan(cube, *stores, uuids, target_cube, self.overwrite)
 
     def job(self, blocksize: int | None = None) -> Job[None]:
         """Copy files in blocks, then schemas and headers; without block size all of it in the last step."""

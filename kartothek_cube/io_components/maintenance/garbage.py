@@ -14,15 +14,13 @@ from typing import Any, Generic
 
 import attrs
 
-from kartothek_cube.core import clock, dataset_files, errors, history, naming
-from kartothek_cube.core.arguments import converter_str_set
+from kartothek_cube.core import arguments, clock, dataset_files, errors, header, history, naming
 from kartothek_cube.core.commit import atomic, header_store, operation
 from kartothek_cube.core.commit.change import is_staged_committed
 from kartothek_cube.core.cube import constants, discover
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.header import CommitRecord
 from kartothek_cube.core.store import (
     Blob,
     BlobStore,
@@ -47,10 +45,7 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 def list_garbage(
     dataset: DatasetFactory, retention: timedelta | None = None, *, newest_only: bool = False
 ) -> list[Blob]:
-    """Files of a dataset to which neither its state nor an archived one nor its published table refers.
-
-    ``newest_only``: also those to which only archived states and a published table refer, and its log.
-    """
+    """Files to which no state of a dataset and no published table refers; or not its newest state."""
     blobs, uuid = open_blobs(dataset.store_factory), dataset.dataset_uuid
     # younger files, and those of unknown age, stay: they may belong to a writer that has not committed yet
     limit = retention_cutoff(blobs, uuid, retention)
@@ -96,9 +91,11 @@ def _newest_keys(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
     """Files of the newest state, and of the one to which readers go back if it does not get committed."""
     keys = {*dataset_files.referenced_keys(dataset), *dataset_files.schema_keys(dataset, blobs)}
     participation = operation.pending_participation(dataset)
-    if participation is None or not participation.before:
-        return keys
-    if operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED:
+    if (
+        participation is None
+        or not participation.before
+        or operation.operation_status(blobs, dataset.uuid, participation) is operation.Status.COMMITTED
+    ):
         return keys
     # it was committed or aborted since, and this state is archived no more
     with suppress(KeyError):
@@ -147,10 +144,7 @@ def _list_finished_tombstones(
 def history_keys(
     dataset: DatasetMetadata, blobs: BlobStore, deletable: Iterable[str] | None = None
 ) -> set[str]:
-    """Keys of the snapshots that a cleanup keeps, and of all their files.
-
-    Of the superseded ones, it deletes those that are ``deletable``; None: all of them.
-    """
+    """Snapshots that a cleanup keeps, with all their files; of superseded ones those not ``deletable``."""
     uuid = dataset.uuid
     listed = [blob.key for blob in blobs.list(history.history_folder(uuid)) if not _is_temporary(blob.key)]
     pins = [pin for key in listed if (pin := history.parse_pin(key)) is not None]
@@ -225,9 +219,7 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
         state = None
         with suppress(errors.DatasetNotFoundError):
             state = _edit_tombstones(
-                blobs,
-                uuid,
-                lambda s: header_store.add_tombstones(s.metadata, collection, list_unused(s)),
+                blobs, uuid, lambda s: header_store.add_tombstones(s.metadata, collection, list_unused(s))
             )
         if state is not None:
             # a publisher that reads the header from now on finds the tombstones; and the state that a reader
@@ -348,7 +340,6 @@ def list_cube_garbage(
     cube: Cube, store: StoreInput | BlobStore, retention: timedelta | None = None
 ) -> list[Blob]:
     """Files of a cube to which neither a newest nor an archived state refers, nor a published table."""
-    ensure_cube(cube)
     blobs = open_blobs(store)
     prefix = cube.uuid_prefix + constants.KTK_CUBE_UUID_SEPARATOR
     limit = retention_cutoff(blobs, prefix, retention)
@@ -404,7 +395,6 @@ class CleanupCube(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[None]:
         """Delete the files with the prefix of a cube that no dataset refers to."""
-        ensure_cube(self.cube)
         blobs = open_blobs(self.store)
         records = _read_records(self.cube, blobs)
         finish_operations(self.cube, blobs, records)
@@ -412,7 +402,7 @@ class CleanupCube(Generic[StoreT]):
         keys = [blob.key for blob in list_cube_garbage(self.cube, blobs, self.retention)]
         _report_states(f"Cleanup of cube {self.cube.uuid_prefix}", keys)
         description = f"clean up cube {self.cube.uuid_prefix}"
-        return delete_files_job("cleanup_cube", description, store_factory(self.store), keys, blocksize)
+        return delete_files_job("cleanup_cube", description, store_factory(self.store), _cut(keys, blocksize))
 
 
 def count_states(keys: Iterable[str]) -> int:
@@ -471,21 +461,20 @@ class CollectDatasetGarbage:
         keys = [blob.key for blob in list_garbage(dataset, self.retention)]
         _report_states(f"Garbage collection of dataset {dataset.dataset_uuid}", keys)
         description = f"collect garbage of dataset {dataset.dataset_uuid}"
-        return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
+        return delete_files_job("collect_garbage", description, dataset.store_factory, _cut(keys, blocksize))
 
 
 def finish_operations(
-    cube: Cube, store: StoreInput, records: Mapping[str, CommitRecord] | None = None
+    cube: Cube, store: StoreInput, records: Mapping[str, header.CommitRecord] | None = None
 ) -> None:
     """Abort the operations on several datasets whose writer was killed."""
-    ensure_cube(cube)
     blobs = open_blobs(store)
     for name, record in (_read_records(cube, blobs) if records is None else records).items():
         if record.participation is not None and record.participation.before is not None:
             atomic.finish_operation(blobs, cube.ktk_dataset_uuid(name))
 
 
-def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
+def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, header.CommitRecord]:
     """The records of the datasets of a cube whose headers have one."""
     names = sorted(discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
     records = {name: operation.read_record(blobs, cube.ktk_dataset_uuid(name)) for name in names}
@@ -493,7 +482,7 @@ def _read_records(cube: Cube, blobs: BlobStore) -> dict[str, CommitRecord]:
 
 
 def _delete_hidden(
-    cube: Cube, blobs: BlobStore, records: Mapping[str, CommitRecord], retention: timedelta | None
+    cube: Cube, blobs: BlobStore, records: Mapping[str, header.CommitRecord], retention: timedelta | None
 ) -> None:
     """Delete the headers of datasets that a rollback has hidden and of which no older state is kept."""
     for name in [name for name, record in records.items() if record.hidden]:
@@ -518,23 +507,28 @@ def delete_files_job(
     name: str,
     description: str,
     store: StoreFactory,
-    keys: Sequence[str],
-    blocksize: int | None,
+    blocks: Iterable[Sequence[str]],
     prepare: Callable[[], None] | None = None,
     first_step: str = "prepare",
+    run: Callable[[StoreFactory, Sequence[str]], None] = delete_garbage,
 ) -> Job[None]:
     """Delete files in blocks, as garbage; after `prepare`, which is the deletion of headers."""
     return Job(
         name=name,
         description=description,
         context=store,
-        tasks=batched(keys, blocksize or max(len(keys), 1)),
-        run=delete_garbage,
+        tasks=blocks,
+        run=run,
         finish=discard_results,
         merge=discard_results,
         prepare=prepare,
         steps=(first_step, "files", "done"),
     )
+
+
+def _cut(keys: Sequence[str], blocksize: int | None) -> list[Sequence[str]]:
+    """Blocks of files; all in one by default."""
+    return batched(keys, blocksize or max(len(keys), 1))
 
 
 # -- deletion -----------------------------------------------------------------------------------------------
@@ -675,14 +669,13 @@ class DeleteCube(Generic[StoreT]):
     def job(self, blocksize: int | None = None) -> Job[None]:
         """Delete the headers of a cube, then all other files in any order."""
         cube, store, datasets = self.cube, self.store, self.datasets
-        ensure_cube(cube)
         blobs = open_blobs(store)
         if datasets is None:
             # also those of an operation that has not committed
             finish_operations(cube, store)
         unfinished = set() if isinstance(datasets, Mapping) else _list_unfinished(cube, blobs)
         if datasets is not None and not isinstance(datasets, Mapping):
-            requested = converter_str_set(datasets)
+            requested = arguments.converter_str_set(datasets)
             unfinished &= requested
             datasets = requested - unfinished
         try:
@@ -708,20 +701,15 @@ class DeleteCube(Generic[StoreT]):
             lists = [blob.key for blob in blobs.list(_deletions_folder(uuid))]
             keys += _list_files_left(blobs, uuid, lists) if uuid in deleted else []
             replaced += lists
-        blocks = [*batched(_order_keys(set(keys)), blocksize or max(len(keys), 1))]
+        blocks = _cut(_order_keys(set(keys)), blocksize)
         new = [_list_by_dataset(block) for block in blocks]
         seed, factory = cube.ktk_dataset_uuid(cube.seed_dataset), store_factory(store)
         all_lists = dict(chain.from_iterable(block.items() for block in new))
-        return Job(
-            name="delete_cube",
-            description=f"delete cube {cube.uuid_prefix}",
-            context=factory,
-            tasks=[[*block, *lists] for block, lists in zip(blocks, new, strict=True)],
-            run=_delete_listed,
-            finish=discard_results,
-            merge=discard_results,
-            prepare=partial(_delete_cube_headers, seed, uuids, deleted, factory, all_lists, replaced),
-            steps=("headers", "files", "done"),
+        prepare = partial(_delete_cube_headers, seed, uuids, deleted, factory, all_lists, replaced)
+        tasks = [[*block, *lists] for block, lists in zip(blocks, new, strict=True)]
+        description = f"delete cube {cube.uuid_prefix}"
+        return delete_files_job(
+            "delete_cube", description, factory, tasks, prepare, "headers", _delete_listed
         )
 
 
@@ -764,5 +752,5 @@ class DeleteDataset:
             keys |= {*dataset_files.referenced_keys(current), *dataset_files.schema_keys(current, blobs)}
         store, description = dataset.store_factory, f"delete dataset {dataset.dataset_uuid}"
         delete = partial(_delete_dataset_header, store, dataset.dataset_uuid)
-        ordered = _order_keys(keys)
-        return delete_files_job("delete_dataset", description, store, ordered, blocksize, delete, "header")
+        blocks = _cut(_order_keys(keys), blocksize)
+        return delete_files_job("delete_dataset", description, store, blocks, delete, "header")

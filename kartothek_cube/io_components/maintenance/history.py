@@ -8,21 +8,18 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Event, Thread
-from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeGuard, overload
 
 import attrs
 import pandas as pd
 
 from kartothek_cube import display
-from kartothek_cube.core import dataset_files, errors, history, partition, tuning
-from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.commit import change, header_store
+from kartothek_cube.core import arguments, dataset_files, errors, history, partition, tuning
+from kartothek_cube.core.commit import change, header_store, optimistic
 from kartothek_cube.core.commit.operation import Role, is_hidden, resolve_pending, settle
-from kartothek_cube.core.commit.optimistic import announce_commit, commit, commit_state
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetAsOf
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
@@ -88,7 +85,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int | Non
     blobs = open_blobs(store)
     table = DatasetMetadata.load_from_store(dataset_uuid, blobs).table_name
     info = history.describe_operation("keep history")
-    return commit(blobs, change.ChangeSet(dataset_uuid, table, metadata=metadata, info=info))[0]
+    return optimistic.commit(blobs, change.ChangeSet(dataset_uuid, table, metadata=metadata, info=info))[0]
 
 
 @attrs.frozen
@@ -145,14 +142,12 @@ def _read_base(blobs: BlobStore, uuid: str, table: str) -> header_store.BaseStat
 _REPEAT = "Look at the newest state, and go back again if that is still wanted."
 
 
-def finish_rollback(
-    blobs: BlobStore, plan: RollbackPlan, role: Role = None
-) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
+def finish_rollback(blobs: BlobStore, plan: RollbackPlan, role: Role = None) -> optimistic.Result:
     """Commit an older state as a new one; the state that it replaces is archived."""
     base, info = plan.base, history.describe_operation("rollback")
     for _ in header_store.attempts():
         try:
-            state, receipt = commit_state(
+            state, receipt = optimistic.commit_state(
                 blobs,
                 base,
                 plan.state,
@@ -169,7 +164,7 @@ def finish_rollback(
                 raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT) from error
             continue
         if role is None:
-            announce_commit(info, [receipt])
+            optimistic.announce_commit(info, [receipt])
         return state, receipt
     raise errors.ConcurrentWriteError(plan.state.uuid, detail=_REPEAT)
 
@@ -178,10 +173,7 @@ def _is_same_state(state: DatasetMetadata | None, other: DatasetMetadata | None)
     if state is None or other is None:
         return state is other
     # by their versions, as a state may be replaced by another one of the same content
-    version = history.recorded_version(state)
-    return version == history.recorded_version(other) and history.fingerprint(state) == history.fingerprint(
-        other
-    )
+    return all(tell(state) == tell(other) for tell in (history.recorded_version, history.fingerprint))
 
 
 _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
@@ -335,7 +327,6 @@ class _Histories:
     """The states of all datasets of a cube, also hidden ones, loaded on demand."""
 
     def __init__(self, cube: Cube, blobs: BlobStore) -> None:
-        ensure_cube(cube)
         discover.open_existing(cube.uuid_prefix, blobs)
         self.cube, self.blobs = cube, blobs
         self.states: dict[str, list[history.DatasetState]] = {}
@@ -563,7 +554,7 @@ def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
         return None
 
 
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
+@arguments.alias_parameter("datasets", "ktk_cube_dataset_ids")
 def keep_cube_history(
     cube: Cube | str,
     store: StoreInput,
@@ -760,7 +751,7 @@ def _load_named(uuid: str, blobs: BlobStore, state: str) -> DatasetMetadata:
     raise KeyError(state)
 
 
-@alias_parameter("datasets", "ktk_cube_dataset_ids")
+@arguments.alias_parameter("datasets", "ktk_cube_dataset_ids")
 def rollback_cube(
     cube: Cube | str,
     store: StoreInput,
@@ -841,10 +832,7 @@ def check_rollback(cube: Cube, store: StoreInput, as_of: CubeAsOf, names: Iterab
 
 
 def _select_states(
-    histories: _Histories,
-    as_of: CubeAsOf,
-    requested: str | Iterable[str] | None,
-    existing: Collection[str],
+    histories: _Histories, as_of: CubeAsOf, requested: str | Iterable[str] | None, existing: Collection[str]
 ) -> tuple[_Cut, list[str]]:
     """The states that a rollback restores, and the datasets that it hides."""
     cube = histories.cube
@@ -978,9 +966,7 @@ class CubePin:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
         self.release()

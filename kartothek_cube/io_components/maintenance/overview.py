@@ -16,13 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display
-from kartothek_cube.core import arrow, dataset_files, errors, history, partition
-from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core import arguments, arrow, dataset_files, errors, evolution, history, partition
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, choose_datasets, load_snapshot, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.evolution import has_same_rows
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
@@ -157,7 +155,7 @@ def compare_states(
     ]
     is_shared = [arrow.to_numpy(pc.is_in(a.labels, value_set=b.labels)) for a, b in (tables, tables[::-1])]
     states = [s for s in (old, new) if s is not None]
-    is_schema_changed = not has_same_rows(states[0].metadata, states[-1].metadata, state.uuid)
+    is_schema_changed = not evolution.has_same_rows(states[0].metadata, states[-1].metadata, state.uuid)
     if not is_schema_changed and all(mask.all() for mask in is_shared):
         return None
     # a dataset that was overwritten may have others than before
@@ -306,7 +304,7 @@ class ListCubeChanges(Generic[StoreT]):
         """Compare headers: no tasks."""
         cube, blobs = self.cube, open_blobs(self.store)
         new = load_snapshot(cube, blobs, None).datasets
-        requested = converter_str_set_optional(self.datasets)
+        requested = arguments.converter_str_set_optional(self.datasets)
         old: Mapping[str, DatasetMetadata] = {}
         if self.changed_since is not None:
             old = load_earlier(cube, blobs, self.changed_since)

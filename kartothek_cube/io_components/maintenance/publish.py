@@ -10,23 +10,20 @@ from typing import Literal
 
 import attrs
 
+from kartothek_cube.core import errors, history
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.header_store import missing_files
 from kartothek_cube.core.commit.optimistic import commit, is_committed
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets, load_states
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, format_count
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.naming import PUBLISH
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.facade import cube_or_name
+from kartothek_cube.io_components import arguments, facade, runtime
 from kartothek_cube.io_components.job import CountsByDataset, Job, execute, single_step_job
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys
 from kartothek_cube.io_components.publication import delta_log, table
-from kartothek_cube.io_components.runtime import available_cores, store_factory
 from kartothek_cube.io_components.write import rewrite, write_commit
 
 
@@ -72,7 +69,7 @@ class PublishCube:
     {'seed': {'version': 1, 'files': 1, 'added': 1, 'removed': 1}}
     """
 
-    cube: Cube = attrs.field(converter=cube_or_name)
+    cube: Cube = attrs.field(converter=facade.cube_or_name)
     store: StoreInput
     datasets: str | Iterable[str] | None = None
     format: Literal["delta", "iceberg"] = attrs.field(default="delta", kw_only=True)
@@ -140,7 +137,7 @@ class PublishDataset:
     def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
         """Look at new files, then add a version to the log."""
         table.check_format(self.format)
-        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
+        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         uuid, store = dataset.dataset_uuid, dataset.store_factory
         return single_step_job(
             "publish",
@@ -151,7 +148,6 @@ class PublishDataset:
 
 def _choose_uuids(cube: Cube, store: StoreInput, datasets: str | Iterable[str] | None) -> dict[str, str]:
     """Uuids of the datasets of a cube that the user names, in the order of commit."""
-    ensure_cube(cube)
     names = choose_datasets(cube, datasets, discover_datasets(cube, store))
     return {name: cube.ktk_dataset_uuid(name) for name in cube.commit_order(names)}
 
@@ -172,7 +168,7 @@ def _publish(
         if compacted is None:
             raise ValueError(next(iter(problems.values())))
         job = rewrite.compact_files_job(compacted, store, set(chain.from_iterable(problems)))
-        execute(job, available_cores())
+        execute(job, runtime.available_cores())
     counts = {name: table.publish_table(blobs, uuid, format, facts[uuid]) for name, uuid in uuids.items()}
     if on_commit is not None:
         # what cannot be published is not marked; commits until then are published by the mark's own commit
@@ -186,7 +182,7 @@ def _set_publish(blobs: BlobStore, uuid: str, format: str | None) -> None:
     state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     if state.metadata.get(PUBLISH) != format:
         change = ChangeSet(
-            uuid, state.table_name, metadata={PUBLISH: format}, info=describe_operation("publish")
+            uuid, state.table_name, metadata={PUBLISH: format}, info=history.describe_operation("publish")
         )
         table.publish_committed(blobs, commit(blobs, change)[0])
 
@@ -224,7 +220,7 @@ class UnpublishCube:
     {'seed': {'files': 1}}
     """
 
-    cube: Cube = attrs.field(converter=cube_or_name)
+    cube: Cube = attrs.field(converter=facade.cube_or_name)
     store: StoreInput
     datasets: str | Iterable[str] | None = None
 
@@ -274,7 +270,7 @@ class UnpublishDataset:
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, int]]:
         """Delete a log."""
-        dataset = dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
+        dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory, load_schema=False)
         # a dataset that does not exist is an error
         uuid, blobs = dataset.dataset_metadata.uuid, open_blobs(dataset.store_factory)
         return single_step_job("unpublish", f"unpublish dataset {uuid}", partial(_unpublish, blobs, uuid))
@@ -334,7 +330,7 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
     >>> len(query_cube_df(cube, store))
     4
     """
-    write, factory = _check_staged(staged), store_factory(store)
+    write, factory = _check_staged(staged), runtime.store_factory(store)
     blobs = open_blobs(factory)
     plan = write.plan(factory)
     try:
@@ -343,8 +339,8 @@ def publish_staged(staged: write_commit.StagedInput, store: StoreInput) -> dict[
             if not all(is_committed(states.get(name), change) for name, change in write.changes.items()):
                 write_commit.check_outcome(plan, write.changes, states)
         return write_commit.commit_datasets(plan, write.changes, blobs)
-    except DatasetNotFoundError as error:
-        raise ConcurrentWriteError(
+    except errors.DatasetNotFoundError as error:
+        raise errors.ConcurrentWriteError(
             error.dataset_uuid, detail="The dataset was deleted since the write was staged. Write again."
         ) from error
 
@@ -388,7 +384,7 @@ def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:
     for change in write.changes.values():
         keys = change.files
         referenced: set[str] = set()
-        with suppress(DatasetNotFoundError):
+        with suppress(errors.DatasetNotFoundError):
             # the write was committed, and its partitions were removed since
             state = DatasetMetadata.load_from_store(change.uuid, blobs, load_schema=False)
             referenced = history_keys(state, blobs, ())
@@ -397,8 +393,8 @@ def discard_staged(staged: write_commit.StagedInput, store: StoreInput) -> None:
         n_files += len(keys) - len(missing_files(blobs, change.uuid, keys))
     if n_files:
         raise ValueError(
-            f"{write!r} is published, or being published: {format_count(n_files, 'file')} of it stay. A "
-            "rollback returns to the state before"
+            f"{write!r} is published, or being published: {errors.format_count(n_files, 'file')} of it stay. "
+            "A rollback returns to the state before"
         )
 
 

@@ -11,8 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import arrow, history
-from kartothek_cube.core.arguments import converter_str_tupleset
+from kartothek_cube.core import arguments, arrow, history
 from kartothek_cube.core.commit.change import ChangeSet, UnchangedPartitions, apply
 from kartothek_cube.core.commit.optimistic import commit
 from kartothek_cube.core.contract import Contract
@@ -54,7 +53,7 @@ def plan_schema_update(
     return SchemaUpdate(
         _to_types("add", add),
         dict(defaults or {}),
-        converter_str_tupleset(drop),
+        arguments.converter_str_tupleset(drop),
         dict(rename or {}),
         _to_types("widen", widen),
     )

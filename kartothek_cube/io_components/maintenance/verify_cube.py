@@ -15,7 +15,7 @@ from kartothek_cube.core.commit import atomic, header_store
 from kartothek_cube.core.contract import Contract
 from kartothek_cube.core.cube import consistency, constants, discover
 from kartothek_cube.core.cube.consistency import Rule
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import VersionedSchema, schema_to_bytes, schema_version_of
 from kartothek_cube.core.store import PreconditionFailed, StoreFactory, StoreInput, open_blobs
@@ -75,7 +75,6 @@ class VerifyCube(Generic[StoreT]):
     def job(self, blocksize: int | None = None) -> Job[Report]:
         """Check the headers, then files of the datasets, then their indices."""
         cube, store = self.cube, store_factory(self.store)
-        ensure_cube(cube)
         blobs = discover.open_existing(cube.uuid_prefix, self.store)
         existing = discover.discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
         if not existing:
@@ -106,8 +105,9 @@ def _find_more(
 ) -> Iterator[Problem]:
     """Problems of the cube as a whole, and cells that several partitions of the seed have."""
     yield from problems
-    for name, plan in plans.items():
-        yield from _find_contract_problems(cube, store, plans, name, plan)
+    states = {n: p.dataset for n, p in plans.items() if p.dataset is not None and p.context is not None}
+    for name in states:
+        yield from _find_contract_problems(cube, store, states, name, plans[name])
     seed, dimensions = plans.get(cube.seed_dataset), cube.dimension_columns
     if seed is None or seed.dataset is None or seed.context is None or not seed.context.deep:
         return
@@ -130,12 +130,9 @@ def _find_more(
 
 
 def _find_contract_problems(
-    cube: Cube, store: StoreFactory, plans: Mapping[str, VerifyPlan], name: str, plan: VerifyPlan
+    cube: Cube, store: StoreFactory, states: Mapping[str, DatasetMetadata], name: str, plan: VerifyPlan
 ) -> Iterator[Problem]:
     """Rules of the contract of a dataset that stored rows break, by writers that do not check it."""
-    states = {n: p.dataset for n, p in plans.items() if p.dataset is not None and p.context is not None}
-    if name not in states:
-        return
     key = naming.metadata_key_from_uuid(plan.uuid)
     try:
         contract = Contract.of(plan.uuid, states[name].metadata)

@@ -15,15 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube import display
-from kartothek_cube.core import arrow, errors, history, naming, pruning
+from kartothek_cube.core import arrow, dataset_files, errors, factory, history, naming, pruning
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset_files import data_keys, file_keys
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.evolution import ColumnMapping
-from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable, cells_of_names
@@ -35,11 +33,7 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.delta_log import published_keys
 from kartothek_cube.io_components.publication.table import find_publication
 from kartothek_cube.io_components.runtime import batched, store_factory
-from kartothek_cube.io_components.write.table_writer import (
-    cells_suffixes,
-    index_entries_of,
-    statistics_of_files,
-)
+from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.serialization import ParquetReadError, parquet
 
 _RESTORE = "Restore the file from a backup, roll back to a complete state, or write the rows again."
@@ -139,10 +133,6 @@ class Problem:
         return f"{self.dataset}: {self.kind}: {self.message} [{self.key}]"
 
 
-def _as_tuple(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    return tuple(problems)
-
-
 @attrs.frozen(repr=False)
 class Report:
     """The result of a check.
@@ -157,9 +147,9 @@ class Report:
         Problems that were there before a repair and are gone.
     """
 
-    problems: tuple[Problem, ...] = attrs.field(converter=_as_tuple)
+    problems: tuple[Problem, ...] = attrs.field(converter=tuple[Problem, ...])
     checked: Mapping[str, int] = attrs.field(factory=dict)
-    repaired: tuple[Problem, ...] = attrs.field(default=(), converter=_as_tuple)
+    repaired: tuple[Problem, ...] = attrs.field(default=(), converter=tuple[Problem, ...])
 
     @property
     def ok(self) -> bool:
@@ -283,12 +273,7 @@ class VerifyPlan:
 
 
 def plan_verify(
-    uuid: str,
-    store: StoreInput,
-    *,
-    deep: bool = True,
-    cell: Sequence[str] = (),
-    not_null: Sequence[str] = (),
+    uuid: str, store: StoreInput, *, deep: bool = True, cell: Sequence[str] = (), not_null: Sequence[str] = ()
 ) -> VerifyPlan:
     """Check a dataset without opening data files, and plan the check of these."""
     blobs = open_blobs(store)
@@ -360,7 +345,7 @@ def _find_missing(
     if missing:
         # a commit may have replaced them, and a cleanup deleted them, since the header was read
         newest = DatasetMetadata.load_from_store(dataset.uuid, blobs, load_schema=False)
-        referenced = set(data_keys(newest))
+        referenced = set(dataset_files.data_keys(newest))
         missing = [key for key in missing if key in referenced]
     text = "the header refers to this file, but it does not exist"
     return [Problem(dataset.uuid, "missing-file", key, text) for key in missing], present
@@ -471,7 +456,7 @@ def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pr
     if not copies:
         return
     # what the newest state needs as well is a problem of that
-    present = {blob.key for blob in blobs.list(f"{uuid}/")}.union(file_keys(dataset))
+    present = {blob.key for blob in blobs.list(f"{uuid}/")}.union(dataset_files.file_keys(dataset))
     for copy in copies:
         try:
             state = history.load_snapshot(uuid, blobs, copy)
@@ -482,7 +467,7 @@ def _history_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pr
             yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
             continue
         text = f"an older state ({copy}) needs this file, which is gone"
-        for key in file_keys(state):
+        for key in dataset_files.file_keys(state):
             if key not in present:
                 yield Problem(uuid, "history-file", key, text)
 
@@ -589,12 +574,12 @@ def _check_file(
         with suppress(pa.ArrowException):
             if column in table.column_names:
                 dtype = context.schema.field(column).type
-                entries[column] = index_entries_of(column, [label], [table], dtype)
+                entries[column] = table_writer.index_entries_of(column, [label], [table], dtype)
     present = {*table.column_names}
     columns = [context.schema.field(c) for c in context.statistics if c in present]
     if columns:
         with suppress(pa.ArrowException):
-            statistics = statistics_of_files([table], pa.array([label]), pa.schema(columns))
+            statistics = table_writer.statistics_of_files([table], pa.array([label]), pa.schema(columns))
     return VerifyResult(tuple(problems), rows=rows, entries=entries, statistics=statistics)
 
 
@@ -684,7 +669,9 @@ def _name_problems(context: VerifyContext, label: str, key: str, table: pa.Table
         return
     names = [column for column in context.cell if column in table.column_names]
     for columns in product(*(_in_stored_units(table.column(name)) for name in names)):
-        (suffix,) = cells_suffixes(names, pa.table(list(columns), names=names), np.zeros(1, np.int64))
+        (suffix,) = table_writer.cells_suffixes(
+            names, pa.table(list(columns), names=names), np.zeros(1, np.int64)
+        )
         # of rows that are not sorted, or repeat a cell, this is not known, and reported already
         if not suffix or cells_of_names([f"{'0' * 32}{suffix}"]) == cells_of_names([label]):
             return
@@ -782,7 +769,6 @@ def _statistics_problems(
             yield Problem(dataset.uuid, "wrong-statistics", key, text)
 
 
-VerifyJob: TypeAlias = Job[Report]
 FindMore: TypeAlias = Callable[[Mapping[str, VerifyResult]], Iterable[Problem]]
 
 # -- the job -------------------------------------------------------------------------------------------------
@@ -794,7 +780,7 @@ def verify_job(
     store: StoreInput,
     plans: Mapping[str, VerifyPlan],
     find_more: FindMore = lambda results: (),
-) -> VerifyJob:
+) -> Job[Report]:
     """Check files of datasets, then their indices, then what `find_more` finds; `plans` by name."""
     tasks = [
         (dataset, labels, keys)
@@ -842,7 +828,7 @@ def _finish(
     return Report(problems, checked)
 
 
-def verify_dataset_job(dataset: DatasetFactory, *, deep: bool = True) -> VerifyJob:
+def verify_dataset_job(dataset: factory.DatasetFactory, *, deep: bool = True) -> Job[Report]:
     """Check the files of a dataset, then its indices."""
     uuid, store = dataset.dataset_uuid, dataset.store_factory
     return verify_job("dataset", uuid, store, {uuid: plan_verify(uuid, store, deep=deep)})

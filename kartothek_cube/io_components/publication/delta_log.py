@@ -86,20 +86,12 @@ def log_folder(uuid: str) -> str:
 
 
 def table_path(uuid: str, key: str) -> str:
-    """Path of a data file in actions: relative to the table, URL-encoded.
-
-    >>> table_path("sales", "sales/table/SHOP=K%C3%B6ln/0d34.parquet")
-    'table/SHOP=K%25C3%25B6ln/0d34.parquet'
-    """
+    """Path of a data file in actions: relative to the table, URL-encoded, also ``%`` of labels."""
     return quote(key.removeprefix(f"{uuid}/"), safe=_SAFE)
 
 
 def data_key(uuid: str, path: str) -> str:
-    """Reverse :func:`table_path`.
-
-    >>> data_key("sales", "table/SHOP=K%25C3%25B6ln/0d34.parquet")
-    'sales/table/SHOP=K%C3%B6ln/0d34.parquet'
-    """
+    """Reverse :func:`table_path`."""
     return f"{uuid}/{unquote(path)}"
 
 
@@ -449,11 +441,7 @@ def _translate_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def unite_types(types: Iterable[pa.DataType]) -> pa.DataType:
-    """The type of a column whose files have these types, all from :func:`table_type`; raises ArrowException.
-
-    >>> unite_types([pa.int8(), pa.null(), pa.int32()])
-    DataType(int32)
-    """
+    """The type of a column whose files have these types of :func:`table_type`; raises ArrowException."""
     schemas = [pa.schema([("column", dtype)]) for dtype in dict.fromkeys(types)]
     return pa.unify_schemas(schemas, promote_options="permissive").field("column").type
 
@@ -482,11 +470,7 @@ def _struct(fields: Iterable[pa.Field]) -> dict[str, Any]:
 
 
 def schema_string(schema: pa.Schema) -> str:
-    """``schemaString`` of a table with columns of types from :func:`table_type`.
-
-    >>> schema_string(pa.schema([("QTY", pa.int16())]))
-    '{"type": "struct", "fields": [{"name": "QTY", "type": "short", "nullable": true, "metadata": {}}]}'
-    """
+    """``schemaString`` of a table with columns of types from :func:`table_type`."""
     return json.dumps(_struct(schema))
 
 

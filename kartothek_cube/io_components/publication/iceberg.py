@@ -88,10 +88,7 @@ def put_metadata(
     others: Sequence[str],
     state: str,
 ) -> None:
-    """Put the next version of the metadata; PreconditionFailed if another publisher was faster.
-
-    `log` is what they show, `schema` its columns; `others` are further columns of files.
-    """
+    """Put the next version of the metadata, which show a log; PreconditionFailed if another was faster."""
     root = delta_log.store_location(blobs, uuid)
     folder = delta_log.iceberg_folder(uuid)
     keys = (log.metadata or {}).get("partitionColumns", [])

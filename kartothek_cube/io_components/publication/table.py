@@ -23,14 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import arrow, clock, dataset_files, naming, tuning
+from kartothek_cube.core import arrow, clock, dataset_files, errors, header, naming, partition, tuning
 from kartothek_cube.core.commit import header_store, operation
 from kartothek_cube.core.cube import consistency, constants
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import ConcurrentWriteError, PublicationWarning, format_count
 from kartothek_cube.core.evolution import ColumnMapping
-from kartothek_cube.core.header import parse_record
-from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid_object
 from kartothek_cube.io_components import kernels, runtime, scan
@@ -216,7 +213,7 @@ def _list_new_groups(table: ShownState, log: delta_log.LogState) -> list[FileGro
     physical = _names(state, constants.KTK_CUBE_METADATA_PARTITION_COLUMNS)
     known = set(table.cell) | set(state.partition_keys if physical is None else physical)
     values = [array for column, array in state.key_columns().items() if column in known]
-    groups = group_positions(kernels.group_codes(values, len(state.partition_table)))
+    groups = partition.group_positions(kernels.group_codes(values, len(state.partition_table)))
     return [group for part in groups if not new.isdisjoint(group := tuple(keys[i] for i in part))]
 
 
@@ -252,8 +249,8 @@ def _read_group(blobs: BlobStore, table: ShownState, keys: FileGroup) -> GroupFa
         if hidden:
             verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
             text = (
-                f"{format_count(hidden, 'row')} of partition {place} {verb} a newer version in another "
-                f"file{example}, and readers of the table would see both; compact the cube first "
+                f"{errors.format_count(hidden, 'row')} of partition {place} {verb} a newer version in "
+                f"another file{example}, and readers of the table would see both; compact the cube first "
                 "(compact_cube, or compact=True)"
             )
             problem = str(_refused(table.state.uuid, text))
@@ -358,7 +355,7 @@ def publish_committed(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetada
             warnings.warn(
                 f"Dataset {state.uuid!r}: the commit is done, but not published ({error}). The table shows "
                 "an older state until the next commit, publish_cube or publish_dataset.",
-                PublicationWarning,
+                errors.PublicationWarning,
                 stacklevel=2,
             )
     return state
@@ -428,7 +425,7 @@ def publish_table(
         finally:
             header_store.retry_request(partial(blobs.delete, stages))
         return _count(new, *(sum(kind in action for action in actions) for kind in ("add", "remove")))
-    raise ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
+    raise errors.ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
 
 
 def check_iceberg(blobs: BlobStore, table: ShownState) -> None:
@@ -496,7 +493,7 @@ def _actions(
     ]
     metadata = _metadata(table, log, [facts[key] for key in keys if key in facts], now)
     protocol = _protocol(metadata["schemaString"], log)
-    record = parse_record(state.extra)
+    record = header.parse_record(state.extra)
     commit = {} if record is None else {"commit": record.commit}
     info = {
         "timestamp": now,

@@ -6,22 +6,22 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from typing import TypeAlias, cast
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core import evolution, pandas_conversion, tuning
+from kartothek_cube.core import evolution, pandas_conversion, tuning, uuid
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import make_meta
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components import kernels, runtime
-from kartothek_cube.io_components.facade import cube_or_name
+from kartothek_cube.io_components import facade, kernels, runtime
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write import cube_writes, write_commit, write_tasks
 from kartothek_cube.io_components.write.foreign_tables import (
@@ -137,8 +137,6 @@ class AdoptDataset:
         Whether files of a local table become hard links in a store on the same file system. By default, those
         of Delta and Iceberg tables do, which are never written in place, and those of directories do not:
         many programs overwrite them in place, and would change the cube. Those of a staged write are copied.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -176,7 +174,7 @@ class AdoptDataset:
     """
 
     source: TableSource
-    cube: Cube = attrs.field(converter=cube_or_name)
+    cube: Cube = attrs.field(converter=facade.cube_or_name)
     store: StoreInput
     dataset_id: str
     snapshot: int | None = attrs.field(default=None, kw_only=True)
@@ -230,18 +228,11 @@ def _parse_types(types: Mapping[str, pa.DataType | str] | None) -> dict[str, pa.
 
 def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
     """Consecutive files, up to a size and a number."""
-    batch: list[ForeignFile] = []
-    size_bytes = 0
-    for file in files:
-        if batch and (
-            size_bytes + file.size_bytes > tuning.BLOCK_BYTES // 2 or len(batch) == _FILES_PER_TASK
-        ):
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(file)
-        size_bytes += file.size_bytes
-    if batch:
-        yield batch
+    if files:
+        limit = tuning.BLOCK_BYTES // 2
+        weights = np.maximum([float(file.size_bytes) for file in files], limit / _FILES_PER_TASK)
+        for start, stop in pairwise(runtime.split_by_weight(weights, 1, limit).tolist()):
+            yield files[start:stop]
 
 
 # -- tasks -------------------------------------------------------------------------------------------
@@ -259,10 +250,7 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
         if file.path is None:
             # read once, so that what is checked is what is written
             opened = pa.BufferReader(opened.read_buffer())
-        with (
-            closing(opened),
-            pq.ParquetFile(opened, page_checksum_verification=True) as parquet,
-        ):
+        with closing(opened), pq.ParquetFile(opened, page_checksum_verification=True) as parquet:
             if not parquet.metadata.num_rows:
                 continue
             result = _adopt_as_is(context, file, parquet)
@@ -321,23 +309,13 @@ def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetF
     starts, prefixes, rows = split_by_partition(rows, keys)
     if len(starts) > 1:
         return None
-    labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{gen_uuid()[len(write.write_id) :]}"])
+    labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{uuid.gen_uuid()[len(write.write_id) :]}"])
     empty = write_tasks.derive_columns(write, context.table.schema.empty_table())
     schema = make_meta(empty, context.table.description, partition_keys=keys)
     entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
     widths = evolution.column_widths(parquet.schema_arrow)
     statistics = statistics_of(rows, starts, labels, schema, write.statistics) if write.statistics else None
-    return WriteResult(
-        write.uuid,
-        write.table,
-        schema,
-        labels,
-        entries,
-        len(rows),
-        widths=widths,
-        contract=write.contract.stored,
-        statistics=statistics,
-    )
+    return write.result(schema, labels, indices=entries, rows=len(rows), widths=widths, statistics=statistics)
 
 
 def _has_stored_form(
@@ -351,12 +329,9 @@ def _has_stored_form(
         sorted(schema.names) != sorted(in_files)
         or not table.has_columns(file, schema)
         or pandas_conversion.index_columns(schema)
+        or not all(map(_is_stored_type, schema.types))
+        or any(parquet.schema.column(i).physical_type == "INT96" for i in range(len(schema)))
     ):
-        return False
-    if not all(map(_is_stored_type, schema.types)):
-        return False
-    columns = [parquet.schema.column(i) for i in range(len(schema))]
-    if any(column.physical_type == "INT96" for column in columns):
         return False
     chunks = (
         metadata.row_group(i).column(j)
@@ -392,7 +367,7 @@ def _finish_adoption(plan: WritePlan, description: str, results: Iterable[_Adopt
     written = plan.spec.merge(part.written for part in parts)
     if not len(written.labels):
         problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
-        raise plan.abort_error(dataset_id, problem) from problem
+        raise plan.abort_error(dataset_id, problem)
     write_tasks.check_duplicate_cells(plan, {dataset_id: written})
     states = write_commit.finish_write(plan, [{dataset_id: written}])
     if plan.staged_id:

@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeAlias
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core import arguments, errors, evolution, expressions, history, index
-from kartothek_cube.core.arrow import is_nested
+from kartothek_cube.core import arguments, arrow, errors, evolution, expressions, history, index
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube import consistency, discover
@@ -19,10 +18,10 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import STATISTICS, statistics_columns
-from kartothek_cube.core.schema import SchemaWrapper, long_types, read_schema_metadata
+from kartothek_cube.core.schema import long_types, read_schema_metadata
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.io_components import runtime, scan
-from kartothek_cube.io_components.arguments import dataset_factory, normalize_arg
+from kartothek_cube.io_components.arguments import check_new_indices, dataset_factory, normalize_arg
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.publication.table import publish_committed
@@ -50,13 +49,12 @@ def plan_index_build(
 ) -> tuple[IndexContext, list[PartitionTable]]:
     """Plan to add indices, or to rebuild existing ones; each task reads some partitions."""
     current = dataset.dataset_metadata
-    overlap = set(columns) & set(current.partition_keys)
-    if overlap:
-        raise RuntimeError(
-            f"Cannot create a secondary index on partition column(s) {', '.join(sorted(overlap))} of dataset "
-            f"{current.uuid!r}: their values are in the labels of the partitions already"
-        )
-    schemas = _schemas(dataset)
+    check_new_indices(current.uuid, columns, current.partition_keys)
+    blobs = open_blobs(dataset.store_factory)
+    if current.schema is not None:
+        schemas = {current.table_name: current.schema}
+    else:
+        schemas = {table: read_schema_metadata(current.uuid, blobs, table) for table in current.tables}
     stored = {name for schema in schemas.values() for name in schema.names}
     where = f"Column(s) to index could not be found in dataset {current.uuid!r}: "
     errors.check_names(where, "column", columns, stored, error=RuntimeError)
@@ -65,8 +63,8 @@ def plan_index_build(
         c: schemas[table].field(c).type for table, names in by_table.items() for c in columns if c in names
     }
     for column, dtype in types.items():
-        if is_nested(dtype) or pa.types.is_null(dtype):
-            reason = "nested values have no order" if is_nested(dtype) else "all values are null"
+        if arrow.is_nested(dtype) or pa.types.is_null(dtype):
+            reason = "nested values have no order" if arrow.is_nested(dtype) else "all values are null"
             raise NotImplementedError(
                 f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: {reason}"
             )
@@ -75,20 +73,12 @@ def plan_index_build(
         current.uuid,
         {table: tuple(c for c in columns if c in names) for table, names in by_table.items()},
         types,
-        _file_types(current, columns, open_blobs(dataset.store_factory)),
+        _file_types(current, columns, blobs),
         current.column_mapping,
     )
     partitions = current.partition_table
     size = partitions_per_task or max(len(partitions), 1)
     return context, [partitions.take(rows) for rows in runtime.batched(range(len(partitions)), size)]
-
-
-def _schemas(dataset: DatasetFactory) -> dict[str, SchemaWrapper]:
-    current = dataset.dataset_metadata
-    if current.schema is not None:
-        return {current.table_name: current.schema}
-    blobs = open_blobs(dataset.store_factory)
-    return {table: read_schema_metadata(current.uuid, blobs, table) for table in current.tables}
 
 
 def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobStore) -> dict[str, pa.DataType]:

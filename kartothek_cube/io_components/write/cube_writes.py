@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
 import attrs
@@ -12,11 +13,10 @@ import pyarrow as pa
 from kartothek_cube.core import arguments, contract, errors, expressions, pruning
 from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.commit import change
-from kartothek_cube.core.cube import consistency, discover
+from kartothek_cube.core.cube import consistency, discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.constants import KTK_CUBE_DF_SERIALIZER
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.implied_conditions import to_conjunction
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.transforms import read_transforms
@@ -486,12 +486,12 @@ class UpdateCube(Generic[DataT, StoreT]):
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
-        ensure_cube(self.cube)
         if self.rows_outside not in get_args(RowsOutside):
             raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {self.rows_outside!r}")
         names = arguments.converter_str_set(self.ktk_cube_dataset_ids)
         plan = _plan_removal(self, "update", "remove_conditions", self.remove_conditions, names)
-        plan = plan.evolve_specs(serializer=check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER))
+        serializer = check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER)
+        plan = plan.map_specs(partial(attrs.evolve, serializer=serializer))
         return attrs.evolve(plan, rows_outside=self.rows_outside)
 
 
@@ -548,7 +548,6 @@ class RemovePartitions(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, DatasetMetadata]]:
         """Remove partitions: a commit, without tasks."""
-        ensure_cube(self.cube)
         conditions = () if self.conditions is None else self.conditions
         plan = _plan_removal(self, "remove_partitions", "conditions", conditions, self.ktk_cube_dataset_ids)
         return attrs.evolve(
@@ -666,10 +665,7 @@ def plan_existing(
     serializer: Any = None,
     others: Mapping[str, DatasetMetadata] | None = None,
 ) -> WritePlan:
-    """Plan updates of existing datasets, which keep their partition keys and indices.
-
-    With `others`, the rest of the cube, input may have other payload columns than the datasets.
-    """
+    """Plan updates of existing datasets; with the `others` of the cube, input may have other payload."""
     user = _check_metadata(metadata, datasets)
     factory, df_serializer = store_factory(store), check_serializer(serializer, KTK_CUBE_DF_SERIALIZER)
     foreign = _payload_owners(cube, others or {})
@@ -755,11 +751,10 @@ def removal_conditions(
     verb: Literal["compact", "remove"] = "remove",
 ) -> Conjunction:
     """Check that conditions concern partition columns only; none for ``"all"``."""
-    ensure_cube(cube)
     if isinstance(conditions, str) and conditions == "all":
         return Conjunction(None)
     fields = [field for dataset in datasets.values() for field in consistency.arrow_schema(dataset)]
-    conjunction = to_conjunction(conditions, {field.name: field.type for field in fields})
+    conjunction = implied_conditions.to_conjunction(conditions, {field.name: field.type for field in fields})
     wrong = conjunction.columns - set(cube.partition_columns)
     if wrong:
         raise ValueError(

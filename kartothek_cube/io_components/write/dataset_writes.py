@@ -12,13 +12,11 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import errors, naming, pruning
-from kartothek_cube.core.arrow import normalize_value
+from kartothek_cube.core import arrow, errors, naming, pruning
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, MetadataMerger, NoUnseenPartitions, WriteMode
 from kartothek_cube.core.contract import Contract
-from kartothek_cube.core.cube import discover
-from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+from kartothek_cube.core.cube import constants, discover
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions import AllOf, AnyOf, columns_of, is_null_value
 from kartothek_cube.core.factory import DatasetFactory
@@ -109,9 +107,7 @@ class StoreDataset:
         """Plan to write a new dataset."""
         uuid = gen_uuid() if self.dataset_uuid is None else self.dataset_uuid
         mode = WriteMode.REPLACE if self.overwrite else WriteMode.CREATE
-        spec = _new_spec(
-            self, store_factory(self.store), uuid, mode, self.metadata_version, self.metadata_storage_format
-        )
+        spec = _new_spec(self, store_factory(self.store), uuid, mode)
         if self.overwrite:
             # absent, or damaged: overwriting is how a user repairs it
             with suppress(KeyError, NotImplementedError, errors.CorruptDatasetError):
@@ -140,14 +136,11 @@ def _columns(name: str, value: Names) -> tuple[str, ...]:
 
 
 def _new_spec(
-    write: StoreDataset | UpdateDataset,
-    store: StoreFactory,
-    uuid: str,
-    mode: WriteMode,
-    version: int,
-    storage_format: str = naming.DEFAULT_METADATA_STORAGE_FORMAT,
+    write: StoreDataset | UpdateDataset, store: StoreFactory, uuid: str, mode: WriteMode
 ) -> WriteSpec:
     """The specification as far as it does not depend on the stored state."""
+    version = write.metadata_version if isinstance(write, StoreDataset) else write.default_metadata_version
+    storage_format = getattr(write, "metadata_storage_format", naming.DEFAULT_METADATA_STORAGE_FORMAT)
     metadata, merger = arguments.user_metadata(write.metadata), write.metadata_merger
     if not write.publish:
         try:
@@ -183,12 +176,7 @@ def _new_spec(
             raise ValueError(
                 f"Columns are named twice for dataset {spec.uuid!r}: {', '.join(sorted(duplicates))}"
             )
-    overlap = set(spec.partition_on) & set(spec.indices)
-    if overlap:
-        raise RuntimeError(
-            f"Cannot create a secondary index on partition column(s) {', '.join(sorted(overlap))} of dataset "
-            f"{spec.uuid!r}: their values are in the labels of the partitions already"
-        )
+    arguments.check_new_indices(spec.uuid, spec.indices, spec.partition_on)
     return spec
 
 
@@ -270,13 +258,7 @@ class UpdateDataset:
         if self.on_conflict not in ("raise", "replace"):
             raise ValueError(f"on_conflict is 'raise' or 'replace', got {self.on_conflict!r}")
         dataset = arguments.dataset_factory(self.dataset_uuid, self.store, self.factory)
-        spec = _new_spec(
-            self,
-            dataset.store_factory,
-            dataset.dataset_uuid,
-            WriteMode.UPSERT,
-            self.default_metadata_version,
-        )
+        spec = _new_spec(self, dataset.store_factory, dataset.dataset_uuid, WriteMode.UPSERT)
         try:
             state = dataset.dataset_metadata
         except errors.DatasetNotFoundError:
@@ -327,7 +309,7 @@ def _with_contract(spec: WriteSpec, dataset: DatasetMetadata) -> WriteSpec:
     """The specification with the contract of the stored dataset; rules of whole writes need its cube."""
     contract = Contract.of(dataset.uuid, dataset.metadata)
     if contract.of_write:
-        prefix, _, name = dataset.uuid.partition(KTK_CUBE_UUID_SEPARATOR)
+        prefix, _, name = dataset.uuid.partition(constants.KTK_CUBE_UUID_SEPARATOR)
         cube, _ = discover.discover_cube(prefix, spec.store)
         spec = attrs.evolve(spec, name=name, cube=cube)
     return attrs.evolve(spec, contract=contract)
@@ -599,7 +581,7 @@ def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:
         )
     dtype = dataset.schema.field(column).type
     try:
-        converted = normalize_value(dtype, value)
+        converted = arrow.normalize_value(dtype, value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"delete_scope of dataset {dataset.uuid!r}, column {column!r}: {error}") from error
     return pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted

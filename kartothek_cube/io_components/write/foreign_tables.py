@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -111,10 +112,7 @@ def open_table(
     types: Mapping[str, pa.DataType],
     known: Mapping[str, pa.DataType],
 ) -> tuple[ForeignTable, list[ForeignFile]]:
-    """Open a table and list its files.
-
-    ``types`` are those that the user gives for columns of directories, ``known`` those of the cube.
-    """
+    """Open a table and list its files; types of directories are given by the user, or known of the cube."""
     is_number = isinstance(snapshot, int) and not isinstance(snapshot, bool) and snapshot >= 0
     if snapshot is not None and not is_number:
         raise ValueError(f"snapshot is the number of a version or snapshot, got {snapshot!r}")
@@ -191,16 +189,15 @@ def _real_path(path: str, root: str) -> str:
 
 def _list_folder(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     """Everything below a directory; links to directories are not followed."""
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        infos: list[fs.FileInfo] = filesystem.get_file_info(fs.FileSelector(folder, recursive=True))
-        return infos
+    selected: Any = fs.FileSelector(folder, recursive=True)
+    if isinstance(filesystem, fs.LocalFileSystem):
 
-    def fail(error: OSError) -> None:
-        raise error
+        def fail(error: OSError) -> None:
+            raise error
 
-    walk = os.walk(folder, onerror=fail)
-    paths = [os.path.join(parent, name) for parent, *names in walk for name in chain(*names)]
-    infos = filesystem.get_file_info(paths)
+        walk = os.walk(folder, onerror=fail)
+        selected = [os.path.join(parent, name) for parent, *names in walk for name in chain(*names)]
+    infos: list[fs.FileInfo] = filesystem.get_file_info(selected)
     return infos
 
 
@@ -282,11 +279,7 @@ def _list_files(filesystem: fs.FileSystem, root: str) -> list[_ListedFile]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a name is that of a file or directory of engines, as for Spark.
-
-    >>> [_is_hidden(name) for name in ("_SUCCESS", ".part-0.crc", "_temporary", "_year=2024", "0.parquet")]
-    [True, True, True, False, False]
-    """
+    """Whether a name is that of a file or directory of engines, as for Spark; ``_year=2024`` is not."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
@@ -327,31 +320,24 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?")
 
 def _parse_directories(column: str, texts: Sequence[str | None], dtype: pa.DataType | None) -> pa.Array:
     """Values of directories; without a type: integers, dates and times if all are, else text."""
+    encoded = pa.array(texts, pa.string()).dictionary_encode()
     if dtype is None or pa.types.is_null(dtype):
-        dtype = _infer_type([text for text in texts if text is not None])
-    distinct = list(dict.fromkeys(text for text in texts if text is not None))
+        dtype = _infer_type(encoded.dictionary)
     try:
-        parsed = parse_texts(pa.array(distinct, pa.string()), storage_type(dtype))
+        parsed = parse_texts(encoded.dictionary, storage_type(dtype))
     except ValueError as error:
         raise ValueError(f"A directory of column {column!r} has no value of type {dtype}: {error}") from error
-    positions = {text: position for position, text in enumerate(distinct)}
-    return parsed.take(pa.array([None if text is None else positions[text] for text in texts], pa.int64()))
+    return parsed.take(encoded.indices)
 
 
-def _infer_type(texts: Sequence[str]) -> pa.DataType:
-    """Type of directories of a column.
-
-    >>> [str(_infer_type(texts)) for texts in (["1", "-20"], ["1", "007"], ["2024-01-31"])]
-    ['int64', 'string', 'date32[day]']
-    """
+def _infer_type(texts: pa.StringArray) -> pa.DataType:
+    """Type of directories of a column: that of the values which all of them are, else text."""
     patterns = {_INTEGER: pa.int64(), _DATE: pa.date32(), _TIMESTAMP: pa.timestamp("ns")}
     for pattern, dtype in patterns.items():
-        if texts and all(pattern.fullmatch(text) for text in texts):
-            try:
-                parse_texts(pa.array(texts, pa.string()), dtype)
-            except ValueError:  # such as 2024-02-30
-                continue
-            return dtype
+        if len(texts) and all(map(pattern.fullmatch, texts.to_pylist())):
+            with suppress(ValueError):  # such as 2024-02-30
+                parse_texts(texts, dtype)
+                return dtype
     return pa.string()
 
 
@@ -408,11 +394,7 @@ def _open_delta(table: Any) -> tuple[ForeignTable, list[ForeignFile]]:
 
 
 def _delta_path(path: str, root: str) -> str:
-    """Decoded path of a file of a table, which is relative to its directory.
-
-    >>> _delta_path("day=2024-01-01%252010:00/0.parquet", "/table")
-    'day=2024-01-01%2010:00/0.parquet'
-    """
+    """Decoded path of a file of a table, which is relative to its directory."""
     # decoded once: values of partitions are encoded in names of directories
     relative = decode_percent(path)
     segments = re.split(r"[/\\]", relative)

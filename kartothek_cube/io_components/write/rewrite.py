@@ -18,31 +18,24 @@ from kartothek_cube.core.arrow import Frame, Ints, Mask, append_columns, common_
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.evolution import ColumnMapping
 from kartothek_cube.core.expressions import Node
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components import runtime, scan
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
-from kartothek_cube.io_components.job import CountsByDataset, Job, delete_on_failure
+from kartothek_cube.io_components.job import Answer, CountsByDataset, Job, delete_on_failure
 from kartothek_cube.io_components.kernels import group_codes, lookup_keys, rechunk_by_partition, take_values
-from kartothek_cube.io_components.write import table_writer, write_commit
+from kartothek_cube.io_components.write import table_writer, write_commit, write_tasks
 from kartothek_cube.io_components.write.cube_writes import partition_scope, plan_existing, removal_conditions
 from kartothek_cube.io_components.write.stored_rows import StoredRows
-from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, merge_results
-from kartothek_cube.io_components.write.write_tasks import (
-    check_index,
-    derive_columns,
-    drop_types_if_empty,
-    prepare,
-    prepare_table,
-    run_write,
-)
-from kartothek_cube.serialization import DataFrameSerializer
-from kartothek_cube.serialization.parquet import read_footer
+from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec, merge_results
+from kartothek_cube.serialization import DataFrameSerializer, parquet
 
 T = TypeVar("T")
+TaskT = TypeVar("TaskT")
+ContextT = TypeVar("ContextT", bound="RewriteContext")
 
 #: bytes in files that are read at a time: enough that what is done per block does not count
 _BLOCK_BYTES = 16 << 20
@@ -213,15 +206,33 @@ def finish_rewrite(
     return cast("CountsByDataset", datasets) if plan.staged_id else counts
 
 
+def rewrite_job(
+    name: str,
+    description: str,
+    context: ContextT,
+    tasks: Sequence[TaskT],
+    run: Callable[[ContextT, TaskT], list[Rewritten]],
+    finish: Callable[[ContextT, Iterable[Any]], Answer],
+    n_files: int,
+) -> Job[Answer]:
+    """Rewrite partitions in independent tasks, then replace their files by one commit."""
+    return Job(
+        name=name,
+        description=description,
+        context=attrs.evolve(context, plan=context.plan.without_commit_state()),
+        tasks=tasks,
+        run=run,
+        finish=partial(finish, context),
+        steps=("prepare", "partition", "commit"),
+        is_parallel=True,
+        files=n_files,
+    )
+
+
 #: what the answer tells of each dataset
-_COUNTS = pa.schema(
-    [
-        (name, pa.int64())
-        for name in (
-            "partitions",
-            *(f"{what}_{when}" for when in ("before", "after") for what in ("files", "bytes", "rows")),
-        )
-    ]
+_COUNTS = (
+    "partitions",
+    *(f"{what}_{when}" for when in ("before", "after") for what in ("files", "bytes", "rows")),
 )
 
 
@@ -286,7 +297,6 @@ class CompactCube(Generic[StoreT]):
         if not isinstance(min_files, int) or min_files < 1:
             raise ValueError(f"min_files is a number of files, 1 or more, got {min_files!r}")
         cube, store = self.cube, self.store
-        ensure_cube(cube)
         existing = discover.discover_datasets(cube, store)
         conjunction = removal_conditions(cube, self.conditions, existing, "compact")
         names = discover.choose_datasets(cube, self.ktk_cube_dataset_ids, existing)
@@ -302,18 +312,10 @@ class CompactCube(Generic[StoreT]):
             for name, own in members.items()
             for part in cut_tasks(own, n_partitions)
         ]
-        context = RewriteContext.of(plan, datasets)
-        return Job(
-            name="compact_cube",
-            description=f"compact cube {cube.uuid_prefix}",
-            context=context,
-            tasks=tasks,
-            run=run_compact,
-            finish=partial(finish_rewrite, context, names=_COUNTS.names, unchanged=False),
-            steps=("prepare", "partition", "commit"),
-            is_parallel=True,
-            files=sum(len(task.files) for task in tasks),
-        )
+        context, n_files = RewriteContext.of(plan, datasets), sum(len(task.files) for task in tasks)
+        finish = partial(finish_rewrite, names=_COUNTS, unchanged=False)
+        description = f"compact cube {cube.uuid_prefix}"
+        return rewrite_job("compact_cube", description, context, tasks, run_compact, finish, n_files)
 
 
 def _select_members(cube: Cube, dataset: DatasetMetadata, scope: Node | None, min_files: int) -> list[Ints]:
@@ -365,13 +367,13 @@ def _compact_block(context: RewriteContext, stored: StoredRows, block: Partition
         rows = rows.filter(pa.array(is_changed[of_row]))
     name_files = partial(_name_files, stored, files.filter(is_replaced))
     write = partial(table_writer.write_table, spec, threads=1, name_files=name_files)
-    part = replace_files(block, is_changed, rows.drop_columns(PARTITION), write, _COUNTS.empty_table())
+    part = replace_files(block, is_changed, rows.drop_columns(PARTITION), write, pa.table({}))
     new = [key for result in part.written for key in result.partitions().files[spec.table].to_pylist()]
     kept = sizes[~is_replaced]
     before = [len(keys), sizes.sum(), lengths.sum()]
     after = [len(kept) + len(new), kept.sum() + file_sizes(blobs, new).sum(), len(of_row)]
-    counts = pa.table([pa.array([count]) for count in (len(block), *before, *after)], schema=_COUNTS)
-    return attrs.evolve(part, counts=counts)
+    counts = [[int(count)] for count in (len(block), *before, *after)]
+    return attrs.evolve(part, counts=pa.table(counts, names=_COUNTS))
 
 
 def _name_files(
@@ -393,7 +395,7 @@ def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
     """Whether a file was written before a change of the schema that concerns it."""
     if stored.mapping is None or not key.endswith(naming.PARQUET_FILE_SUFFIX):
         return False
-    file_schema = read_footer(blobs, key)[0].schema.to_arrow_schema()
+    file_schema = parquet.read_footer(blobs, key)[0].schema.to_arrow_schema()
     names = set(file_schema.names) - set(pandas_conversion.index_columns(file_schema))
     if names != set(stored.schema.names) - set(stored.spec.partition_on):
         return True
@@ -408,9 +410,7 @@ def _is_outdated(stored: StoredRows, blobs: BlobStore, key: str) -> bool:
 _MERGE_COUNTS = pa.schema(
     [
         ("partition", pa.string()),
-        ("rows_inserted", pa.int64()),
-        ("rows_updated", pa.int64()),
-        ("rows_deleted", pa.int64()),
+        *((f"rows_{done}", pa.int64()) for done in ("inserted", "updated", "deleted")),
     ]
 )
 
@@ -424,9 +424,14 @@ class MergeContext:
     delete_column: str | None = None
 
     @property
+    def spec(self) -> WriteSpec:
+        """How the dataset is written."""
+        return self.plan.spec
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Partition columns of the cube that the dataset has: a cell is identified within their values."""
-        return tuple(c for c in self.plan.cube.partition_columns if c in self.plan.spec.types)
+        return tuple(c for c in self.plan.cube.partition_columns if c in self.spec.types)
 
 
 @attrs.frozen
@@ -464,10 +469,10 @@ class MergeResult:
         return int(pc.sum(self.partitions[column]).as_py() or 0)
 
     def __repr__(self) -> str:
-        count = len(self.partitions)
+        partitions = errors.format_count(len(self.partitions), "partition")
         return (
             f"<merge: {self.rows_inserted} rows inserted, {self.rows_updated} updated, "
-            f"{self.rows_deleted} deleted in {count} partition{'' if count == 1 else 's'}>"
+            f"{self.rows_deleted} deleted in {partitions}>"
         )
 
 
@@ -481,7 +486,6 @@ def plan_merge(
     publish: bool = True,
 ) -> WritePlan:
     """Plan to update, insert and delete cells of one dataset, by default the seed."""
-    ensure_cube(cube)
     existing = discover.load_snapshot(cube, open_blobs(store), None).datasets
     names = discover.choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
     datasets = {name: existing[name] for name in names}
@@ -495,10 +499,10 @@ def plan_merge(
 
 def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     """Check the columns of the input; of a table without rows, so that nothing has to be computed."""
-    spec = context.plan.spec
-    table = derive_columns(spec, table)
+    spec = context.spec
+    table = write_tasks.derive_columns(spec, table)
     stored, names = set(spec.types), set(table.column_names)
-    where, flag = f"dataset {context.plan.spec.name!r}", context.delete_column
+    where, flag = f"dataset {context.spec.name!r}", context.delete_column
     if PARTITION in stored | names:
         raise ValueError(f"Merges reserve the column name {PARTITION!r}, which {where} has: rename it")
     if flag is not None:
@@ -506,37 +510,27 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
             raise ValueError(
                 f"delete_column {flag!r} is a column of {where}; give the flag a name of its own"
             )
-        if flag not in names:
-            raise ValueError(
-                f"delete_column of the input for {where}: {errors.unknown_names('column', [flag], names)}"
-            )
+        errors.check_names(f"delete_column of the input for {where}: ", "column", [flag], names)
         dtype = table.schema.field(flag).type
         if not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
             raise TypeError(f"delete_column {flag!r} must be boolean, but is {dtype}")
-    new = names - stored - {flag}
-    if new:
-        raise ValueError(
-            f"The input for {where} has columns that are not stored: "
-            f"{errors.unknown_names('column', new, stored)}. Add them by update_schema first"
-        )
+    unstored = f"The input for {where} has columns that are not stored: "
+    errors.check_names(unstored, "column", names - {flag}, stored, ". Add them by update_schema first")
     cube = context.plan.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
     needed = {*spec.partition_on, *spec.indices, *(keys & stored)}
     # without its dimension, a column cannot be derived
-    missing = needed - names - {t.name for t in cube.transforms if t.column not in names}
-    if missing:
-        raise ValueError(
-            f"Missing columns in the input for {where}: {errors.unknown_names('column', missing, names)}. "
-            "A merge may leave out payload without an index only"
-        )
-    prepare(context.plan, {context.plan.spec.name: [_complete(context, table.slice(0, 0))]})
+    needed -= {t.name for t in cube.transforms if t.column not in names}
+    remedy = ". A merge may leave out payload without an index only"
+    errors.check_names(f"Missing columns in the input for {where}: ", "column", needed, names, remedy)
+    write_tasks.prepare(context.plan, {context.spec.name: [_complete(context, table.slice(0, 0))]})
 
 
 def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | None = None) -> pa.Table:
     """Rows with all stored columns: those that the input lacks have the default of inserted rows."""
     if context.delete_column is not None:
         rows = rows.drop_columns(context.delete_column)
-    types, names = context.plan.spec.types, set(rows.column_names)
+    types, names = context.spec.types, set(rows.column_names)
     # without a type, so that they do not widen the numbers of stored rows
     missing = {column: pa.nulls(len(rows)) for column in types if column not in names}
     if mapping is not None:
@@ -551,24 +545,18 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
 
 def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> Rewritten:
     """Merge tables of whole physical partitions with the stored rows; no commit."""
-    spec = context.plan.spec
+    spec = context.spec
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
     state = DatasetMetadata.load_from_store(spec.uuid, open_blobs(spec.store))
     stored = StoredRows.of(spec, state)
-    folders = partition.partition_folders(
-        state.partition_table, context.keys, state.partition_keys, state.schema
-    )
-    files = _positions_by_value(folders)
+    files = _positions_by_value(stored.folders(state.partition_table))
     blocks = (part for table in tables for part in _merge_table(context, stored, state, files, table))
     return _merge_parts(context, collect_parts(context.plan, blocks))
 
 
 def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
-    encoded = texts.dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    return {
-        encoded.dictionary[int(codes[group[0]])].as_py(): group for group in partition.group_positions(codes)
-    }
+    groups = partition.group_positions(texts.dictionary_encode().indices.to_numpy())
+    return {texts[int(group[0])].as_py(): group for group in groups}
 
 
 def _merge_table(
@@ -580,15 +568,15 @@ def _merge_table(
 ) -> Iterator[Rewritten]:
     """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
     given = {*table.column_names}
-    table = prepare_table(context.plan.spec, [table])
+    table = write_tasks.prepare_table(context.spec, [table])
     flags = np.zeros(len(table), dtype=bool)
     if context.delete_column is not None:
         column = table.column(context.delete_column).cast(pa.bool_())
         flags = pc.fill_null(column, False).to_numpy()
     rows = _complete(context, table, stored.mapping)
     # what does not fit the stored schema is refused before it meets stored rows
-    prepare(context.plan, {context.plan.spec.name: [rows]}, unique=False)
-    types = context.plan.spec.types
+    write_tasks.prepare(context.plan, {context.spec.name: [rows]}, unique=False)
+    types = context.spec.types
     keys = {c: rows.column(c) for c in context.keys}
     values = {c: key.cast(common_type(types[c], key.type)).combine_chunks() for c, key in keys.items()}
     found, new = [], []
@@ -597,9 +585,8 @@ def _merge_table(
             found.append((folder, positions))
         else:
             new.append((folder, rows.take(pa.array(positions[~flags[positions]]))))
-    part = PartitionFiles.of(
-        context.plan.spec.name, state.partition_table, [files[folder] for folder, _ in found]
-    )
+    members = [files[folder] for folder, _ in found]
+    part = PartitionFiles.of(context.spec.name, state.partition_table, members)
     for block in part.split(stored):
         chosen, found = found[: len(block)], found[len(block) :]
         positions = np.concatenate([own for _, own in chosen])
@@ -654,8 +641,8 @@ def _merge_block(
 
 def _write_merged(context: MergeContext, rows: pa.Table) -> WriteResult:
     # tasks are the parallel unit
-    name = context.plan.spec.name
-    return run_write(context.plan, prepare(context.plan, {name: [rows]}), threads=1)[name]
+    prepared = write_tasks.prepare(context.plan, {context.spec.name: [rows]})
+    return write_tasks.run_write(context.plan, prepared, threads=1)[context.spec.name]
 
 
 def _merge_counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.Table:
@@ -667,7 +654,7 @@ def _merge_counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.T
 
 def _merge_parts(context: MergeContext, parts: Iterable[Rewritten]) -> Rewritten:
     nothing = pa.array([], pa.string())
-    empty = Rewritten(context.plan.spec.name, nothing, nothing, [], _MERGE_COUNTS.empty_table())
+    empty = Rewritten(context.spec.name, nothing, nothing, [], _MERGE_COUNTS.empty_table())
     return Rewritten.merge([empty, *parts])
 
 
@@ -699,7 +686,7 @@ def merge_job(
     cube = context.plan.cube
     return Job(
         name="merge_cube",
-        description=f"merge into cube {cube.uuid_prefix}: {context.plan.spec.name}",
+        description=f"merge into cube {cube.uuid_prefix}: {context.spec.name}",
         context=attrs.evolve(context, plan=context.plan.without_commit_state()),
         tasks=tasks,
         run=run,
@@ -712,13 +699,13 @@ def merge_job(
 
 def merge_cube_job(context: MergeContext, data: Frame) -> Job[MergeResult]:
     """Merge a frame, partition by partition."""
-    spec, data = context.plan.spec, drop_types_if_empty(data)
-    check_index(spec, data)
+    spec, data = context.spec, write_tasks.drop_types_if_empty(data)
+    write_tasks.check_index(spec, data)
     table = pandas_conversion.as_table(data, spec.types)
     check_merge_input(context, table)
     # sorted by cell and checked as a whole, before anything is written
-    rows = prepare_table(spec, [data])
-    prepare(context.plan, {context.plan.spec.name: [_complete(context, rows)]}, unique=False)
+    rows = write_tasks.prepare_table(spec, [data])
+    write_tasks.prepare(context.plan, {context.spec.name: [_complete(context, rows)]}, unique=False)
     task_rows = max(len(rows) // (TASKS_PER_CORE * runtime.available_cores()), 1)
     tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
     return merge_job(context, [[table] for table in tables], run_merge)

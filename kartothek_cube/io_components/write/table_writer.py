@@ -17,31 +17,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import dataset_files, errors, evolution, naming, pandas_conversion, tuning
+from kartothek_cube.core import dataset_files, errors, evolution, index, naming, pandas_conversion, tuning
 from kartothek_cube.core.arrow import Ints, count_nulls, is_nested, is_text, storage_type, widen
 from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable, cells_suffix, encode_component
 from kartothek_cube.core.pruning import collect_statistics
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.store import BlobStore, StoreFactory, StoreInput, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components import runtime
-from kartothek_cube.io_components.kernels import (
-    combine_keys,
-    decode_dictionary,
-    encode_ordered,
-    equal_neighbours,
-    integers,
-    last_rows,
-    make_dense,
-    normalize_zeros,
-    strictly_increasing,
-    take_values,
-    to_single_array,
-)
-from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult, WriteSpec
+from kartothek_cube.io_components import kernels, runtime
+from kartothek_cube.io_components.write.write_plan import NO_CUBE, WritePlan, WriteResult, WriteSpec
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 #: limits of the task of a thread
@@ -163,7 +149,7 @@ def write_table(
         return WriteResult(spec.uuid, spec.table, schema, indices=indices)
     name = spec.write_id + gen_uuid()[len(spec.write_id) :]
     starts, prefixes, table = split_by_partition(table, spec.partition_on)
-    suffixes = cells_suffixes(spec.cube.dimension_columns if spec.is_in_cube else (), table, starts)
+    suffixes = cells_suffixes(() if spec.cube is NO_CUBE else spec.cube.dimension_columns, table, starts)
     labels = pc.binary_join_element_wise(prefixes, name, pa.array(suffixes), "")
     labels = labels if name_files is None else name_files(labels)
     indices = {
@@ -175,32 +161,22 @@ def write_table(
     derived = PartitionTable.from_labels(spec.uuid, spec.table, labels).files[spec.table]
     keys = write_files(open_blobs(spec.store), spec.serializer, rows, starts, derived, threads)
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
-    own = None if keys.equals(derived) else keys
-    widths = _widths_of_rows(spec, rows)
-    return WriteResult(
-        spec.uuid,
-        spec.table,
-        schema,
-        labels,
-        indices,
-        len(table),
-        own,
-        widths,
-        spec.contract.stored,
-        statistics,
+    own, widths = None if keys.equals(derived) else keys, _widths_of_rows(spec, rows)
+    return spec.result(
+        schema, labels, indices=indices, rows=len(table), keys=own, widths=widths, statistics=statistics
     )
 
 
 def cells_suffixes(dimensions: Iterable[str], table: pa.Table, starts: Ints) -> list[str]:
     """What names tell of the cells of files that begin at `starts`; empty texts if this is not known."""
     names = [c for c in dimensions if c in table.column_names]
-    columns = [decode_dictionary(table.column(name)) for name in names]
+    columns = [kernels.decode_dictionary(table.column(name)) for name in names]
     columns = [column.cast(widen(column.type)) for column in columns]
-    equal = equal_neighbours(columns, len(table), starts[1:]) if names else None
-    if equal is None or equal.any():
-        return [""] * len(starts)
-    words = [numbers for column in columns if (numbers := _words(column)) is not None]
-    if len(words) < len(columns):
+    equal = kernels.equal_neighbours(columns, len(table), starts[1:]) if names else None
+    words = []
+    if equal is not None and not equal.any():
+        words = [numbers for column in columns if (numbers := _words(column)) is not None]
+    if not words or len(words) < len(columns):
         return [""] * len(starts)
     types = "".join(f"{name}\0{c.type}\0" for name, c in zip(names, columns, strict=True)).encode()
     suffixes = []
@@ -216,7 +192,7 @@ def cells_suffixes(dimensions: Iterable[str], table: pa.Table, starts: Ints) -> 
 def _words(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
     """A number for each value, which depends on nothing else; None for types that rarely are dimensions."""
     if not pa.types.is_string(column.type):
-        return integers(column)
+        return kernels.integers(column)
     encoded = column.dictionary_encode().combine_chunks()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
@@ -261,12 +237,8 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
     """Check that a table can be written; without rows, its columns only."""
     names = set(table.column_names)
     naming.check_column_names(table.column_names)
-    missing = set(spec.partition_on) - names
-    if missing:
-        raise ValueError(
-            f"Partition column(s) missing in the input for dataset {spec.uuid}: "
-            + errors.unknown_names("column", missing, names)
-        )
+    where = f"missing in the input for dataset {spec.uuid}: "
+    errors.check_names(f"Partition column(s) {where}", "column", spec.partition_on, names)
     if spec.partition_on and names == set(spec.partition_on):
         raise ValueError(
             f"No data left to save outside partition columns for dataset {spec.uuid}: "
@@ -277,12 +249,7 @@ def check_input(spec: WriteSpec, table: pa.Table) -> None:
         raise RuntimeError(
             f"Trying to create non-unique index on partition column(s): {', '.join(sorted(overlap))}"
         )
-    unindexable = set(spec.indices) - names
-    if unindexable:
-        raise RuntimeError(
-            f"Column(s) to index missing in the input for dataset {spec.uuid}: "
-            + errors.unknown_names("column", unindexable, names)
-        )
+    errors.check_names(f"Column(s) to index {where}", "column", spec.indices, names, error=RuntimeError)
     uses = {"partition": spec.partition_on, "index": spec.index_columns(names), "sort": spec.sort_by}
     for use, columns in uses.items():
         for column in set(columns) & names:
@@ -307,7 +274,9 @@ def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[In
     """Group rows by partition: first row and path of each group, in order of appearance, and the rows."""
     if not partition_on:
         return np.zeros(1, dtype=np.int64), pa.array([""]), table
-    codes, _bound = combine_keys([encode_ordered(table.column(c)) for c in partition_on], len(table))
+    codes, _bound = kernels.combine_keys(
+        [kernels.encode_ordered(table.column(c)) for c in partition_on], len(table)
+    )
     change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     starts = np.concatenate([np.zeros(1, dtype=np.int64), change])
     if len(np.unique(codes[starts])) < len(starts):
@@ -331,20 +300,22 @@ def index_entries(
     values: pa.ChunkedArray, starts: Ints, labels: pa.StringArray, dtype: pa.DataType
 ) -> IndexUpdate:
     """Entries of one column of a table whose partitions begin at `starts`; nulls are not indexed."""
-    values = values.cast(dtype) if pa.types.is_null(values.type) else decode_dictionary(values)
+    values = values.cast(dtype) if pa.types.is_null(values.type) else kernels.decode_dictionary(values)
     partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
-    if strictly_increasing([values], len(values)):
-        distinct = to_single_array(values).cast(widen(dtype))
-        return IndexUpdate(IndexColumns.from_pairs(distinct, labels, partition), labels)
-    codes = encode_ordered(values)
-    distinct = normalize_zeros(take_values(values, last_rows(*codes), missing=False)).cast(widen(dtype))
-    ranks, shape = make_dense(*codes), (len(distinct), len(starts))
+    if kernels.strictly_increasing([values], len(values)):
+        distinct = kernels.to_single_array(values).cast(widen(dtype))
+        return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition), labels)
+    codes = kernels.encode_ordered(values)
+    distinct = kernels.normalize_zeros(
+        kernels.take_values(values, kernels.last_rows(*codes), missing=False)
+    ).cast(widen(dtype))
+    ranks, shape = kernels.make_dense(*codes), (len(distinct), len(starts))
     # marking all pairs in a mask is linear, while other pairs are sorted; the mask must not outgrow the rows
     if len(distinct) * len(starts) > max(8 * len(values), 1 << 16):
-        return IndexUpdate(IndexColumns.from_pairs(distinct, labels, partition, ranks), labels)
+        return IndexUpdate(index.IndexColumns.from_pairs(distinct, labels, partition, ranks), labels)
     is_entry = np.zeros(shape, dtype=bool)
     is_entry.ravel()[ranks * len(starts) + partition] = True
-    return IndexUpdate(IndexColumns.from_mask(distinct, labels, is_entry), labels)
+    return IndexUpdate(index.IndexColumns.from_mask(distinct, labels, is_entry), labels)
 
 
 def index_entries_of(
@@ -398,8 +369,7 @@ def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> Non
     for result in results:
         if len(result.labels):
             keys = result.partitions().files[result.table].to_pylist()
-            tracked = _list_tracked(blobs, result.uuid)
-            blobs.delete([key for key in keys if key not in tracked])
+            _delete_untracked(blobs, result.uuid, keys)
 
 
 def delete_attempts(plan: WritePlan) -> None:
@@ -412,12 +382,12 @@ def delete_attempts(plan: WritePlan) -> None:
         names = {blob.key: blob.key.rpartition("/")[2] for blob in blobs.list(f"{spec.uuid}/{spec.table}/")}
         keys = [key for key, name in names.items() if name.startswith(spec.write_id)]
         if keys:
-            tracked = _list_tracked(blobs, spec.uuid)
-            blobs.delete([key for key in keys if key not in tracked])
+            _delete_untracked(blobs, spec.uuid, keys)
 
 
-def _list_tracked(blobs: BlobStore, uuid: str) -> set[str]:
-    try:
-        return set(dataset_files.data_keys(DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)))
-    except errors.DatasetNotFoundError:
-        return set()
+def _delete_untracked(blobs: BlobStore, uuid: str, keys: Iterable[str]) -> None:
+    tracked: set[str] = set()
+    with suppress(errors.DatasetNotFoundError):
+        dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+        tracked.update(dataset_files.data_keys(dataset))
+    blobs.delete([key for key in keys if key not in tracked])

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core import arrow, clock, errors, expressions, factory, history, index, naming, tuning
-from kartothek_cube.core.commit import atomic, header_store, operation, optimistic
+from kartothek_cube.core.commit import atomic, operation, optimistic
 from kartothek_cube.core.commit.change import (
     ChangeSet,
     IndexUpdate,
@@ -46,12 +46,17 @@ from kartothek_cube.io_components.write.write_plan import (
 )
 from kartothek_cube.io_components.write.write_tasks import derive_columns, prepare, run_write
 
+#: what is committed, by dataset id
+Changes: TypeAlias = Mapping[str, ChangeSet]
+
 # -- jobs ----------------------------------------------------------------------------------------------------
 
 
-def write_job(
-    plan: WritePlan, tasks: Iterable[Any], run: Callable[[WritePlan, Any], Written]
-) -> Job[dict[str, DatasetMetadata]]:
+#: function of a plan and an element of input
+RunWrite: TypeAlias = Callable[[WritePlan, Any], Written]
+
+
+def write_job(plan: WritePlan, tasks: Iterable[Any], run: RunWrite) -> Job[dict[str, DatasetMetadata]]:
     """Write elements of input in independent tasks, then commit once."""
     if plan.is_cube_write:
         name, description = f"{plan.operation}_cube", f"{plan.operation} cube {plan.cube.uuid_prefix}"
@@ -72,9 +77,7 @@ def write_job(
     )
 
 
-def write_dataset_job(
-    plan: WritePlan, tasks: Iterable[Any], run: Callable[[WritePlan, Any], Written]
-) -> Job[DatasetMetadata]:
+def write_dataset_job(plan: WritePlan, tasks: Iterable[Any], run: RunWrite) -> Job[DatasetMetadata]:
     """The job of a write of one dataset, whose answer is the dataset."""
     job: Job[Any] = write_job(plan, tasks, run)
     return attrs.evolve(job, finish=partial(finish_dataset_write, plan))
@@ -85,8 +88,7 @@ def write_cube_job(plan: WritePlan, frames: Mapping[str, Sequence[Any]]) -> Job[
     tables = prepare(plan, frames)
     empty = sorted(set(frames) - set(tables))
     if empty and plan.operation in ("build", "extend"):
-        problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
-        raise plan.abort_error(empty[0], problem) from problem
+        raise plan.abort_error(empty[0], ValueError(f"Cannot write empty datasets: {', '.join(empty)}"))
     return write_job(plan, [(name, tables.get(name)) for name in sorted(frames)], _write_named)
 
 
@@ -159,7 +161,7 @@ def check_schemas(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
 
 
 def _check_cube_write(
-    plan: WritePlan, results: Written, changes: Mapping[str, ChangeSet], blobs: BlobStore
+    plan: WritePlan, results: Written, changes: Changes, blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
     """Check what was written, and the cube as it will be; datasets to return besides the written ones."""
     _check_rows(plan, results)
@@ -183,11 +185,7 @@ def _check_cube_write(
     return existing if plan.return_all else {}
 
 
-def check_outcome(
-    plan: WritePlan,
-    changes: Mapping[str, ChangeSet],
-    existing: Mapping[str, DatasetMetadata],
-) -> None:
+def check_outcome(plan: WritePlan, changes: Changes, existing: Mapping[str, DatasetMetadata]) -> None:
     """Check the cube as it will be: its rules, and that no dataset ends up without partitions."""
     after = {name: _after_write(change, existing.get(name)) for name, change in changes.items()}
     after = {**existing, **after}
@@ -200,11 +198,11 @@ def check_outcome(
                 f"No partitions left in dataset(s): {name}. An update may not remove all partitions without "
                 f"adding any; remove_partitions may"
             )
-            raise plan.abort_error(name, problem) from problem
+            raise plan.abort_error(name, problem)
     # the rules concern schemas, keys and names of indices
     if any(after[name] is not existing.get(name) for name in changes):
         for violation in consistency.find_violations(after, plan.cube):
-            raise plan.abort_error(violation.dataset, violation.error) from violation.error
+            raise plan.abort_error(violation.dataset, violation.error)
 
 
 def _change_sets(plan: WritePlan, results: Written) -> dict[str, ChangeSet]:
@@ -232,9 +230,7 @@ def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetM
     return dataset if schema is dataset.schema else dataset.copy(schema=schema)
 
 
-def commit_datasets(
-    plan: WritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
-) -> dict[str, DatasetMetadata]:
+def commit_datasets(plan: WritePlan, changes: Changes, blobs: BlobStore) -> dict[str, DatasetMetadata]:
     """Commit the changes of a plan, by id: those of a cube at once. A staged write is the result itself."""
     if plan.staged_id:
         staged = (plan.staged_id, clock.datetime_utcnow().date().isoformat())
@@ -244,16 +240,10 @@ def commit_datasets(
                 blobs.put(change.files[0], b"")
         return cast("dict[str, DatasetMetadata]", StagedWrite(plan.cube, by_name, plan.keep_empty))
     if not plan.is_cube_write:
-        return {
-            name: publish_committed(blobs, commit_change(blobs, change)[0])
-            for name, change in changes.items()
-        }
+        return {name: publish_committed(blobs, commit_change(blobs, c)[0]) for name, c in changes.items()}
     # the seed last: without it there is no cube, so that readers with any library see all of a new one
-    order = plan.cube.commit_order(changes)
-    steps = {
-        changes[name].uuid: partial(commit_change, blobs, with_values_kept(changes[name], plan))
-        for name in order
-    }
+    ordered = (with_values_kept(changes[name], plan) for name in plan.cube.commit_order(changes))
+    steps = {change.uuid: partial(commit_change, blobs, change) for change in ordered}
     creates = any(change.mode is not WriteMode.UPDATE for change in changes.values())
     written = commit_cube(plan.cube, blobs, steps, plan.info, creates=creates)
     return {name: written[changes[name].uuid] for name in sorted(changes)}
@@ -397,8 +387,7 @@ def _check_rows(plan: WritePlan, results: Written) -> None:
         problem = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
     else:
         return
-    error = ValueError(problem)
-    raise plan.abort_error(min(empty, default=seed), error) from error
+    raise plan.abort_error(min(empty, default=seed), ValueError(problem))
 
 
 def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
@@ -425,9 +414,7 @@ def _check_dataset_write(spec: WriteSpec, results: Written) -> None:
         )
 
 
-def commit_change(
-    blobs: BlobStore, change: ChangeSet, role: operation.Role = None
-) -> tuple[DatasetMetadata, header_store.CommitReceipt]:
+def commit_change(blobs: BlobStore, change: ChangeSet, role: operation.Role = None) -> optimistic.Result:
     """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
     return optimistic.commit(blobs, change, partial(_read_index_entries, blobs, change), role)
 
@@ -459,9 +446,7 @@ def _check_rows_outside(plan: WritePlan, results: Written) -> None:
             plan.caller.warn(f"{problem}. Rows that are stored there stay")
 
 
-def _read_index_entries(
-    blobs: BlobStore, change: ChangeSet, column: str, labels: Sequence[str]
-) -> IndexUpdate:
+def _read_index_entries(blobs: BlobStore, change: ChangeSet, column: str, labels: list[str]) -> IndexUpdate:
     """Read the index entries that the tasks of a write did not collect back from the files."""
     table, added = change.table, change.added
     derived = PartitionTable.from_labels(change.uuid, table, labels).files[table].to_pylist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 
@@ -17,8 +17,7 @@ from kartothek_cube.core.contract import Contract, RowCheck
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.schema import SchemaWrapper, make_meta, validate_compatible
-from kartothek_cube.core.store import StoreFactory
-from kartothek_cube.core.store.resolve import check_reopens
+from kartothek_cube.core.store import StoreFactory, resolve
 from kartothek_cube.core.transforms import PartitionTransform
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
@@ -156,7 +155,7 @@ class WriteSpec:
     """How the files of one dataset are written, and what their commit changes; the same for all tasks."""
 
     #: one that is reopened with the same content, so that the commit sees the files
-    store: StoreFactory = attrs.field(validator=lambda _spec, _field, store: check_reopens(store))
+    store: StoreFactory = attrs.field(validator=lambda _spec, _field, store: resolve.check_reopens(store))
     uuid: str
     table: str = naming.SINGLE_TABLE
     #: columns whose values split a table into files and are part of their path
@@ -222,11 +221,6 @@ class WriteSpec:
         )
 
     @property
-    def is_in_cube(self) -> bool:
-        """Whether this is a dataset of a cube."""
-        return self.cube is not NO_CUBE
-
-    @property
     def is_seed(self) -> bool:
         """Whether this is the seed."""
         return self.name == self.cube.seed_dataset
@@ -238,6 +232,11 @@ class WriteSpec:
     def evolve_change(self, **changes: Any) -> Self:
         """The same with fields of the planned change changed."""
         return attrs.evolve(self, change=attrs.evolve(self.change, **changes))
+
+    def with_row_checks(self) -> Self:
+        """The same with the checks of the user beside the rules of the contract."""
+        checks = (RowCheck(hook.function) for hook in hooks.ROW_CHECKS if hook.dataset == self.uuid)
+        return attrs.evolve(self, contract=attrs.evolve(self.contract, rules=(*self.contract.rules, *checks)))
 
     def index_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Columns of an input of which index entries are collected ("Indices" in the cube format)."""
@@ -257,6 +256,10 @@ class WriteSpec:
             errors.check_names(where, "index", new_indices, self.indices, ". Use build_dataset_indices")
         naming.check_table_name(name)
         return attrs.evolve(self, table=name, indices=(*self.indices, *new_indices))
+
+    def result(self, schema: SchemaWrapper, labels: pa.StringArray, **fields: Any) -> WriteResult:
+        """What a task wrote, after it has checked the contract."""
+        return WriteResult(self.uuid, self.table, schema, labels, contract=self.contract.stored, **fields)
 
     def merge(self, results: Iterable[WriteResult]) -> WriteResult:
         """The results of several tasks, or of none, as one."""
@@ -324,45 +327,34 @@ class WritePlan:
         (spec,) = self.specs.values()
         return spec
 
-    def evolve_specs(self, **changes: Any) -> Self:
-        """The plan with fields of the specifications of all datasets changed."""
-        specs = {name: attrs.evolve(spec, **changes) for name, spec in self.specs.items()}
-        return attrs.evolve(self, specs=specs)
+    def map_specs(self, change: Callable[[WriteSpec], WriteSpec]) -> Self:
+        """The plan with the specifications of all datasets changed."""
+        return attrs.evolve(self, specs={name: change(spec) for name, spec in self.specs.items()})
 
     def evolve_changes(self, **changes: Any) -> Self:
         """The plan with fields of the planned changes of all datasets changed."""
-        specs = {name: spec.evolve_change(**changes) for name, spec in self.specs.items()}
-        return attrs.evolve(self, specs=specs)
+        return self.map_specs(lambda spec: spec.evolve_change(**changes))
 
     def with_write_id(self) -> Self:
         """The plan of an idempotent write, for engines that may run tasks again, even committed ones."""
         # the commit finds the id in the labels of the state, and changes nothing then
-        return self.evolve_specs(write_id=gen_uuid()[:16])
+        return self.map_specs(partial(attrs.evolve, write_id=gen_uuid()[:16]))
 
     def without_commit_state(self) -> Self:
         """Drop what only the commit needs; the size of the plan no longer grows with the cube."""
-        specs = {
-            name: attrs.evolve(spec, change=ChangeSet(spec.uuid, mode=spec.change.mode))
-            for name, spec in self.specs.items()
-        }
-        return attrs.evolve(self, specs=specs)
+        return self.map_specs(lambda s: attrs.evolve(s, change=ChangeSet(s.uuid, mode=s.change.mode)))
 
     def abort_error(self, name: str, problem: ValueError) -> errors.MultiTableCommitAborted:
-        """The error for a write that was given up before anything was committed."""
-        return errors.MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))
+        """The error for a write that was given up before anything was committed, with its cause."""
+        error = errors.MultiTableCommitAborted(self.cube.ktk_dataset_uuid(name), detail=str(problem))
+        error.__cause__ = problem
+        return error
 
     def stage(self, *, publish: bool) -> Self:
         """The plan with the checks of its rows; it stops before the commit, unless it is published."""
         if not isinstance(publish, bool):
             raise TypeError(f"publish is True or False, got {publish!r}")
-        plan = self
-        if hooks.ROW_CHECKS:
-            specs = dict(self.specs)
-            for name, spec in specs.items():
-                checks = [RowCheck(h.function) for h in hooks.ROW_CHECKS if h.dataset == spec.uuid]
-                rules = (*spec.contract.rules, *checks)
-                specs[name] = attrs.evolve(spec, contract=attrs.evolve(spec.contract, rules=rules))
-            plan = attrs.evolve(self, specs=specs)
+        plan = self.map_specs(WriteSpec.with_row_checks)
         return plan if publish else attrs.evolve(plan, staged_id=gen_uuid()[:16])
 
 

@@ -16,7 +16,7 @@ from kartothek_cube.core import arrow, errors, naming, pandas_conversion, store
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.schema import SchemaWrapper, make_meta
 from kartothek_cube.core.transforms import PartitionTransform, parse_transform
 from kartothek_cube.io_components import arguments, kernels, scan
@@ -103,11 +103,7 @@ def run_write(plan: WritePlan, tables: Mapping[str, pa.Table], threads: int | No
 
 
 def iter_inputs(data: Any) -> Iterator[Any]:
-    """Iterate over the inputs of a write: any iterable of them, or a single one.
-
-    >>> list(iter_inputs({"weather": None}))
-    [{'weather': None}]
-    """
+    """Iterate over the inputs of a write: any iterable of them, or a single one."""
     if data is None or is_frame(data) or isinstance(data, WriteResult | Mapping) or _is_named(data):
         yield data
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
@@ -229,7 +225,6 @@ def is_frame(obj: Any) -> bool:
 
 def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
     """Group input frames by dataset id; an id with nothing but None has an empty list."""
-    ensure_cube(cube)
     frames: dict[str, list[Any]] = {}
     for item in iter_inputs(data):
         if item is None:
@@ -314,7 +309,7 @@ def _check_payload(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
                     f"Found columns present in multiple datasets: {column} in {owners[column]}, {name}. "
                     "A payload column belongs to one dataset"
                 )
-                raise plan.abort_error(name, problem) from problem
+                raise plan.abort_error(name, problem)
             owners[column] = name
 
 
@@ -338,7 +333,7 @@ def _check_key_types(plan: WritePlan, tables: Mapping[str, pa.Table]) -> None:
                     f"Column {column!r} is {expected} in {owner} but {dtype} in dataset {name!r}; "
                     "a column has one type in all datasets of a cube"
                 )
-                raise plan.abort_error(name, problem) from problem
+                raise plan.abort_error(name, problem)
 
 
 def prepare_table(spec: WriteSpec, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:

@@ -10,6 +10,7 @@ import pytest
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import MissingFileError, MultiTableCommitAborted
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.query import executor
 from tests.support.cubes import CUBE, build, check_integrity, dataset_ids, file_keys, frame, memory, rows
 from tests.support.stores import CountingStore, Same
 
@@ -176,10 +177,8 @@ def test_a_consumer_that_stops_leaves_no_threads(store):
 
 def test_one_group_is_in_memory_at_a_time(store, monkeypatch):
     """No frame of an earlier group is alive when the next one is read."""
-    from kartothek_cube.io import iter_cube
-
     build(store, seed=pd.concat([part(p) for p in range(3)]))
-    read, made = iter_cube.run_frames, []
+    read, made = executor.run_frames, []
 
     def run_frames(context, task):
         assert [ref for ref in made if ref() is not None] == []
@@ -187,7 +186,7 @@ def test_one_group_is_in_memory_at_a_time(store, monkeypatch):
         made.extend(map(weakref.ref, frames))
         return frames
 
-    monkeypatch.setattr(iter_cube, "run_frames", run_frames)
+    monkeypatch.setattr(executor, "run_frames", run_frames)
     for df in api.query_cube__iterator(CUBE, store, partition_by="p"):
         assert len(df) == 2
         del df

@@ -198,7 +198,7 @@ def delete_garbage(store: StoreInput, keys: Iterable[str], staged_id: str = "") 
     # the dataset; where there is none, in a file (kartothek_cube.core.commit.header_store).
     blobs, keys = open_blobs(store), {key for key in keys if not naming.is_header_key(key)}
     # Temporary files of local stores have unique names, so that no commit refers to them. They are deleted
-    # first, as a full disk has no room for tombstones.
+    # first, as a full disk takes no tombstones.
     temporary = {key for key in keys if "/" not in key or _is_temporary(key)}
     blobs.delete(sorted(temporary))
     for uuid, own in groupby(sorted(keys - temporary), key=lambda key: key.partition("/")[0]):

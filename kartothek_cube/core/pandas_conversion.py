@@ -267,10 +267,8 @@ _MANY_COLUMNS = 1_000
 
 
 def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Convert a frame without its index to a table of storage types, the same for every pandas version.
-
-    ``types`` are those of stored columns, which the result gets where a read has changed them.
-    """
+    """Convert a frame without its index to a table of storage types, the same for every pandas version."""
+    # `types` are those of stored columns, which the result gets where a read has changed them.
     if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
         raise NotImplementedError(
             "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
@@ -548,11 +546,9 @@ def to_pandas(
     categories: Iterable[str] = (),
     dtype_backend: DtypeBackend | None = None,
 ) -> pd.DataFrame:
-    """Convert a table to a frame with a RangeIndex and writable columns.
-
-    With a backend, the types do not depend on the values. Without, integers that would lose digits next to
-    missing values become ``Int64`` or ``UInt64``.
-    """
+    """Convert a table to a frame with a RangeIndex and writable columns."""
+    # With a backend, the types do not depend on the values. Without, integers that would lose digits next to
+    # missing values become `Int64` or `UInt64`.
     categorical = list(categories)
     missing = sorted(set(categorical) - set(table.column_names))
     if missing:
@@ -630,12 +626,10 @@ def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Cast columns to their stored types, if no value changes.
-
-    Integers become floats or integers of the other kind, dates timestamps, and decimals those of the dataset.
-    What pandas makes of stored types is reversed: timestamps for dates, floats for integers next to missing
-    values. Other columns, and columns with values that do not fit, stay as they are.
-    """
+    """Cast columns to their stored types, if no value changes."""
+    # Integers become floats or integers of the other kind, dates timestamps, and decimals those of the
+    # dataset. What pandas makes of stored types is reversed: timestamps for dates, floats for integers next
+    # to missing values. Other columns, and columns with values that do not fit, stay as they are.
     columns = {}
     for position, field in enumerate(table.schema):
         target = types.get(field.name)

@@ -688,10 +688,8 @@ def find_repeated_cells(
     indices: Mapping[str, IndexColumns],
     is_new: Mask | None = None,
 ) -> RepeatedCells | None:
-    """Find cells in files of different cube partitions; `is_new`: only those of which one is in a new file.
-
-    Opens only files that have, in each indexed dimension, a value that another partition has as well.
-    """
+    """Find cells in files of different cube partitions; `is_new`: those of which one is in a new file."""
+    # Opens only files that have, in each indexed dimension, a value that another partition has as well.
     if not len(files):
         return None
     folders = group_codes(list(files.keys(partition_columns, schema).values()), len(files))

@@ -326,12 +326,7 @@ def _hashes(df: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 
 def hash_rows(df: pd.DataFrame, columns: Sequence[str]) -> int:
-    """Sum of the hashes of all rows, modulo 2**64; dates are objects.
-
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> hash_rows(cities, ["CITY"]) == hash_rows(cities[::-1], ["CITY"])
-    True
-    """
+    """Sum of the hashes of all rows, modulo 2**64; dates are objects."""
     return int(_hashes(df, columns).sum(dtype=np.uint64))
 
 
@@ -443,10 +438,8 @@ def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
 def rechunk_by_partition(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int = CHUNK_ROWS, limit: int | None = None
 ) -> Iterator[pa.Table]:
-    """Tables of about ``rows`` rows that end where a logical partition ends, never empty.
-
-    A partition of more than ``limit`` rows is cut. Without ``keys`` all rows are one partition.
-    """
+    """Tables of about ``rows`` rows that end where a logical partition ends, never empty."""
+    # A partition of more than `limit` rows is cut. Without `keys` all rows are one partition.
     pending: list[pa.RecordBatch] = []
     n_pending = 0
     for batch in batches:
@@ -504,10 +497,8 @@ class JoinCodes(NamedTuple):
 
 
 def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
-    """For each row of ``left`` the last row of ``right`` with the same key, or -1.
-
-    Nulls are equal to nulls, NaN to NaN, 0.0 to -0.0.
-    """
+    """For each row of ``left`` the last row of ``right`` with the same key, or -1."""
+    # Nulls are equal to nulls, NaN to NaN, 0.0 to -0.0.
     return lookup_codes(*encode_keys(left, right, n_left, n_right))
 
 

@@ -722,10 +722,8 @@ def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedAr
 
 
 def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
-    """Concatenate tables of the same columns, with the wider type where types differ.
-
-    ``schema`` is that of no tables; ``origin`` names the files in errors.
-    """
+    """Concatenate tables of the same columns, with the wider type where types differ."""
+    # `schema` is that of no tables; `origin` names the files in errors.
     if not tables:
         return schema.empty_table()
     if not tables[0].num_columns:

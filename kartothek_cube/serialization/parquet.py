@@ -39,13 +39,11 @@ def read_parquet(
     *,
     row_index: bool = False,
 ) -> pa.Table:
-    """Columns of the rows that meet the predicates, with types of memory; all but the pandas index for None.
-
-    ``schema`` is that of the dataset: predicates are checked against it, and it types columns that are null
-    in the file. ``mapping`` gives the columns of the dataset if the file was written before a change of its
-    schema. ``name`` is that of the file in errors. ``row_index`` adds the index of the stored frame, which
-    the rows keep, unless it is 0, 1, 2, ...
-    """
+    """Columns of the rows that meet predicates, in types of memory; all but the pandas index for None."""
+    # `schema` is that of the dataset: predicates are checked against it, and it types columns that are null
+    # in the file. `mapping` gives the columns of the dataset if the file was written before a change of its
+    # schema. `name` is that of the file in errors. `row_index` adds the index of the stored frame, as far as
+    # the rows keep, unless it is 0, 1, 2, ...
     with _convert_errors(source, name), _open(source) as file:
         stored = file.schema_arrow
         available = stored if mapping is None else mapping.schema_of(stored)
@@ -159,13 +157,7 @@ _NAME = b"index_name"
 
 
 def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Arrow table of a frame and its index: a range is in the metadata, others are an additional column.
-
-    >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]}, index=["IT"])).column_names
-    ['CITY', '__index_level_0__']
-    >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]})).column_names
-    ['CITY']
-    """
+    """Arrow table of a frame and its index: a range is in the metadata, others are an additional column."""
     table = pandas_conversion.from_pandas(df, types)
     index = df.index
     if isinstance(index, pd.RangeIndex):

@@ -941,11 +941,11 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
 
 
 class _TextReader:
-    """Reads conditions as :meth:`Conjunction.from_string` does, or those of queries.
+    """Reads conditions as :meth:`Conjunction.from_string` does, or those of queries."""
 
-    Those also have dates, decimals, times of day, and any number for integers: all are compared exactly. But
-    they have no values without quotes where only a comparison can be meant, as in kartothek: "NAME == a|b".
-    """
+    # Those also have dates, decimals, times of day, and any number for integers: all are compared exactly.
+    # But they have no values without quotes where only a comparison can be meant, as in kartothek: "NAME ==
+    # a|b".
 
     def __init__(self, types: Mapping[str, pa.DataType], *, of_query: bool = False) -> None:
         self.types, self.of_query = types, of_query

@@ -57,11 +57,7 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
 
 
 def is_internal(column: str) -> bool:
-    """Whether queries never show a column of this name.
-
-    >>> [is_internal(name) for name in ("_DAY", "__DAY", "KLEE_TS")]
-    [False, True, True]
-    """
+    """Whether queries never show a column of this name."""
     return column.startswith("__") or column == constants.KLEE_TIMESTAMP_COLUMN
 
 

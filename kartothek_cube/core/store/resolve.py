@@ -31,11 +31,10 @@ _ATTEMPTS = 1000
 
 
 class GenericBlobStore(blob_store.BlobStore):
-    """Blobs in a simplekv store, or in any object with the same methods.
+    """Blobs in a simplekv store, or in any object with the same methods."""
 
-    In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, since no other
-    process can access them. Other stores read, compare and put.
-    """
+    # In-memory stores (`DictStore`, also below decorators) compare and swap under a lock, since no other
+    # process can access them. Other stores read, compare and put.
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -238,11 +237,7 @@ class ConstantStoreFactory:
 
 
 def is_store(candidate: object) -> bool:
-    """Whether this is a store: of simplekv, or any other object with the methods ``get`` and ``open``.
-
-    >>> is_store("hmemory://"), is_store(ensure_store("hmemory://"))
-    (False, True)
-    """
+    """Whether this is a store: of simplekv, or any other object with the methods ``get`` and ``open``."""
     if isinstance(candidate, blob_store.BlobStore):
         return True
     # Other methods (`put`, `delete`, `iter_keys`, ...) are looked up on use: a read-only store has no `put`.
@@ -335,11 +330,7 @@ def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
 
 
 def to_url(store: str | os.PathLike[str]) -> str:
-    """URL of a store; that of its directory for a path.
-
-    >>> to_url("/data/sales 2025"), to_url("file:///data"), to_url("hfs://data")
-    ('hfs:///data/sales%202025', 'hfs:///data', 'hfs://data')
-    """
+    """URL of a store; that of its directory for a path."""
     if isinstance(store, os.PathLike):
         path = os.fspath(store)
         if not isinstance(path, str):
@@ -369,12 +360,7 @@ def _directory_url(path: str) -> str:
 
 
 def check_reopens(store: object) -> None:
-    """Raise ValueError for a URL, or its factory, that opens a new, empty store each time.
-
-    >>> check_reopens(lazy_store("hmemory://"))
-    Traceback (most recent call last):
-    ValueError: hmemory:// is a new, empty store each time it is opened, so what is written would be lost: ...
-    """
+    """Raise ValueError for a URL, or its factory, that opens a new, empty store each time."""
     if isinstance(store, str):
         store = lazy_store(store)
     if isinstance(store, UrlStoreFactory):
@@ -528,13 +514,7 @@ def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], blob
 
 
 def open_blobs(store: blob_store.StoreInput | blob_store.BlobStore) -> blob_store.BlobStore:
-    """Open a store, factory or URL; a `BlobStore` is returned unchanged. Errors as those of `ensure_store`.
-
-    >>> blobs = open_blobs("hmemory://")
-    >>> blobs.put("sales/table/_common_metadata", b"PAR1", durable=True)
-    >>> blobs.list("sales/")
-    [Blob(key='sales/table/_common_metadata', size=None, mtime=None)]
-    """
+    """Open a store, factory or URL (errors: see `ensure_store`); a `BlobStore` is returned unchanged."""
     if isinstance(store, blob_store.BlobStore):
         return store
     opened = ensure_store(store)

@@ -34,15 +34,7 @@ def expand_ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
 
 def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
     """Values at the given positions; null at -1, which only ``missing`` allows."""
-    values = to_single_array(column)
-    if missing:
-        return values.take(pa.array(positions, mask=positions < 0))
-    bits = _bits(values)
-    if bits is None:
-        return values.take(pa.array(positions))
-    # "clip" avoids the copy that NumPy makes to check bounds; all positions are valid
-    taken = np.take(bits, positions, out=allocate_array(len(positions), bits.dtype), mode="clip")
-    return _from_bits(taken, values.type)
+    return to_single_array(column).take(pa.array(positions, mask=positions < 0 if missing else None))
 
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
@@ -64,30 +56,13 @@ def for_each_column(function: Callable[[int], None], n_columns: int, n_rows: int
         pass
 
 
-def repeat(column: Column, times: Ints) -> pa.Array:
+def repeat(values: pa.Array, times: Ints) -> pa.Array:
     """Each value repeated as often as its entry in ``times`` says."""
-    values = to_single_array(column)
-    bits = _bits(values)
-    if bits is None:
-        return values.take(pa.array(np.repeat(np.arange(len(values)), times)))
-    if len(times) and bool((times == times[0]).all()):  # a broadcast assignment is faster than np.repeat
-        repeated = allocate_array(len(bits) * int(times[0]), bits.dtype)
-        repeated.reshape(len(bits), -1)[:] = bits[:, np.newaxis]
-    else:
-        repeated = np.repeat(bits, times)
-    return _from_bits(repeated, values.type)
-
-
-def _bits(values: pa.Array) -> npt.NDArray[Any] | None:
-    """Values as unsigned integers of their width; None if there are nulls, or values have no fixed width."""
-    if values.null_count or not _has_fixed_width(values.type):
-        return None
-    width = values.type.bit_width // 8
-    return np.frombuffer(values.buffers()[1], f"u{width}", len(values), values.offset * width)
-
-
-def _from_bits(bits: npt.NDArray[Any], dtype: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(dtype, len(bits), [None, pa.py_buffer(bits)])
+    # a third of the time of take: runs are filled
+    is_used = times > 0
+    ends = pa.array(np.cumsum(times[is_used], dtype=np.int64))
+    used = values if is_used.all() else values.filter(pa.array(is_used))
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, used))
 
 
 def to_single_array(column: Column) -> pa.Array:
@@ -97,12 +72,6 @@ def to_single_array(column: Column) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def _has_fixed_width(dtype: pa.DataType) -> bool:
-    """Whether values of a type take the same number of whole bytes, at most eight."""
-    is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
-    return (is_number or pa.types.is_temporal(dtype)) and bool(dtype.bit_width <= 64)
 
 
 def allocate_array(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -577,14 +577,9 @@ class RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""
         present = {*self.table.column_names}
         names = [c for c in columns if c in self.keys and c not in present]
-        return self.append_columns([(name, self._repeat_key(name)) for name in names]) if names else self
-
-    def _repeat_key(self, column: str) -> pa.Array:
-        values = self.keys[column]
-        # several times as fast as take: a tenth of the time of a query of 2 million rows with two keys
-        if pa.types.is_integer(values.type) and not values.null_count:
-            return kernels.repeat(values, self.counts)
-        return values.take(pa.array(self.file_numbers()))
+        if not names:
+            return self
+        return self.append_columns([(name, kernels.repeat(self.keys[name], self.counts)) for name in names])
 
     def filter(self, mask: Mask) -> RowBatch:
         """Only the rows of a mask."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow import boolean_array, convert_plain, describe, widen
+from kartothek_cube.core.arrow import boolean_array, convert_plain, describe, is_null, widen
 from kartothek_cube.core.errors import abbreviate_text, unknown_names
 
 LiteralType: TypeAlias = tuple[str, str, Any]
@@ -343,23 +343,19 @@ def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
     if literal.kind == "never":
         return pa.array(np.full(len(array), False))
     if literal.kind == "null":
-        return _is_null(array)
+        return is_null(array)
     if literal.kind == "valid":
-        return pc.invert(_is_null(array))
+        return pc.invert(is_null(array))
     if literal.kind == "compare":
         mask = _COMPARE[literal.op](array, literal.operand)
         mask = mask.fill_null(False) if array.null_count else mask
         # of all comparisons, only `!=` is true for NaN
         has_nan_matches = literal.op == "!=" and pat.is_floating(array.type)
-        return pc.and_(mask, pc.invert(_is_null(array))) if has_nan_matches else mask
+        return pc.and_(mask, pc.invert(is_null(array))) if has_nan_matches else mask
     mask = pc.is_in(array, value_set=literal.operand)
     if literal.kind == "not in":
-        return pc.and_not(pc.invert(_is_null(array)), mask)
-    return pc.or_(mask, _is_null(array)) if literal.or_null else mask
-
-
-def _is_null(array: pa.Array) -> pa.Array:
-    return pc.is_null(array, nan_is_null=pat.is_floating(array.type))
+        return pc.and_not(pc.invert(is_null(array)), mask)
+    return pc.or_(mask, is_null(array)) if literal.or_null else mask
 
 
 #: ISO 8601, as far as it names one instant: a date, and a time of day and a zone if wanted
@@ -639,9 +635,10 @@ def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column:
     try:
         literal = bind_literal(array.type, op, value, column)
     except TypeError:
-        if not _all_nan(array):
+        # a column of NaN only may stand for any type
+        if not (len(array) and pat.is_floating(array.type) and pc.all(is_null(array)).as_py()):
             raise
-        return pa.repeat(pa.scalar(False), len(array))  # a column of NaN only may stand for any type
+        return pa.repeat(pa.scalar(False), len(array))
     return mask_of(array, literal)
 
 
@@ -658,12 +655,6 @@ def _mask_of_codes(array: pa.DictionaryArray, op: str, value: Any, column: str) 
     # comparing codes with the only match takes a fifth of looking up each of them
     numbers = codes.to_numpy()
     return boolean_array(numbers == hits[0] if len(hits) == 1 else matches[numbers])
-
-
-def _all_nan(array: pa.Array) -> bool:
-    if not pat.is_floating(array.type) or len(array) == 0:
-        return False
-    return bool(pc.all(pc.is_null(array, nan_is_null=True)).as_py())
 
 
 def bind(predicates: PredicatesType | Tree, schema: pa.Schema) -> Tree | None:

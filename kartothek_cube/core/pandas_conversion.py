@@ -166,7 +166,7 @@ def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
     # fast path: the metadata of 10,000 columns, most often without such a type, take 30 ms to parse
     if _NAMES_EXTENSION(stored) is None:
         return dtypes
-    for entry in _column_entries(schema):
+    for entry in column_entries(schema):
         name, dtype = entry.get("field_name") or entry.get("name"), entry.get("numpy_type")
         if isinstance(name, str) and isinstance(dtype, str) and dtype in _EXTENSION_DTYPES:
             index = schema.get_field_index(name)
@@ -181,7 +181,7 @@ def far_columns(schema: pa.Schema) -> set[str]:
         return set()
     marked = {
         entry.get("field_name")
-        for entry in _column_entries(schema)
+        for entry in column_entries(schema)
         if isinstance(details := entry.get("metadata"), dict) and details.items() >= _FAR.items()
     }
     return {field.name for field in schema if field.name in marked and arrow.has_far_times(field.type)}
@@ -192,12 +192,12 @@ def index_columns(schema: pa.Schema) -> list[str]:
     # fast path, as above: what this module writes
     if b'"index_columns": []' in (schema.metadata or {}).get(b"pandas", b'"index_columns": []'):
         return []
-    entry = _load(schema).get("index_columns")
+    entry = load_metadata(schema).get("index_columns")
     names = entry if isinstance(entry, list) else []
     return [name for name in names if isinstance(name, str) and schema.get_field_index(name) >= 0]
 
 
-def _load(schema: pa.Schema) -> dict[str, Any]:
+def load_metadata(schema: pa.Schema) -> dict[str, Any]:
     """The pandas metadata as a dict; empty if it is missing or no JSON object."""
     try:
         content = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
@@ -206,8 +206,9 @@ def _load(schema: pa.Schema) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _column_entries(schema: pa.Schema) -> list[dict[str, Any]]:
-    listed = _load(schema).get("columns")
+def column_entries(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Entries of the columns in the pandas metadata."""
+    listed = load_metadata(schema).get("columns")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 

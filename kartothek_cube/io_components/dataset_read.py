@@ -221,17 +221,12 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     # partition keys have the right value already
     pairs = zip(context.dispatch_by, task.group, strict=False)
     group = [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
-    # a predicate cannot hold bytes with a NUL, the values of a group can: these are applied after reading
-    pushed = [literal for literal in group if not isinstance(literal[2], bytes)]
-    rows = _read_rows(context, files, remaining_filters(context, files, values, pushed))
+    rows = _read_rows(context, files, remaining_filters(context, files, values, group))
     table = rows.table
     for column in reversed(context.partition_keys):
         if column in values and (context.columns is None or column in context.columns):
             table = table.drop_columns([column]) if column in table.column_names else table
             table = table.add_column(0, column, repeat(values[column], rows.lengths))
-    for column, op, value in group:
-        if isinstance(value, bytes):
-            table = table.filter(expressions.literal_mask(table.column(column), op, value, column))
     # files may have columns that are null throughout and absent in others, and so not in the schema
     in_schema, stored = set(context.schema.names), table.column_names
     names = [name for name in stored if name in in_schema] if context.columns is None else context.columns

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import tuning
-from kartothek_cube.core.arrow import Ints, Mask, replace_columns, with_far_times
+from kartothek_cube.core.arrow import Ints, Mask, concat_promoted, lookup, replace_columns, to_numpy
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -108,12 +108,11 @@ def categorize(
 def _encode_column(
     values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Array | None
 ) -> pa.ChunkedArray:
-    if categories is not None:
-        values = values.cast(categories.type)
-    elif pa.types.is_null(values.type):
-        values = values.cast(pa.string())
     if categories is None:
+        values = values.cast(pa.string()) if pa.types.is_null(values.type) else values
         categories = _collect_categories(values, lengths)
+    else:
+        values = values.cast(categories.type)
     codes = pc.index_in(values, value_set=categories)
     # without rows, one empty chunk keeps the categories
     code_chunks = codes.chunks or [pa.array([], pa.int32())]
@@ -267,15 +266,8 @@ def unify_types(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[pa.Chunk
     left, right = decode_dictionary(left), decode_dictionary(right)
     if left.type == right.type:
         return left, right
-    schemas = [pa.schema([("c", left.type)]), pa.schema([("c", right.type)])]
-    common = pa.unify_schemas(schemas, promote_options="permissive").field("c").type
-    try:
-        return left.cast(common), right.cast(common)
-    except pa.ArrowInvalid:
-        far = with_far_times(common)
-        if far.equals(common):
-            raise
-        return left.cast(far), right.cast(far)
+    values = concat_promoted([pa.table({"_": left}), pa.table({"_": right})]).column(0)
+    return values.slice(0, len(left)), values.slice(len(left))
 
 
 def decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -550,7 +542,7 @@ def _encode_pair(left: Column, right: Column) -> JoinCodes:
 def _encode_by_grid(left: Ints, right: Ints) -> JoinCodes:
     grid = _find_grid(min(left, right, key=len))
     if not is_dense(grid.size, len(left) + len(right)):
-        return _encode_by_rank(left, right)
+        return _encode_by_hash(pa.array(left), pa.array(right))
     return JoinCodes(grid.encode(left), grid.encode(right), grid.size)
 
 
@@ -589,24 +581,15 @@ def _find_grid(values: Ints) -> _Grid:
     return _Grid(low, step, (high - low) // step + 1)
 
 
-def _encode_by_rank(left: Ints, right: Ints) -> JoinCodes:
-    """Ranks of the values among those of the shorter column, so that codes of sorted rows are sorted."""
-    shorter = right if len(right) < len(left) else left
-    ranked = pa.array(np.sort(pc.unique(pa.array(shorter)).to_numpy()))
-    left_codes, right_codes = (
-        pc.index_in(pa.array(values), value_set=ranked).fill_null(-1).to_numpy().astype(np.int64)
-        for values in (left, right)
-    )
-    return JoinCodes(left_codes, right_codes, max(len(ranked), 1))
-
-
 def _encode_by_hash(left: pa.Array, right: pa.Array) -> JoinCodes:
     """Numbers of the values in the dictionary of the shorter column."""
     swap = len(right) < len(left)
     shorter, longer = (right, left) if swap else (left, right)
     encoded = shorter.dictionary_encode(null_encoding="encode")
-    codes = encoded.indices.to_numpy().astype(np.int64)
-    matches = pc.index_in(longer, value_set=encoded.dictionary).fill_null(-1)
-    longer_codes = matches.to_numpy(zero_copy_only=False).astype(np.int64)
-    bound = max(len(encoded.dictionary), 1)
+    codes, longer_codes = to_numpy(encoded.indices), lookup(longer, encoded.dictionary)
+    if pa.types.is_integer(shorter.type):
+        # so that codes of sorted rows are sorted
+        ranks = np.append(to_numpy(pc.rank(encoded.dictionary)), 0).astype(np.int64) - 1
+        codes, longer_codes = ranks[codes], ranks[longer_codes]
+    codes, bound = codes.astype(np.int64, copy=False), max(len(encoded.dictionary), 1)
     return JoinCodes(longer_codes, codes, bound) if swap else JoinCodes(codes, longer_codes, bound)

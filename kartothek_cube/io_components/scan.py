@@ -235,7 +235,10 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
         return None
     sources, options = _locate(blobs, scan.keys)
     first, key = sources[0], scan.keys[0]
-    file = _schema_of_content(first, key) if isinstance(first, bytes) else _read_schema(blobs, key)
+    if isinstance(first, bytes):
+        file = _schema_of_footer(parquet.parse_footer(pa.BufferReader(first), key), len(first))
+    else:
+        file = _read_schema(blobs, key)
     stored = file.columns
     columns = _select_known(stored.names, scan.schema) if scan.columns is None else scan.columns
     where = scan.filters[0] if scan.filters else None
@@ -454,13 +457,6 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...], dataset: pa.Schem
     decoded = [(column, decoded_type(t)) for column, t in zip(columns, zoned, strict=True)]
     # other files of the column have times that nanoseconds do not reach
     return pa.schema([(c, with_far_times(t) if c in far and not pat.is_null(t) else t) for c, t in decoded])
-
-
-def _schema_of_content(content: bytes, key: str) -> _FileSchema:
-    try:
-        return _schema_of_footer(pq.read_metadata(pa.BufferReader(content)), len(content))
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
 
 
 def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
@@ -701,7 +697,7 @@ def _read_untyped(
     runtime.progress_advance_files(blobs, [key])
     table = from_pandas(frame)
     if mapping is not None:
-        table = mapping.adapt_all(table)
+        table = mapping.adapt(table, mapping.names_in(table.schema), len(table))
     types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
     for position, field in enumerate(table.schema):
         dtype = types.get(field.name, field.type)

@@ -52,8 +52,7 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
     """
     if dataset.schema is None:
         return set()
-    timestamp = constants.KLEE_TIMESTAMP_COLUMN
-    return {name for name in dataset.schema.names if not name.startswith("__") and name != timestamp}
+    return {name for name in dataset.schema.names if not is_internal(name)}
 
 
 def is_internal(column: str) -> bool:

@@ -117,9 +117,6 @@ class LocalBlobStore(blob_store.BlobStore):
         root = self.root or "/"
         return None if os.path.isdir(root) else root
 
-    def exists(self, key: str) -> bool:
-        return self._stat(key) is not None
-
     def size(self, key: str) -> int:
         info = self._stat(key)
         if info is None:

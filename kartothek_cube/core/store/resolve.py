@@ -374,25 +374,13 @@ def check_reopens(store: object) -> None:
 
 _MEMORY = ("hmemory", "memory")
 #: options of URLs that storefact opens, by scheme
-_OPTIONS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("fs", "hfs"), frozenset({"create_if_missing", "durable"})),
-    **dict.fromkeys(_MEMORY, frozenset({"create_if_missing"})),
-    "redis": frozenset({"create_if_missing"}),
-    "hs3": frozenset({"create_if_missing"}),
+_OPTIONS: dict[str, str] = {
+    **dict.fromkeys(("fs", "hfs"), "create_if_missing durable"),
+    **dict.fromkeys((*_MEMORY, "redis", "hs3"), "create_if_missing"),
     **dict.fromkeys(
         ("azure", "hazure"),
-        frozenset(
-            {
-                "blob_endpoint",
-                "create_if_missing",
-                "default_endpoints_protocol",
-                "max_block_size",
-                "max_connections",
-                "max_single_put_size",
-                "socket_timeout",
-                "use_sas",
-            }
-        ),
+        "blob_endpoint create_if_missing default_endpoints_protocol max_block_size max_connections "
+        "max_single_put_size socket_timeout use_sas",
     ),
 }
 
@@ -401,7 +389,7 @@ def _parse_options(url: str) -> dict[str, str]:
     """Options of a URL that storefact opens; raises ValueError for unknown ones."""
     scheme = url.partition("://")[0].lower()
     options = parse_qs(urlsplit(url).query, keep_blank_values=True)
-    check_names("", "option", options, _OPTIONS[scheme])
+    check_names("", "option", options, _OPTIONS[scheme].split())
     return {name: values[-1] for name, values in options.items()}
 
 
@@ -547,16 +535,7 @@ def _make_local_driver(store: Any) -> blob_store.BlobStore:
 
 register_driver(_is_directory, _make_local_driver)
 register_driver(lambda store: type(store) is ObjectStore, lambda store: store.blobs)
-register_scheme(
-    "azure",
-    "hazure",
-    "hmemory",
-    "hs3",
-    "memory",
-    "redis",
-    opener=_open_with_storefact,
-    check=_parse_options,
-)
+register_scheme(*_OPTIONS, opener=_open_with_storefact, check=_parse_options)
 register_scheme("fs", "hfs", opener=_open_directory, check=_parse_directory_options)
 register_scheme(*SCHEMES, opener=open_url, check=parse_url)
 

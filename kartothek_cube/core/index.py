@@ -624,13 +624,10 @@ class IndexBase(arguments.CopyMixin):
     def observed_values(self, date_as_object: bool = True) -> npt.NDArray[Any]:
         """All values, sorted; dates as :class:`datetime.date` or as ``datetime64[ns]``."""
         values = self._data().values
-        if pat.is_date(values.type) and date_as_object:
-            dates = np.empty(len(values), dtype=object)
-            dates[:] = values.to_pylist()
-            return dates
-        if pat.is_date(values.type):
-            values = pandas_conversion.to_memory(pa.table({"": values}), dates_as_object=False).column(0)
-        return arrow.to_numpy(values)
+        if not pat.is_date(values.type):
+            return arrow.to_numpy(values)
+        frame = pandas_conversion.to_pandas(pa.table({"": values}), dates_as_object=date_as_object)
+        return frame[""].to_numpy()
 
     def as_flat_series(
         self,

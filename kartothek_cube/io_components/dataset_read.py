@@ -111,9 +111,9 @@ class ReadPlan:
 
     def _task(self, positions: Ints | None, group: tuple[Any, ...]) -> ReadTask:
         partitions = self.partitions if positions is None else self.partitions.take(positions)
-        files = partitions.files[self.context.table]
-        derived = PartitionTable.from_labels(self.context.uuid, self.context.table, partitions.labels)
-        keys = None if derived.files[self.context.table].equals(files) else tuple(files.to_pylist())
+        uuid, table = self.context.uuid, self.context.table
+        is_derived = partitions.has_derived_keys(uuid, table)
+        keys = None if is_derived else tuple(partitions.files[table].to_pylist())
         return ReadTask(tuple(partitions.labels.to_pylist()), keys, group)
 
 

@@ -374,13 +374,10 @@ def split_into_tasks(
     if plan.is_empty:
         return []
     blobs = plan.context.open_store()
-    aligned = unaligned = np.zeros(plan.n_partitions)
+    unaligned, aligned = partition_bytes = np.zeros((2, plan.n_partitions))
     for files in plan.files:
         file_bytes = mean_size(blobs, files.sample_keys(tuning.SAMPLE)) * files.scan.column_fraction()
-        if files.scan.alignment:
-            aligned = aligned + file_bytes * files.count_files()
-        else:
-            unaligned = unaligned + file_bytes * files.count_files()
+        partition_bytes[int(len(files.scan.alignment) > 0)] += file_bytes * files.count_files()
     # files that every task reads do not count: more tasks make no less of them
     size = max(size, int((aligned + unaligned).max() - aligned.max()))
     if plan.groups is None:

@@ -642,19 +642,20 @@ def read_file(
     mapping: ColumnMapping | None = None,
     row_index: bool = False,
 ) -> pa.Table:
-    """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata.
-
-    `row_index` adds the index of the stored frame.
-    """
-    if not key.endswith(PARQUET_FILE_SUFFIX):
-        return _read_untyped(blobs, key, columns, where, schema, mapping)
-    path = blobs.local_path(key)
-    source = _get_file(blobs, key) if path is None else path
-    try:
-        table = parquet.read_parquet(source, key, columns, where, schema, mapping, row_index=row_index)
-    except FileNotFoundError as error:
-        # a concurrent garbage collection may have deleted the file since its path was resolved
-        raise MissingFileError(key) from error
+    """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata."""
+    # `row_index` adds the index of the stored frame
+    if key.endswith(PARQUET_FILE_SUFFIX):
+        path = blobs.local_path(key)
+        source = _get_file(blobs, key) if path is None else path
+        try:
+            table = parquet.read_parquet(source, key, columns, where, schema, mapping, row_index=row_index)
+        except FileNotFoundError as error:
+            # a concurrent garbage collection may have deleted the file since its path was resolved
+            raise MissingFileError(key) from error
+    else:
+        table = _read_untyped(blobs, key, schema, mapping)
+        table = table if where is None else table.filter(expressions.tree_mask(table, where))
+        table = table if columns is None else table.select(list(columns))
     runtime.progress_advance_files(blobs, [key])
     return table
 
@@ -682,19 +683,13 @@ def count_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
 
 
 def _read_untyped(
-    blobs: BlobStore,
-    key: str,
-    columns: Sequence[str] | None,
-    where: expressions.Tree | None,
-    schema: pa.Schema | None,
-    mapping: ColumnMapping | None,
+    blobs: BlobStore, key: str, schema: pa.Schema | None, mapping: ColumnMapping | None
 ) -> pa.Table:
     """Read a file of a format without types, such as CSV, with those of the schema."""
     try:
         frame = DataFrameSerializer.restore_dataframe(blobs.store, key)
     except KeyError as error:
         raise MissingFileError(key) from error
-    runtime.progress_advance_files(blobs, [key])
     table = from_pandas(frame)
     if mapping is not None:
         table = mapping.adapt(table, mapping.names_in(table.schema), len(table))
@@ -703,9 +698,7 @@ def _read_untyped(
         dtype = types.get(field.name, field.type)
         if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
             table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
-    if where is not None:
-        table = table.filter(expressions.tree_mask(table, where))
-    return table if columns is None else table.select(list(columns))
+    return table
 
 
 def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedArray:

@@ -42,7 +42,7 @@ def read_parquet(
     """Columns of the rows that meet predicates, in types of memory; all but the pandas index for None."""
     # `schema` is that of the dataset: predicates are checked against it, and it types columns that are null
     # in the file. `mapping` gives the columns of the dataset if the file was written before a change of its
-    # schema. `name` is that of the file in errors. `row_index` adds the index of the stored frame, as far as
+    # schema. `name` is that of the file in errors. `row_index` adds the index of the stored frame, which
     # the rows keep, unless it is 0, 1, 2, ...
     with _convert_errors(source, name), _open(source) as file:
         stored = file.schema_arrow

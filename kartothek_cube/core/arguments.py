@@ -26,11 +26,9 @@ _TRUE = frozenset({"1", "t", "y", "true", "yes"})
 def alias_parameter(
     new: str, old: str, *, required: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function that declares `new` by keyword as another name of `old`, which its body reads.
-
-    The body never sees `new`. Both arguments together are a TypeError. A `required` parameter must be given
-    by one of its names; its default in the source exists for type checkers only.
-    """
+    """Decorate a function that declares `new` by keyword as another name of `old`, which its body reads."""
+    # The body never sees `new`. Both arguments together are a TypeError. A `required` parameter must be given
+    # by one of its names; its default in the source exists for type checkers only.
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)

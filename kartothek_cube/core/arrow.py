@@ -254,9 +254,14 @@ def boolean_array(mask: Mask) -> pa.BooleanArray:
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
 
 
+def is_null(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Mask of nulls, including NaN."""
+    return pc.is_null(values, nan_is_null=True)
+
+
 def count_nulls(values: pa.Array | pa.ChunkedArray) -> int:
     """Number of nulls, including NaN."""
-    return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
+    return int(pc.sum(is_null(values)).as_py() or 0)
 
 
 def zero_column_table(length: int) -> pa.Table:

@@ -17,7 +17,7 @@ import pyarrow.types as pat
 from pandas.api.types import is_bool_dtype
 
 from kartothek_cube.core import arguments, errors, naming, pandas_conversion
-from kartothek_cube.core.arrow import Mask, is_text, to_numpy, widen
+from kartothek_cube.core.arrow import Mask, is_null, is_text, to_numpy, widen
 from kartothek_cube.core.cube import condition_codec
 from kartothek_cube.core.expressions import AllOf, exact_literal, tree_mask
 
@@ -169,7 +169,7 @@ class NotNull(_ColumnRule):
     """
 
     def _violations(self, values: pa.ChunkedArray) -> Mask:
-        return _is_null(values)
+        return to_numpy(is_null(values))
 
 
 @attrs.frozen
@@ -355,10 +355,6 @@ class Fresh(_ColumnRule):
             raise TypeError(f"{self} needs timestamps or dates, but column {self.column!r} has type {dtype}")
 
 
-def _is_null(values: pa.ChunkedArray) -> Mask:
-    return to_numpy(pc.is_null(values, nan_is_null=pat.is_floating(values.type)))
-
-
 def _differ(values: pa.ChunkedArray, column: str, literals: Iterable[tuple[str, Any]]) -> Mask:
     """Mask of the values that are not null and do not meet all literals."""
     if pat.is_null(values.type):
@@ -366,7 +362,7 @@ def _differ(values: pa.ChunkedArray, column: str, literals: Iterable[tuple[str, 
     dtype = values.type.value_type if pat.is_dictionary(values.type) else values.type
     nodes = [exact_literal(dtype, (column, op, _to_decimals(dtype, value))) for op, value in literals]
     mask = to_numpy(tree_mask(pa.table({column: values}), AllOf(tuple(nodes))))
-    differ: Mask = ~mask & ~_is_null(values)
+    differ: Mask = ~mask & ~to_numpy(is_null(values))
     return differ
 
 

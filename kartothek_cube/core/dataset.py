@@ -24,12 +24,14 @@ from kartothek_cube.core.header import (
     render_header,
 )
 from kartothek_cube.core.index import (
+    PARTITION,
     ExplicitSecondaryIndex,
     IndexBase,
     IndexColumns,
     PartitionIndex,
     inline_dict,
 )
+from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.schema import SchemaWrapper, schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.store import BlobStore, StoreInput, check_owned, open_blobs
@@ -444,7 +446,10 @@ class DatasetMetadataBase(_Rendered):
         names = None if columns is None else list(dict.fromkeys(columns))
         with_keys = names is None or not set(names).isdisjoint(self.partition_keys)
         dataset = self.load_partition_indices() if with_keys else self
-        return pruning.indices_as_dataframe(dataset, names, date_as_object, predicates)
+        rows, values = pruning.index_rows(dataset, names, expressions.to_tree(predicates))
+        labels = dataset.partition_table.labels.take(pa.array(rows))
+        frame = to_pandas(pa.table({PARTITION: labels, **values}), dates_as_object=date_as_object)
+        return frame.set_index(PARTITION)
 
 
 #: key of the header in messages, if it is unknown

@@ -166,10 +166,6 @@ class ColumnMapping:
             {"pandas": pandas_conversion.pandas_metadata(table.schema, extensions)}
         )
 
-    def adapt_all(self, table: pa.Table) -> pa.Table:
-        """All columns of the dataset out of all of a file."""
-        return self.adapt(table, self.names_in(table.schema), len(table))
-
     def _widen(self, column: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
         if column in self.columns and self.columns[column].widened and pat.is_integer(values.type):
             return values.cast(self.types[column])

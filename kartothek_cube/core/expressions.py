@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow import boolean_array, convert_plain, describe, widen
+from kartothek_cube.core.arrow import boolean_array, convert_plain, describe, is_null, widen
 from kartothek_cube.core.errors import abbreviate_text, unknown_names
 
 LiteralType: TypeAlias = tuple[str, str, Any]
@@ -229,12 +229,7 @@ _VALID = BoundLiteral("valid")
 
 
 def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
-    """Bind a literal to the storage type of its column; raises for unknown operators and values.
-
-    >>> import pyarrow as pa
-    >>> bind_literal(pa.int8(), "<", 1000, "STORE_ID").kind
-    'valid'
-    """
+    """Bind a literal to the storage type of its column; raises for unknown operators and values."""
     if op not in OPERATORS:
         raise NotImplementedError(
             f"Column {column!r}: operator {op!r} is not known; use one of {', '.join(OPERATORS)}."
@@ -344,32 +339,23 @@ def _from_units(number: int, dtype: pa.DataType) -> pa.Scalar:
 
 
 def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
-    """Mask, without nulls, of the rows that match a bound literal.
-
-    >>> import pyarrow as pa
-    >>> mask_of(pa.array([1, None]), bind_literal(pa.int64(), "!=", 2, "STORE_ID")).to_pylist()
-    [True, False]
-    """
+    """Mask, without nulls, of the rows that match a bound literal."""
     if literal.kind == "never":
         return pa.array(np.full(len(array), False))
     if literal.kind == "null":
-        return _is_null(array)
+        return is_null(array)
     if literal.kind == "valid":
-        return pc.invert(_is_null(array))
+        return pc.invert(is_null(array))
     if literal.kind == "compare":
         mask = _COMPARE[literal.op](array, literal.operand)
         mask = mask.fill_null(False) if array.null_count else mask
         # of all comparisons, only `!=` is true for NaN
         has_nan_matches = literal.op == "!=" and pat.is_floating(array.type)
-        return pc.and_(mask, pc.invert(_is_null(array))) if has_nan_matches else mask
+        return pc.and_(mask, pc.invert(is_null(array))) if has_nan_matches else mask
     mask = pc.is_in(array, value_set=literal.operand)
     if literal.kind == "not in":
-        return pc.and_not(pc.invert(_is_null(array)), mask)
-    return pc.or_(mask, _is_null(array)) if literal.or_null else mask
-
-
-def _is_null(array: pa.Array) -> pa.Array:
-    return pc.is_null(array, nan_is_null=pat.is_floating(array.type))
+        return pc.and_not(pc.invert(is_null(array)), mask)
+    return pc.or_(mask, is_null(array)) if literal.or_null else mask
 
 
 #: ISO 8601, as far as it names one instant: a date, and a time of day and a zone if wanted
@@ -641,12 +627,7 @@ def filter_predicates_by_column(predicates: PredicatesType, columns: Collection[
 
 
 def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column: str = "") -> pa.BooleanArray:
-    """Mask, without nulls, of the rows of a column that match a literal.
-
-    >>> import pyarrow as pa
-    >>> literal_mask(pa.array([1, 2, None]), "!=", 2).to_pylist()
-    [True, False, False]
-    """
+    """Mask, without nulls, of the rows of a column that match a literal."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if pat.is_dictionary(array.type):
@@ -654,9 +635,10 @@ def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column:
     try:
         literal = bind_literal(array.type, op, value, column)
     except TypeError:
-        if not _all_nan(array):
+        # a column of NaN only may stand for any type
+        if not (len(array) and pat.is_floating(array.type) and pc.all(is_null(array)).as_py()):
             raise
-        return pa.repeat(pa.scalar(False), len(array))  # a column of NaN only may stand for any type
+        return pa.repeat(pa.scalar(False), len(array))
     return mask_of(array, literal)
 
 
@@ -675,21 +657,8 @@ def _mask_of_codes(array: pa.DictionaryArray, op: str, value: Any, column: str) 
     return boolean_array(numbers == hits[0] if len(hits) == 1 else matches[numbers])
 
 
-def _all_nan(array: pa.Array) -> bool:
-    if not pat.is_floating(array.type) or len(array) == 0:
-        return False
-    return bool(pc.all(pc.is_null(array, nan_is_null=True)).as_py())
-
-
 def bind(predicates: PredicatesType | Tree, schema: pa.Schema) -> Tree | None:
-    """Predicates as a tree, checked against a schema: form, columns, operators and types of values.
-
-    >>> import pyarrow as pa
-    >>> bind([[("CITI", "==", "Rom")]], pa.schema([("CITY", pa.string())]))
-    Traceback (most recent call last):
-      ...
-    ValueError: Predicates: unknown column CITI; did you mean CITY? available: CITY.
-    """
+    """Predicates as a tree, checked against a schema: form, columns, operators and types of values."""
     node = to_tree(predicates)
     literals = literals_of(node)
     check_columns({column for column, _, _ in literals}, schema.names, "Predicates")
@@ -729,11 +698,7 @@ Node: TypeAlias = Tree | LiteralType
 
 
 def to_tree(predicates: PredicatesType | Tree) -> Tree | None:
-    """The tree of predicates, whose form is checked; None for None, a tree for itself.
-
-    >>> to_tree([[("DAY", ">", 1), ("CITY", "==", "Rom")]])
-    AnyOf(operands=(AllOf(operands=(('DAY', '>', 1), ('CITY', '==', 'Rom'))),))
-    """
+    """The tree of predicates, whose form is checked; None for None, a tree for itself."""
     if predicates is None or isinstance(predicates, AllOf | AnyOf):
         return predicates
     check_predicates(predicates)
@@ -768,11 +733,7 @@ def identify(node: Node | None) -> object:
 
 
 def rejects_nulls(node: Node, columns: Collection[str]) -> bool:
-    """Whether a row cannot match in which all of the columns are null.
-
-    >>> rejects_nulls(AnyOf((("CITY", "==", "Rom"), ("DAY", ">", 1))), {"CITY", "DAY"})
-    True
-    """
+    """Whether a row cannot match in which all of the columns are null."""
     if isinstance(node, tuple):
         return node[0] in columns and not is_null_test(node)
     reject = [rejects_nulls(operand, columns) for operand in node.operands]
@@ -780,12 +741,7 @@ def rejects_nulls(node: Node, columns: Collection[str]) -> bool:
 
 
 def imply(node: Node, columns: Collection[str]) -> Node | None:
-    """What a tree implies about some of its columns; None for nothing.
-
-    >>> imply(AllOf((("CITY", "==", "Rom"), ("DAY", ">", 1))), {"DAY"})
-    AllOf(operands=(('DAY', '>', 1),))
-    >>> imply(AnyOf((("CITY", "==", "Rom"), ("DAY", ">", 1))), {"DAY"})
-    """
+    """What a tree implies about some of its columns; None for nothing."""
     if isinstance(node, tuple):
         return node if node[0] in columns else None
     implied = [imply(operand, columns) for operand in node.operands]
@@ -796,11 +752,7 @@ def imply(node: Node, columns: Collection[str]) -> Node | None:
 
 
 def reduce_to_columns(node: Node, columns: Collection[str]) -> Node:
-    """What suffices for a tree to match, whatever the values of other columns.
-
-    >>> reduce_to_columns(AnyOf((("CITY", "==", "Rom"), ("DAY", ">", 1))), {"DAY"})
-    AnyOf(operands=(AnyOf(operands=()), ('DAY', '>', 1)))
-    """
+    """What suffices for a tree to match, whatever the values of other columns."""
     if isinstance(node, tuple):
         return node if node[0] in columns else AnyOf(())
     return type(node)(tuple(reduce_to_columns(operand, columns) for operand in node.operands))
@@ -824,13 +776,7 @@ def evaluate(
 
 
 def tree_mask(table: pa.Table, node: Node | None) -> pa.BooleanArray:
-    """Mask, without nulls, of the rows of a table that match.
-
-    >>> import pyarrow as pa
-    >>> node = AnyOf((("DAY", "==", 1), ("DAY", "in", (None,))))
-    >>> tree_mask(pa.table({"DAY": [1, 2, None]}), node).to_pylist()
-    [True, False, True]
-    """
+    """Mask, without nulls, of the rows of a table that match."""
     check_columns(columns_of(node), table.column_names, "Predicates")
     return evaluate(
         AllOf(()) if node is None else node,
@@ -840,11 +786,7 @@ def tree_mask(table: pa.Table, node: Node | None) -> pa.BooleanArray:
 
 
 def simplify(node: Node, constants: Mapping[str, Any]) -> Node | bool:
-    """What remains to be checked of rows in which some columns are constant; a bool if that is certain.
-
-    >>> simplify(AllOf((("COUNTRY_CODE", "==", "DE"), ("STORE_ID", ">", 1))), {"COUNTRY_CODE": "DE"})
-    AllOf(operands=(('STORE_ID', '>', 1),))
-    """
+    """What remains to be checked of rows in which some columns are constant; a bool if that is certain."""
     if isinstance(node, tuple):
         column, op, value = node
         if column not in constants:

@@ -192,12 +192,10 @@ class IndexColumns:
 
     def select(self, mask: arrow.Mask) -> IndexColumns:
         """Entries of the values where the mask is true."""
-        kept = np.repeat(mask, np.diff(self.offsets))
-        counts = np.diff(self.offsets)[mask]
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return replace(
-            self, values=self.values.filter(pa.array(mask)), offsets=offsets, codes=self.codes[kept]
-        )
+        counts = np.diff(self.offsets)
+        codes = self.codes[np.repeat(mask, counts)]
+        selected = self._from_counts(self.values, counts * mask, codes, self.labels)
+        return replace(selected, file_type=self.file_type)
 
     def labels_matching(self, mask: arrow.Mask) -> pa.StringArray:
         """Distinct partitions with a value where the mask is true, in the order of `labels`."""
@@ -274,7 +272,7 @@ def _not_null_mask(values: pa.Array) -> arrow.Mask | None:
     """Mask of values that are neither null nor NaN; None if all are."""
     if not values.null_count and not pat.is_floating(values.type):
         return None
-    mask: arrow.Mask = ~arrow.to_numpy(pc.is_null(values, nan_is_null=pat.is_floating(values.type)))
+    mask: arrow.Mask = ~arrow.to_numpy(arrow.is_null(values))
     return None if mask.all() else mask
 
 
@@ -626,13 +624,10 @@ class IndexBase(arguments.CopyMixin):
     def observed_values(self, date_as_object: bool = True) -> npt.NDArray[Any]:
         """All values, sorted; dates as :class:`datetime.date` or as ``datetime64[ns]``."""
         values = self._data().values
-        if pat.is_date(values.type) and date_as_object:
-            dates = np.empty(len(values), dtype=object)
-            dates[:] = values.to_pylist()
-            return dates
-        if pat.is_date(values.type):
-            values = pandas_conversion.to_memory(pa.table({"": values}), dates_as_object=False).column(0)
-        return arrow.to_numpy(values)
+        if not pat.is_date(values.type):
+            return arrow.to_numpy(values)
+        frame = pandas_conversion.to_pandas(pa.table({"": values}), dates_as_object=date_as_object)
+        return frame[""].to_numpy()
 
     def as_flat_series(
         self,

@@ -119,13 +119,7 @@ def verify_metadata_version(*args: Any, **kwargs: Any) -> None:
 
 
 def metadata_key_from_uuid(uuid: str, format: str = "json") -> str:
-    """Build the key of a dataset's header in the format "json" or "msgpack"; raises ValueError.
-
-    >>> metadata_key_from_uuid("sales")
-    'sales.by-dataset-metadata.json'
-    >>> metadata_key_from_uuid("sales", format="msgpack")
-    'sales.by-dataset-metadata.msgpack.zstd'
-    """
+    """Build the key of a dataset's header in the format "json" or "msgpack"; raises ValueError."""
     check_uuid(uuid)
     if format not in _FORMAT_SUFFIXES:
         available = ", ".join(_FORMAT_SUFFIXES)
@@ -154,11 +148,7 @@ def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:
 def get_partition_file_prefix(
     dataset_uuid: str, partition_label: str, table: str, metadata_version: int = DEFAULT_METADATA_VERSION
 ) -> str:
-    """Build the key of a data file without its suffix; raises ValueError for illegal names.
-
-    >>> get_partition_file_prefix("sales", "COUNTRY_CODE=DE/0d34", "table")
-    'sales/table/COUNTRY_CODE=DE/0d34'
-    """
+    """Build the key of a data file without its suffix; raises ValueError for illegal names."""
     check_metadata_version(metadata_version)
     check_uuid(dataset_uuid)
     check_table_name(table)

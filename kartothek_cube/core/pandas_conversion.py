@@ -166,7 +166,7 @@ def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
     # fast path: the metadata of 10,000 columns, most often without such a type, take 30 ms to parse
     if _NAMES_EXTENSION(stored) is None:
         return dtypes
-    for entry in _column_entries(schema):
+    for entry in column_entries(schema):
         name, dtype = entry.get("field_name") or entry.get("name"), entry.get("numpy_type")
         if isinstance(name, str) and isinstance(dtype, str) and dtype in _EXTENSION_DTYPES:
             index = schema.get_field_index(name)
@@ -181,7 +181,7 @@ def far_columns(schema: pa.Schema) -> set[str]:
         return set()
     marked = {
         entry.get("field_name")
-        for entry in _column_entries(schema)
+        for entry in column_entries(schema)
         if isinstance(details := entry.get("metadata"), dict) and details.items() >= _FAR.items()
     }
     return {field.name for field in schema if field.name in marked and arrow.has_far_times(field.type)}
@@ -192,12 +192,12 @@ def index_columns(schema: pa.Schema) -> list[str]:
     # fast path, as above: what this module writes
     if b'"index_columns": []' in (schema.metadata or {}).get(b"pandas", b'"index_columns": []'):
         return []
-    entry = _load(schema).get("index_columns")
+    entry = load_metadata(schema).get("index_columns")
     names = entry if isinstance(entry, list) else []
     return [name for name in names if isinstance(name, str) and schema.get_field_index(name) >= 0]
 
 
-def _load(schema: pa.Schema) -> dict[str, Any]:
+def load_metadata(schema: pa.Schema) -> dict[str, Any]:
     """The pandas metadata as a dict; empty if it is missing or no JSON object."""
     try:
         content = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
@@ -206,8 +206,9 @@ def _load(schema: pa.Schema) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _column_entries(schema: pa.Schema) -> list[dict[str, Any]]:
-    listed = _load(schema).get("columns")
+def column_entries(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Entries of the columns in the pandas metadata."""
+    listed = load_metadata(schema).get("columns")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
@@ -267,10 +268,8 @@ _MANY_COLUMNS = 1_000
 
 
 def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Convert a frame without its index to a table of storage types, the same for every pandas version.
-
-    ``types`` are those of stored columns, which the result gets where a read has changed them.
-    """
+    """Convert a frame without its index to a table of storage types, the same for every pandas version."""
+    # `types` are those of stored columns, which the result gets where a read has changed them.
     if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
         raise NotImplementedError(
             "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
@@ -548,11 +547,9 @@ def to_pandas(
     categories: Iterable[str] = (),
     dtype_backend: DtypeBackend | None = None,
 ) -> pd.DataFrame:
-    """Convert a table to a frame with a RangeIndex and writable columns.
-
-    With a backend, the types do not depend on the values. Without, integers that would lose digits next to
-    missing values become ``Int64`` or ``UInt64``.
-    """
+    """Convert a table to a frame with a RangeIndex and writable columns."""
+    # With a backend, the types do not depend on the values. Without, integers that would lose digits next to
+    # missing values become `Int64` or `UInt64`.
     categorical = list(categories)
     missing = sorted(set(categorical) - set(table.column_names))
     if missing:
@@ -630,12 +627,10 @@ def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Cast columns to their stored types, if no value changes.
-
-    Integers become floats or integers of the other kind, dates timestamps, and decimals those of the dataset.
-    What pandas makes of stored types is reversed: timestamps for dates, floats for integers next to missing
-    values. Other columns, and columns with values that do not fit, stay as they are.
-    """
+    """Cast columns to their stored types, if no value changes."""
+    # Integers become floats or integers of the other kind, dates timestamps, and decimals those of the
+    # dataset. What pandas makes of stored types is reversed: timestamps for dates, floats for integers next
+    # to missing values. Other columns, and columns with values that do not fit, stay as they are.
     columns = {}
     for position, field in enumerate(table.schema):
         target = types.get(field.name)

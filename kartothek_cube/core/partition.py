@@ -546,12 +546,7 @@ def cells_suffix(n_rows: int, digest: bytes) -> str:
 
 
 def cells_of_names(labels: Iterable[str]) -> tuple[list[int], list[str]] | None:
-    """Number of rows and digest of the cells of each file; None unless all names tell them.
-
-    >>> name = "0" * 32 + cells_suffix(20, b"8 bytes.")
-    >>> cells_of_names([f"MONTH=1/{name}", f"MONTH=2/{name}"])
-    ([20, 20], ['382062797465732e', '382062797465732e'])
-    """
+    """Number of rows and digest of the cells of each file; None unless all names tell them."""
     matches = [_NAME.fullmatch(label, label.rfind("/") + 1) for label in labels]
     found = [(int(match[1], 16), match[2]) for match in matches if match and match[1]]
     if len(found) < len(matches) or not found:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,7 +19,6 @@ from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.index import PARTITION, IndexColumns, PartitionIndex, rank
 from kartothek_cube.core.naming import statistics_key
-from kartothek_cube.core.pandas_conversion import to_pandas
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.transforms import read_transforms, refine
 from kartothek_cube.core.uuid import gen_uuid
@@ -67,18 +65,6 @@ def _mask_of_literal(dataset: DatasetMetadataBase, literal: expressions.LiteralT
         entries = dataset.statistics.column(column).combine_chunks()
         return statistics_mask(entries, op, value, column)
     return pa.repeat(True, len(dataset.partition_table))
-
-
-def indices_as_dataframe(
-    dataset: DatasetMetadataBase,
-    columns: Sequence[str] | None,
-    date_as_object: bool,
-    predicates: expressions.PredicatesType,
-) -> pd.DataFrame:
-    """Index data as a frame, see ``DatasetMetadataBase.get_indices_as_dataframe``."""
-    rows, values = index_rows(dataset, columns, expressions.to_tree(predicates))
-    columns = pa.table({PARTITION: dataset.partition_table.labels.take(pa.array(rows)), **values})
-    return to_pandas(columns, dates_as_object=date_as_object).set_index(PARTITION)
 
 
 def index_rows(

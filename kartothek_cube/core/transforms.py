@@ -359,11 +359,7 @@ def truncate(n: int, column: str, *, name: str | None = None) -> PartitionTransf
 
 
 def parse_transform(text: str) -> PartitionTransform | str:
-    """A partition column as text, for command lines and options: a name, or a transform.
-
-    >>> parse_transform("bucket(16, METER)"), parse_transform("COUNTRY_CODE")
-    (bucket(16, 'METER'), 'COUNTRY_CODE')
-    """
+    """A partition column as text, for command lines and options: a name, or a transform."""
     functions = "|".join((*_UNITS, *_SIZED))
     match = re.fullmatch(rf"({functions})\((?:(\d+),)?\s*([^()]+?)\s*\)", text)
     if match is None:
@@ -384,11 +380,7 @@ def read_transforms(metadata: Mapping[str, Any]) -> tuple[PartitionTransform, ..
 
 
 def refine(node: Node, transforms: Iterable[PartitionTransform], types: Mapping[str, pa.DataType]) -> Node:
-    """The same tree with what it implies about partition columns, by which partitions are pruned.
-
-    >>> refine(("DAY", "==", 7), [truncate(5, "DAY")], {"DAY": pa.int64()})
-    AllOf(operands=(('DAY', '==', 7), ('DAY_truncate', '==', 5)))
-    """
+    """The same tree with what it implies about partition columns, by which partitions are pruned."""
     if not isinstance(node, tuple):
         return type(node)(tuple(refine(operand, transforms, types) for operand in node.operands))
     implied = [t.imply(node, types[t.column]) for t in transforms if t.column == node[0] in types]
@@ -445,11 +437,7 @@ _Hashes = npt.NDArray[np.uint32]
 
 
 def hash_values(array: pa.Array) -> _Hashes:
-    """32-bit Murmur3 hashes (x86, seed 0) of values, as Iceberg specifies them.
-
-    >>> hash_values(pa.array(["iceberg"])).tolist()
-    [1210000089]
-    """
+    """32-bit Murmur3 hashes (x86, seed 0) of values, as Iceberg specifies them."""
     if is_text(array.type) or _is_bytes(array.type):
         array = array.cast(pa.large_binary())
         _, offsets, data = array.buffers()

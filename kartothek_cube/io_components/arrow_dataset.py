@@ -199,11 +199,10 @@ def _columns_of(expressions: Iterable[pc.Expression], schema: pa.Schema) -> set[
 
 @attrs.frozen(repr=False, eq=False)
 class LazyScanner:
-    """Planned scan, with the methods of ``pyarrow.dataset.Scanner``.
+    """Planned scan, with the methods of ``pyarrow.dataset.Scanner``."""
 
-    It reads only when the consumer asks for the next batch, and a few partitions ahead: the scanner of C++
-    reads its source to the end even if the consumer stops.
-    """
+    # It reads only when the consumer asks for the next batch, and a few partitions ahead: the scanner of C++
+    # reads its source to the end even if the consumer stops.
 
     scan: CubeScan | _FileScan
     #: columns that are read
@@ -414,10 +413,9 @@ class CubeScan:
 
 @attrs.frozen(repr=False)
 class CubeSource:
-    """The cells of a cube: rows of the seed, with the columns of all datasets.
+    """The cells of a cube: rows of the seed, with the columns of all datasets."""
 
-    Or the rows of one dataset of the cube, of each cell the version written last.
-    """
+    # Or the rows of one dataset of the cube, of each cell the version written last.
 
     cube: Cube = attrs.field()
     store: StoreFactory

@@ -111,9 +111,9 @@ class ReadPlan:
 
     def _task(self, positions: Ints | None, group: tuple[Any, ...]) -> ReadTask:
         partitions = self.partitions if positions is None else self.partitions.take(positions)
-        files = partitions.files[self.context.table]
-        derived = PartitionTable.from_labels(self.context.uuid, self.context.table, partitions.labels)
-        keys = None if derived.files[self.context.table].equals(files) else tuple(files.to_pylist())
+        uuid, table = self.context.uuid, self.context.table
+        is_derived = partitions.has_derived_keys(uuid, table)
+        keys = None if is_derived else tuple(partitions.files[table].to_pylist())
         return ReadTask(tuple(partitions.labels.to_pylist()), keys, group)
 
 
@@ -221,17 +221,12 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     # partition keys have the right value already
     pairs = zip(context.dispatch_by, task.group, strict=False)
     group = [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
-    # a predicate cannot hold bytes with a NUL, the values of a group can: these are applied after reading
-    pushed = [literal for literal in group if not isinstance(literal[2], bytes)]
-    rows = _read_rows(context, files, remaining_filters(context, files, values, pushed))
+    rows = _read_rows(context, files, remaining_filters(context, files, values, group))
     table = rows.table
     for column in reversed(context.partition_keys):
         if column in values and (context.columns is None or column in context.columns):
             table = table.drop_columns([column]) if column in table.column_names else table
             table = table.add_column(0, column, repeat(values[column], rows.lengths))
-    for column, op, value in group:
-        if isinstance(value, bytes):
-            table = table.filter(expressions.literal_mask(table.column(column), op, value, column))
     # files may have columns that are null throughout and absent in others, and so not in the schema
     in_schema, stored = set(context.schema.names), table.column_names
     names = [name for name in stored if name in in_schema] if context.columns is None else context.columns
@@ -688,10 +683,8 @@ def find_repeated_cells(
     indices: Mapping[str, IndexColumns],
     is_new: Mask | None = None,
 ) -> RepeatedCells | None:
-    """Find cells in files of different cube partitions; `is_new`: only those of which one is in a new file.
-
-    Opens only files that have, in each indexed dimension, a value that another partition has as well.
-    """
+    """Find cells in files of different cube partitions; `is_new`: those of which one is in a new file."""
+    # Opens only files that have, in each indexed dimension, a value that another partition has as well.
     if not len(files):
         return None
     folders = group_codes(list(files.keys(partition_columns, schema).values()), len(files))

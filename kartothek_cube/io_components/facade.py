@@ -180,12 +180,10 @@ def facade(
     returns: str = "",
     example: Example | str = _AS_IN_CLASS,
 ) -> Callable[P, Result]:
-    """Make the function that users call, which is found as `name` in `module`, also by pickle.
-
-    Its parameters are the fields of `operation`, and `run` plans and runs it; ``Answer`` in the annotation of
-    `run` is the type of the answer of the job, and `types` says what type variables of the class stand for.
-    `note` is a paragraph about this façade; `summary`, `returns` and `example` replace texts of the class.
-    """
+    """Make the function that users call, which is found as `name` in `module`, also by pickle."""
+    # Its parameters are the fields of `operation`, and `run` plans and runs it; `Answer` in the annotation of
+    # `run` is the type of the answer of the job, and `types` says what type variables of the class stand for.
+    # `note` is a paragraph about this façade; `summary`, `returns` and `example` replace texts of the class.
     cls: Any = get_origin(operation) or operation
     types = types or {}
     signature = _signature(cls, run, types)

@@ -73,11 +73,7 @@ def available_cores() -> int:
 
 
 def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    """Slices of at most ``size`` items.
-
-    >>> batched(["DE", "FR", "UK"], size=2)
-    [['DE', 'FR'], ['UK']]
-    """
+    """Slices of at most ``size`` items."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
@@ -93,11 +89,7 @@ def ordered_map(function: Callable[[T], R], items: Iterable[T], threads: int) ->
 
 
 def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
-    """Results in the order of the items, of which at most ``threads`` are made before they are asked for.
-
-    >>> list(prefetch_map(str.upper, ["hamburg", "dresden"], threads=2))
-    ['HAMBURG', 'DRESDEN']
-    """
+    """Results in the order of the items, of which at most ``threads`` are made before they are asked for."""
     workers = min(apply_thread_limit(threads), len(items))
     # the first alone: a consumer that needs no more, as of LIMIT 1, stops after it
     yield from map(function, items[: 1 if workers > 1 else None])
@@ -140,11 +132,7 @@ def _size(blobs: BlobStore, key: str) -> int:
 
 
 def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> Ints:
-    """Bounds of consecutive slices of equal weight: at least so many if they are worth a task, by size more.
-
-    >>> split_by_weight(np.array([2.0, 2.0, 2.0, 6.0]) * 1e6, least=2, size=10**9).tolist()
-    [0, 3, 4]
-    """
+    """Bounds of slices of equal weight: at least so many if they are worth a task, by size more."""
     ends = np.cumsum(weights)
     total = float(ends[-1])
     n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / tuning.MIN_TASK_BYTES))), 1)

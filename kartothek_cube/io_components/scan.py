@@ -235,7 +235,10 @@ def _prepare(blobs: BlobStore, scan: Scan) -> _PolarsScan | None:
         return None
     sources, options = _locate(blobs, scan.keys)
     first, key = sources[0], scan.keys[0]
-    file = _schema_of_content(first, key) if isinstance(first, bytes) else _read_schema(blobs, key)
+    if isinstance(first, bytes):
+        file = _schema_of_footer(parquet.parse_footer(pa.BufferReader(first), key), len(first))
+    else:
+        file = _read_schema(blobs, key)
     stored = file.columns
     columns = _select_known(stored.names, scan.schema) if scan.columns is None else scan.columns
     where = scan.filters[0] if scan.filters else None
@@ -456,13 +459,6 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...], dataset: pa.Schem
     return pa.schema([(c, with_far_times(t) if c in far and not pat.is_null(t) else t) for c, t in decoded])
 
 
-def _schema_of_content(content: bytes, key: str) -> _FileSchema:
-    try:
-        return _schema_of_footer(pq.read_metadata(pa.BufferReader(content)), len(content))
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
-
-
 def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
     is_reliable = footer.created_by.startswith("parquet-cpp-arrow")
     return _FileSchema(_columns_of_footer(footer), is_reliable, size)
@@ -646,19 +642,20 @@ def read_file(
     mapping: ColumnMapping | None = None,
     row_index: bool = False,
 ) -> pa.Table:
-    """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata.
-
-    `row_index` adds the index of the stored frame.
-    """
-    if not key.endswith(PARQUET_FILE_SUFFIX):
-        return _read_untyped(blobs, key, columns, where, schema, mapping)
-    path = blobs.local_path(key)
-    source = _get_file(blobs, key) if path is None else path
-    try:
-        table = parquet.read_parquet(source, key, columns, where, schema, mapping, row_index=row_index)
-    except FileNotFoundError as error:
-        # a concurrent garbage collection may have deleted the file since its path was resolved
-        raise MissingFileError(key) from error
+    """Rows of one file by pyarrow, which checks each page; all columns for None, with pandas metadata."""
+    # `row_index` adds the index of the stored frame
+    if key.endswith(PARQUET_FILE_SUFFIX):
+        path = blobs.local_path(key)
+        source = _get_file(blobs, key) if path is None else path
+        try:
+            table = parquet.read_parquet(source, key, columns, where, schema, mapping, row_index=row_index)
+        except FileNotFoundError as error:
+            # a concurrent garbage collection may have deleted the file since its path was resolved
+            raise MissingFileError(key) from error
+    else:
+        table = _read_untyped(blobs, key, schema, mapping)
+        table = table if where is None else table.filter(expressions.tree_mask(table, where))
+        table = table if columns is None else table.select(list(columns))
     runtime.progress_advance_files(blobs, [key])
     return table
 
@@ -686,30 +683,22 @@ def count_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
 
 
 def _read_untyped(
-    blobs: BlobStore,
-    key: str,
-    columns: Sequence[str] | None,
-    where: expressions.Tree | None,
-    schema: pa.Schema | None,
-    mapping: ColumnMapping | None,
+    blobs: BlobStore, key: str, schema: pa.Schema | None, mapping: ColumnMapping | None
 ) -> pa.Table:
     """Read a file of a format without types, such as CSV, with those of the schema."""
     try:
         frame = DataFrameSerializer.restore_dataframe(blobs.store, key)
     except KeyError as error:
         raise MissingFileError(key) from error
-    runtime.progress_advance_files(blobs, [key])
     table = from_pandas(frame)
     if mapping is not None:
-        table = mapping.adapt_all(table)
+        table = mapping.adapt(table, mapping.names_in(table.schema), len(table))
     types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
     for position, field in enumerate(table.schema):
         dtype = types.get(field.name, field.type)
         if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
             table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
-    if where is not None:
-        table = table.filter(expressions.tree_mask(table, where))
-    return table if columns is None else table.select(list(columns))
+    return table
 
 
 def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedArray:
@@ -722,10 +711,8 @@ def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedAr
 
 
 def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
-    """Concatenate tables of the same columns, with the wider type where types differ.
-
-    ``schema`` is that of no tables; ``origin`` names the files in errors.
-    """
+    """Concatenate tables of the same columns, with the wider type where types differ."""
+    # `schema` is that of no tables; `origin` names the files in errors.
     if not tables:
         return schema.empty_table()
     if not tables[0].num_columns:

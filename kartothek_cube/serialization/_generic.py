@@ -42,11 +42,7 @@ def check_filters(filter_query: str | None, predicates: PredicatesType) -> None:
 
 
 def columns_to_read(columns: Sequence[str] | None, predicates: PredicatesType) -> list[str] | None:
-    """Columns needed to filter and to return some; None for all.
-
-    >>> columns_to_read(["CITY"], [[("DAY", ">", 1)]])
-    ['CITY', 'DAY']
-    """
+    """Columns needed to filter and to return some; None for all."""
     if columns is None:
         return None
     return list(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))

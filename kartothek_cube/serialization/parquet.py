@@ -39,13 +39,11 @@ def read_parquet(
     *,
     row_index: bool = False,
 ) -> pa.Table:
-    """Columns of the rows that meet the predicates, with types of memory; all but the pandas index for None.
-
-    ``schema`` is that of the dataset: predicates are checked against it, and it types columns that are null
-    in the file. ``mapping`` gives the columns of the dataset if the file was written before a change of its
-    schema. ``name`` is that of the file in errors. ``row_index`` adds the index of the stored frame, which
-    the rows keep, unless it is 0, 1, 2, ...
-    """
+    """Columns of the rows that meet predicates, in types of memory; all but the pandas index for None."""
+    # `schema` is that of the dataset: predicates are checked against it, and it types columns that are null
+    # in the file. `mapping` gives the columns of the dataset if the file was written before a change of its
+    # schema. `name` is that of the file in errors. `row_index` adds the index of the stored frame, which
+    # the rows keep, unless it is 0, 1, 2, ...
     with _convert_errors(source, name), _open(source) as file:
         stored = file.schema_arrow
         available = stored if mapping is None else mapping.schema_of(stored)
@@ -139,18 +137,18 @@ def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:
     except KeyError as error:
         raise MissingFileError(key) from error
     with file:
-        try:
-            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
-        except (pa.ArrowException, OSError) as error:
-            if _is_store_error(error):
-                raise
-            raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
-        return footer, file.seek(0, io.SEEK_END)
+        return parse_footer(pa.PythonFile(file, mode="r"), key), file.seek(0, io.SEEK_END)
 
 
-def _is_store_error(error: Exception) -> bool:
-    """Whether the store failed, not the parser, which raises OSErrors without errno."""
-    return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)
+def parse_footer(file: pa.NativeFile, key: str) -> pq.FileMetaData:
+    """Footer of an open file; raises CorruptDatasetError."""
+    try:
+        return pq.read_metadata(file)
+    except (pa.ArrowException, OSError) as error:
+        # the store failed, not the parser, which raises OSErrors without errno
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise
+        raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
 
 
 #: pandas' own name for an index in a file
@@ -159,13 +157,7 @@ _NAME = b"index_name"
 
 
 def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Arrow table of a frame and its index: a range is in the metadata, others are an additional column.
-
-    >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]}, index=["IT"])).column_names
-    ['CITY', '__index_level_0__']
-    >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]})).column_names
-    ['CITY']
-    """
+    """Arrow table of a frame and its index: a range is in the metadata, others are an additional column."""
     table = pandas_conversion.from_pandas(df, types)
     index = df.index
     if isinstance(index, pd.RangeIndex):
@@ -216,16 +208,11 @@ def _stored_index(file: pq.ParquetFile, *, is_filtered: bool) -> tuple[pa.Field,
 
 def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
     """Index entry of the pandas metadata, and its name; other libraries write it, so types are checked."""
-    try:
-        content = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-    except (ValueError, RecursionError):
-        return None, None
-    listed = content.get("index_columns") if isinstance(content, dict) else None
+    listed = pandas_conversion.load_metadata(schema).get("index_columns")
     if not isinstance(listed, list) or len(listed) != 1:
         return None, None
     (index,) = listed
-    columns = content.get("columns") if isinstance(content.get("columns"), list) else []
-    entries = [index] if isinstance(index, dict) else [c for c in columns if isinstance(c, dict)]
+    entries = [index] if isinstance(index, dict) else pandas_conversion.column_entries(schema)
     names = [e.get("name") for e in entries if e is index or e.get("field_name") == index]
     name = names[0] if names else None
     return index, name if isinstance(name, str) and name != _COLUMN else None
@@ -438,7 +425,9 @@ class ParquetSerializer(_generic.DataFrameSerializer):
     @staticmethod
     def storable(table: pa.Table) -> pa.Table:
         """Convert to storage types with pandas metadata, unless they are there already."""
-        return table if _is_storable(table.schema) else pandas_conversion.as_table(table)
+        is_storable = b"pandas" in (table.schema.metadata or {})
+        is_storable &= all(arrow.storage_type(dtype).equals(dtype) for dtype in table.schema.types)
+        return table if is_storable else pandas_conversion.as_table(table)
 
     def write_storable(self, table: pa.Table, sink: str | BinaryIO | pa.NativeFile) -> None:
         """Write a table made by `storable`, or a slice of it, without checking its types again."""
@@ -477,12 +466,6 @@ def _is_codec(name: str) -> bool:
         return name.upper() == "NONE" or bool(pa.Codec.is_available(name.lower()))
     except ValueError:
         return False
-
-
-def _is_storable(schema: pa.Schema) -> bool:
-    if schema.metadata is None or b"pandas" not in schema.metadata:
-        return False
-    return all(arrow.storage_type(dtype).equals(dtype) for dtype in schema.types)
 
 
 def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:

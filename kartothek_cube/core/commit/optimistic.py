@@ -290,11 +290,9 @@ def commit_state(
     is_repair: bool = False,
     statistics: pa.Table | None = None,
 ) -> Result:
-    """Put a state in place of its base; PreconditionFailed if another writer was faster.
-
-    Statistics, if there are some, replace those of the state.
-    A repair makes no new version, and the damaged state is not archived.
-    """
+    """Put a state in place of its base; PreconditionFailed if another writer was faster."""
+    # Statistics, if there are some, replace those of the state. A repair makes no new version, and the
+    # damaged state is not archived.
     written: list[str] = []
     snapshot: str | None = None
     if isinstance(role, Decision):

@@ -452,8 +452,24 @@ def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
     return tuple(elements)
 
 
+class _Joined(_Operand):
+    """Base of conditions that are joined."""
+
+    __slots__ = ()
+
+    conditions: tuple[Any, ...]
+
+    def __attrs_post_init__(self) -> None:
+        codec.check_depth(self.conditions)
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns of active conditions."""
+        return set().union(*(_columns(condition) for condition in self.conditions if condition.active))
+
+
 @attrs.frozen
-class Conjunction(_Operand):
+class Conjunction(_Joined):
     """Conditions that all have to hold; immutable, comparable and hashable.
 
     Parameters
@@ -476,9 +492,6 @@ class Conjunction(_Operand):
     """
 
     conditions: tuple[Condition | Disjunction, ...] = attrs.field(converter=_to_conditions)
-
-    def __attrs_post_init__(self) -> None:
-        codec.check_depth(self.conditions)
 
     @classmethod
     def from_two(cls, left: ConditionTree, right: ConditionTree) -> Conjunction:
@@ -591,11 +604,6 @@ class Conjunction(_Operand):
         return any(condition.active for condition in self.conditions)
 
     @property
-    def columns(self) -> set[str]:
-        """The columns of active conditions."""
-        return set().union(*(_columns(condition) for condition in self.conditions if condition.active))
-
-    @property
     def predicate(self) -> list[LiteralType] | None:
         """The literals of all conditions: one conjunction of a predicate; None if no condition is active.
 
@@ -649,8 +657,8 @@ class Conjunction(_Operand):
         return " & ".join(f"({condition})" for condition in self.conditions)
 
 
-def _columns(condition: Condition | Disjunction) -> set[str]:
-    return condition.columns if isinstance(condition, Disjunction) else {condition.column}
+def _columns(condition: ConditionTree) -> set[str]:
+    return {condition.column} if isinstance(condition, Condition) else condition.columns
 
 
 def _to_alternatives(alternatives: object) -> tuple[Condition | Conjunction, ...]:
@@ -672,7 +680,7 @@ def _one_of(alternatives: Sequence[T]) -> T | Disjunction:
 
 
 @attrs.frozen
-class Disjunction(_Operand):
+class Disjunction(_Joined):
     """Conditions of which one has to hold, on one or several columns; immutable, comparable and hashable.
 
     Parameters
@@ -697,20 +705,10 @@ class Disjunction(_Operand):
 
     conditions: tuple[Condition | Conjunction, ...] = attrs.field(converter=_to_alternatives)
 
-    def __attrs_post_init__(self) -> None:
-        codec.check_depth(self.conditions)
-
     @property
     def active(self) -> bool:
         """Whether the conditions filter anything: not if one of them matches every row."""
         return all(condition.active for condition in self.conditions)
-
-    @property
-    def columns(self) -> set[str]:
-        """The columns of active conditions."""
-        return Conjunction([c for c in self.conditions if isinstance(c, Condition)]).columns.union(
-            *(c.columns for c in self.conditions if isinstance(c, Conjunction))
-        )
 
     def to_tree(self, types: Mapping[str, pa.DataType]) -> Node:
         """The conditions on columns of these types."""
@@ -941,11 +939,11 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
 
 
 class _TextReader:
-    """Reads conditions as :meth:`Conjunction.from_string` does, or those of queries.
+    """Reads conditions as :meth:`Conjunction.from_string` does, or those of queries."""
 
-    Those also have dates, decimals, times of day, and any number for integers: all are compared exactly. But
-    they have no values without quotes where only a comparison can be meant, as in kartothek: "NAME == a|b".
-    """
+    # Those also have dates, decimals, times of day, and any number for integers: all are compared exactly.
+    # But they have no values without quotes where only a comparison can be meant, as in kartothek: "NAME ==
+    # a|b".
 
     def __init__(self, types: Mapping[str, pa.DataType], *, of_query: bool = False) -> None:
         self.types, self.of_query = types, of_query

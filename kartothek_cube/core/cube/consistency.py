@@ -52,16 +52,11 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
     """
     if dataset.schema is None:
         return set()
-    timestamp = constants.KLEE_TIMESTAMP_COLUMN
-    return {name for name in dataset.schema.names if not name.startswith("__") and name != timestamp}
+    return {name for name in dataset.schema.names if not is_internal(name)}
 
 
 def is_internal(column: str) -> bool:
-    """Whether queries never show a column of this name.
-
-    >>> [is_internal(name) for name in ("_DAY", "__DAY", "KLEE_TS")]
-    [False, True, True]
-    """
+    """Whether queries never show a column of this name."""
     return column.startswith("__") or column == constants.KLEE_TIMESTAMP_COLUMN
 
 

@@ -147,13 +147,12 @@ _ROUNDS = 100
 
 
 class _ListedDatasets:
-    """The newest state of each listed dataset of a cube, and the states of one moment.
+    """The newest state of each listed dataset of a cube, and the states of one moment."""
 
-    Headers are read again until they are those of one moment; without a concurrent write, none is. For each
-    participant, the coordinator names the last operation that is committed. A header that is newer or older
-    than the coordinator names another operation: the coordinator is read again if it was read before the
-    participant, else the participant is.
-    """
+    # Headers are read again until they are those of one moment; without a concurrent write, none is. For each
+    # participant, the coordinator names the last operation that is committed. A header that is newer or older
+    # than the coordinator names another operation: the coordinator is read again if it was read before the
+    # participant, else the participant is.
 
     def __init__(
         self,
@@ -418,10 +417,8 @@ class CubeSnapshot:
 def load_snapshot(
     cube: Cube, blobs: BlobStore, requested: frozenset[str] | None, map_uuids: MapUuids = map
 ) -> CubeSnapshot:
-    """Datasets of a cube, checked as in `discover_datasets`, but shared: not to be changed.
-
-    In place of :func:`map`, ``map_uuids`` may read several headers at once.
-    """
+    """Datasets of a cube, checked as in `discover_datasets`, but shared: not to be changed."""
+    # In place of :func:`map`, `map_uuids` may read several headers at once.
     ensure_cube(cube)
     blobs = open_existing(cube.uuid_prefix, blobs)
     listed = _ListedDatasets(

@@ -51,14 +51,8 @@ _MATCH = 0
 
 
 def imply_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCondition | None:
-    """Condition that holds for all rows for which the expression is true; None if nothing is known.
-
-    It may hold for other rows as well: the expression has to be evaluated on the rows as well.
-
-    >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
-    >>> print(imply_condition((pc.field("CITY") == "Rom") & (pc.abs(pc.field("DAY")) == 7), schema))
-    CITY == Rom
-    """
+    """Condition that holds for all rows for which the expression is true; None if nothing is known."""
+    # It may hold for other rows as well: the expression has to be evaluated on the rows as well.
     decoded = decode_expression(expression)
     types = dict(zip(schema.names, schema.types, strict=True))
     return None if decoded is None or not types else _Translator(types, "Arrow").implied(decoded, True)
@@ -68,10 +62,8 @@ def imply_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCond
 
 
 def to_conjunction(conditions: ConditionsInput, types: Mapping[str, pa.DataType]) -> Conjunction:
-    """Conditions that a user gives in any form, on columns of these types; raises TypeError or ValueError.
-
-    As in all conditions, comparisons match neither null nor NaN, and numbers are compared exactly.
-    """
+    """Conditions that a user gives in any form, on columns of these types; raises TypeError or ValueError."""
+    # As in all conditions, comparisons match neither null nor NaN, and numbers are compared exactly.
     converted: Any = _convert(conditions, types)
     if converted is conditions and isinstance(conditions, list | tuple | Iterator):
         converted = [_convert(condition, types) for condition in conditions]
@@ -237,10 +229,9 @@ def convert_predicates_to_cube_conditions(
 
 
 class _Translator:
-    """Translates the parts of an expression of Arrow, Polars or Spark on columns of a schema.
+    """Translates the parts of an expression of Arrow, Polars or Spark on columns of a schema."""
 
-    An exact translation is a condition that is equivalent, as far as NaN counts as null, or None.
-    """
+    # An exact translation is a condition that is equivalent, as far as NaN counts as null, or None.
 
     # Logic has three values. An expression selects rows for which it is true, and NOT those for which it is
     # false: rows for which it is null are in neither. So a negation is no separate case, but the question
@@ -415,11 +406,7 @@ Expression: TypeAlias = "Call | Field | pa.Scalar"
 
 
 def decode_expression(expression: pc.Expression) -> Expression | None:
-    """The parts of an expression; None if this version of pyarrow stores them in another way.
-
-    >>> decode_expression(pc.field("STORE_ID") > 1).function
-    'greater'
-    """
+    """The parts of an expression; None if this version of pyarrow stores them in another way."""
     try:
         _, (buffer,) = expression.__reduce__()
         with pa.ipc.open_file(buffer) as file:
@@ -501,11 +488,7 @@ def _metadata_pairs(schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def fields_of(expression: Expression) -> set[str]:
-    """Columns that occur in an expression.
-
-    >>> fields_of(decode_expression(pc.field("STORE_ID") == pc.field("DAY"))) == {"STORE_ID", "DAY"}
-    True
-    """
+    """Columns that occur in an expression."""
     fields, parts = set(), [expression]
     while parts:
         part = parts.pop()
@@ -520,13 +503,7 @@ def fields_of(expression: Expression) -> set[str]:
 
 
 def imply_polars(predicate: polars.Expr, schema: pa.Schema) -> ImpliedCondition | None:
-    """Condition that holds for all rows for which a predicate of Polars is true; None if nothing is known.
-
-    >>> import polars as pl
-    >>> predicate = (pl.col("CITY") == "Rom") & (pl.col("DAY") % 7 == 0)
-    >>> print(imply_polars(predicate, pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])))
-    CITY == Rom
-    """
+    """Condition that holds for all rows for which a predicate of Polars is true; None if nothing is known."""
     types = dict(zip(schema.names, schema.types, strict=True))
     try:
         return _Translator(types, "Polars").implied(_decode_polars(predicate), True)

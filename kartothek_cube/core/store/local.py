@@ -64,16 +64,13 @@ def _retry_if_removed(write: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class LocalBlobStore(blob_store.BlobStore):
-    """Blobs in a local directory.
+    """Blobs in a local directory."""
 
-    Symbolic links are followed within the directory only. A version is inode, time of change and size; a
-    conditional write holds the lock (``flock``) of the directory while it compares and replaces.
-
-    A durable write returns when the file, its directory entry and all directories above it are on disk. No
-    file gets its final name durably, and none is deleted, before the files it depends on are on disk.
-
-    A store with ``durable = False`` (URL option ``durable=false``) is never flushed.
-    """
+    # Symbolic links are followed within the directory only. A version is inode, time of change and size; a
+    # conditional write holds the lock (`flock`) of the directory while it compares and replaces.
+    # A durable write returns when the file, its directory entry and all directories above it are on disk. No
+    # file gets its final name durably, and none is deleted, before the files it depends on are on disk.
+    # A store with `durable = False` (URL option `durable=false`) is never flushed.
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -119,9 +116,6 @@ class LocalBlobStore(blob_store.BlobStore):
     def missing_directory(self) -> str | None:
         root = self.root or "/"
         return None if os.path.isdir(root) else root
-
-    def exists(self, key: str) -> bool:
-        return self._stat(key) is not None
 
     def size(self, key: str) -> int:
         info = self._stat(key)
@@ -576,7 +570,7 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
             except BaseException as error:
                 errors.append(error)
 
-    # these threads only wait for the disk
+    # these threads only wait for the disk; an executor takes more than twice as long for 500 files
     threads = [threading.Thread(target=work) for _ in range(min(_FLUSHES, len(pending)) - 1)]
     for thread in threads:
         thread.start()

@@ -142,11 +142,7 @@ _OPTIONS: Mapping[str, Options] = {
 
 @dataclass(frozen=True, repr=False)
 class Location:
-    """Kind of store (``s3``, ``gs``, ``az``), bucket, prefix and options; no secrets in its repr.
-
-    >>> Location("s3", "sales", "2025", (("secret_access_key", "abc"),))
-    Location('s3://sales/2025?...')
-    """
+    """Kind of store (``s3``, ``gs``, ``az``), bucket, prefix and options; no secrets in its repr."""
 
     kind: str
     bucket: str
@@ -455,15 +451,13 @@ _BUFFER = 1 << 20
 
 
 class ObjectBlobStore(blob_store.BlobStore):
-    """Blobs in a bucket of S3, Google Cloud Storage or Azure; nothing is opened before the first request.
+    """Blobs in a bucket of S3, Google Cloud Storage or Azure; nothing is opened before the first request."""
 
-    Versions are ETags (on Google Cloud Storage with the generation), compared by the server. Other servers
-    of S3's protocol are probed once per process; if they do not compare, conditional writes read, compare
-    and put, and warn.
-
-    Conditional deletions are probed once per process, too; without them, `delete_if` compares before it
-    deletes, so that a blob put in between is lost.
-    """
+    # Versions are ETags (on Google Cloud Storage with the generation), compared by the server. Other servers
+    # of S3's protocol are probed once per process; if they do not compare, conditional writes read, compare
+    # and put, and warn.
+    # Conditional deletions are probed once per process, too; without them, `delete_if` compares before it
+    # deletes, so that a blob put in between is lost.
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -799,11 +793,10 @@ class _RemoteFile(io.RawIOBase):
 
 
 class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
-    """A bucket of S3, Google Cloud Storage or Azure as a simplekv store.
+    """A bucket of S3, Google Cloud Storage or Azure as a simplekv store."""
 
-    It holds nothing but its location: it can be pickled, copied and sent to tasks, and used by threads and by
-    forked processes. Connections are shared by all stores of the same location in a process.
-    """
+    # It holds nothing but its location: it can be pickled, copied and sent to tasks, and used by threads and
+    # by forked processes. Connections are shared by all stores of the same location in a process.
 
     def __init__(self, location: Location) -> None:
         self.location = location

@@ -31,11 +31,10 @@ _ATTEMPTS = 1000
 
 
 class GenericBlobStore(blob_store.BlobStore):
-    """Blobs in a simplekv store, or in any object with the same methods.
+    """Blobs in a simplekv store, or in any object with the same methods."""
 
-    In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, since no other
-    process can access them. Other stores read, compare and put.
-    """
+    # In-memory stores (`DictStore`, also below decorators) compare and swap under a lock, since no other
+    # process can access them. Other stores read, compare and put.
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -238,11 +237,7 @@ class ConstantStoreFactory:
 
 
 def is_store(candidate: object) -> bool:
-    """Whether this is a store: of simplekv, or any other object with the methods ``get`` and ``open``.
-
-    >>> is_store("hmemory://"), is_store(ensure_store("hmemory://"))
-    (False, True)
-    """
+    """Whether this is a store: of simplekv, or any other object with the methods ``get`` and ``open``."""
     if isinstance(candidate, blob_store.BlobStore):
         return True
     # Other methods (`put`, `delete`, `iter_keys`, ...) are looked up on use: a read-only store has no `put`.
@@ -335,11 +330,7 @@ def lazy_store(store: blob_store.StoreInput) -> blob_store.StoreFactory:
 
 
 def to_url(store: str | os.PathLike[str]) -> str:
-    """URL of a store; that of its directory for a path.
-
-    >>> to_url("/data/sales 2025"), to_url("file:///data"), to_url("hfs://data")
-    ('hfs:///data/sales%202025', 'hfs:///data', 'hfs://data')
-    """
+    """URL of a store; that of its directory for a path."""
     if isinstance(store, os.PathLike):
         path = os.fspath(store)
         if not isinstance(path, str):
@@ -369,12 +360,7 @@ def _directory_url(path: str) -> str:
 
 
 def check_reopens(store: object) -> None:
-    """Raise ValueError for a URL, or its factory, that opens a new, empty store each time.
-
-    >>> check_reopens(lazy_store("hmemory://"))
-    Traceback (most recent call last):
-    ValueError: hmemory:// is a new, empty store each time it is opened, so what is written would be lost: ...
-    """
+    """Raise ValueError for a URL, or its factory, that opens a new, empty store each time."""
     if isinstance(store, str):
         store = lazy_store(store)
     if isinstance(store, UrlStoreFactory):
@@ -388,25 +374,13 @@ def check_reopens(store: object) -> None:
 
 _MEMORY = ("hmemory", "memory")
 #: options of URLs that storefact opens, by scheme
-_OPTIONS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("fs", "hfs"), frozenset({"create_if_missing", "durable"})),
-    **dict.fromkeys(_MEMORY, frozenset({"create_if_missing"})),
-    "redis": frozenset({"create_if_missing"}),
-    "hs3": frozenset({"create_if_missing"}),
+_OPTIONS: dict[str, str] = {
+    **dict.fromkeys(("fs", "hfs"), "create_if_missing durable"),
+    **dict.fromkeys((*_MEMORY, "redis", "hs3"), "create_if_missing"),
     **dict.fromkeys(
         ("azure", "hazure"),
-        frozenset(
-            {
-                "blob_endpoint",
-                "create_if_missing",
-                "default_endpoints_protocol",
-                "max_block_size",
-                "max_connections",
-                "max_single_put_size",
-                "socket_timeout",
-                "use_sas",
-            }
-        ),
+        "blob_endpoint create_if_missing default_endpoints_protocol max_block_size max_connections "
+        "max_single_put_size socket_timeout use_sas",
     ),
 }
 
@@ -415,7 +389,7 @@ def _parse_options(url: str) -> dict[str, str]:
     """Options of a URL that storefact opens; raises ValueError for unknown ones."""
     scheme = url.partition("://")[0].lower()
     options = parse_qs(urlsplit(url).query, keep_blank_values=True)
-    check_names("", "option", options, _OPTIONS[scheme])
+    check_names("", "option", options, _OPTIONS[scheme].split())
     return {name: values[-1] for name, values in options.items()}
 
 
@@ -528,13 +502,7 @@ def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], blob
 
 
 def open_blobs(store: blob_store.StoreInput | blob_store.BlobStore) -> blob_store.BlobStore:
-    """Open a store, factory or URL; a `BlobStore` is returned unchanged. Errors as those of `ensure_store`.
-
-    >>> blobs = open_blobs("hmemory://")
-    >>> blobs.put("sales/table/_common_metadata", b"PAR1", durable=True)
-    >>> blobs.list("sales/")
-    [Blob(key='sales/table/_common_metadata', size=None, mtime=None)]
-    """
+    """Open a store, factory or URL (errors: see `ensure_store`); a `BlobStore` is returned unchanged."""
     if isinstance(store, blob_store.BlobStore):
         return store
     opened = ensure_store(store)
@@ -567,16 +535,7 @@ def _make_local_driver(store: Any) -> blob_store.BlobStore:
 
 register_driver(_is_directory, _make_local_driver)
 register_driver(lambda store: type(store) is ObjectStore, lambda store: store.blobs)
-register_scheme(
-    "azure",
-    "hazure",
-    "hmemory",
-    "hs3",
-    "memory",
-    "redis",
-    opener=_open_with_storefact,
-    check=_parse_options,
-)
+register_scheme(*_OPTIONS, opener=_open_with_storefact, check=_parse_options)
 register_scheme("fs", "hfs", opener=_open_directory, check=_parse_directory_options)
 register_scheme(*SCHEMES, opener=open_url, check=parse_url)
 

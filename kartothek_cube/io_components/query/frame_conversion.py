@@ -67,10 +67,8 @@ def _stored_as(column: pa.ChunkedArray) -> Any:
 
 
 def _copy_columns(tables: list[pa.Table], dtypes: list[Any]) -> pd.DataFrame:
-    """DataFrame of the only table in a list.
-
-    Columns are released once they are copied, and writing to the frame needs no copy.
-    """
+    """DataFrame of the only table in a list."""
+    # Columns are released once they are copied, and writing to the frame needs no copy.
     table = tables.pop()
     names, length = table.column_names, len(table)
     columns = dict(zip(names, table.columns, strict=True))

@@ -161,32 +161,22 @@ class ScanFiles:
 
     def between(self, start: int, stop: int) -> ScanFiles:
         """The files of consecutive physical partitions."""
-        low, high = self.partition_ids.searchsorted([start, stop]).tolist()
-        if (low, high) == (0, len(self)):
-            return self
-        return ScanFiles(
-            self.scan,
-            self.labels[low:high],
-            self.keys[low:high],
-            {c: array.slice(low, high - low) for c, array in self.partition_keys.items()},
-            self.partition_ids[low:high],
-            self.aligned,
-            None if self.rows is None else self.rows[low:high],
-        )
+        return self._take(np.arange(*self.partition_ids.searchsorted([start, stop])))
 
     def in_partitions(self, partitions: Mask) -> ScanFiles:
         """The files of the physical partitions of a mask."""
-        mask = partitions[self.partition_ids]
-        if mask.all():
+        return self._take(np.flatnonzero(partitions[self.partition_ids]))
+
+    def _take(self, positions: Ints) -> ScanFiles:
+        if len(positions) == len(self):
             return self
-        return ScanFiles(
-            self.scan,
-            tuple(itertools.compress(self.labels, mask)),
-            tuple(itertools.compress(self.keys, mask)),
-            {c: array.filter(pa.array(mask)) for c, array in self.partition_keys.items()},
-            self.partition_ids[mask],
-            self.aligned,
-            None if self.rows is None else self.rows[mask],
+        return attrs.evolve(
+            self,
+            labels=tuple([self.labels[i] for i in positions.tolist()]),
+            keys=tuple([self.keys[i] for i in positions.tolist()]),
+            partition_keys={c: array.take(pa.array(positions)) for c, array in self.partition_keys.items()},
+            partition_ids=self.partition_ids[positions],
+            rows=None if self.rows is None else self.rows[positions],
         )
 
     def cells(self) -> tuple[list[int], list[str]] | None:
@@ -253,10 +243,7 @@ class DatasetFiles:
         if not self.aligned:
             ids = np.unique(ids)
             numbers = np.arange(len(ids))
-        start, stop = (
-            self.partition_ids.searchsorted(ids, "left"),
-            self.partition_ids.searchsorted(ids, "right"),
-        )
+        start, stop = (self.partition_ids.searchsorted(ids, side) for side in ("left", "right"))
         entries, range_numbers = kernels.expand_ranges(start, stop)
         positions = pa.array(self.positions[entries])
         labels = tuple(self.dataset.partition_table.labels.take(positions).to_pylist())
@@ -387,13 +374,10 @@ def split_into_tasks(
     if plan.is_empty:
         return []
     blobs = plan.context.open_store()
-    aligned = unaligned = np.zeros(plan.n_partitions)
+    unaligned, aligned = partition_bytes = np.zeros((2, plan.n_partitions))
     for files in plan.files:
         file_bytes = mean_size(blobs, files.sample_keys(tuning.SAMPLE)) * files.scan.column_fraction()
-        if files.scan.alignment:
-            aligned = aligned + file_bytes * files.count_files()
-        else:
-            unaligned = unaligned + file_bytes * files.count_files()
+        partition_bytes[int(len(files.scan.alignment) > 0)] += file_bytes * files.count_files()
     # files that every task reads do not count: more tasks make no less of them
     size = max(size, int((aligned + unaligned).max() - aligned.max()))
     if plan.groups is None:
@@ -519,10 +503,8 @@ def _load_snapshot(
     """Datasets of a query; those that are read as they are now are shared with other queries."""
     if as_of is not None or isinstance(datasets, Mapping):
         return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
-    requested = converter_str_set_optional(datasets)
-    if blobs.is_local:
-        return load_snapshot(cube, blobs, requested)
-    return load_snapshot(cube, blobs, requested, partial(ordered_map, threads=tuning.REMOTE_REQUESTS))
+    run = partial(ordered_map, threads=1 if blobs.is_local else tuning.REMOTE_REQUESTS)
+    return load_snapshot(cube, blobs, converter_str_set_optional(datasets), run)
 
 
 def load_datasets(

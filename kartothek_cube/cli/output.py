@@ -263,8 +263,8 @@ def _flatten(table: pa.Table, *, shorten_to_dates: bool = True) -> pa.Table:
     columns = {}
     for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if pa.types.is_nested(field.type):
-            texts = pa.array(_json_cells(column), pa.string())
-            columns[number] = pc.if_else(column.is_valid(), texts, None)
+            texts = pa.array(_json_cells(column), pa.string(), mask=column.is_null().to_numpy())
+            columns[number] = pa.chunked_array([texts])
         elif pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
             columns[number] = pa.chunked_array([_format_bytes(column)])
         elif pa.types.is_interval(field.type):

@@ -379,7 +379,9 @@ def test_directories_of_pandas(tmp_path, index):
     frame = SALES.to_pandas()
     frame = frame.set_index(index) if index == "SHOP" else frame.set_axis(index)
     frame.to_parquet(tmp_path / "source", partition_cols=["COUNTRY"])
-    assert check_adoption(tmp_path / "source").n_rewritten == 2
+    # texts of pandas 3 are stored as large strings
+    is_rewritten = index == "SHOP" or int(pd.__version__.split(".")[0]) >= 3
+    assert check_adoption(tmp_path / "source").n_rewritten == 2 * is_rewritten
 
 
 def spark_directory(path: Path, table: pa.Table = SALES) -> Path:

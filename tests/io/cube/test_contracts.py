@@ -108,7 +108,7 @@ def test_rules_of_text(values, is_category):
         (OneOf("c", ["", "a"]), series.isin(["", "a"])),
         (InRange("c", "A", "a"), series.dropna().between("A", "a").reindex(series.index)),
     ):
-        assert broken(rule, column) == sum(meets[series.notna()] == False)  # noqa: E712
+        assert broken(rule, column) == (~meets[series.notna()].astype(bool)).sum()
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,8 @@ def test_files_of_other_zones_have_the_times_of_the_schema(name, zone, reader, m
         monkeypatch.setenv(scan.CHECK_PAGES, "1")
     cube, store = CUBES[name], memory()
     data = rows("2020-10-25 00:30", "2020-10-25 01:30").assign(p=["a", "b"])
-    data["t"] = data["t"].dt.tz_localize("UTC").dt.tz_convert(zone).astype(pd.DatetimeTZDtype("ns", zone))
+    # with pandas 2, Arrow names offsets in its own way
+    data["t"] = pa.array(data["t"].dt.tz_localize("UTC"), pa.timestamp("ns", zone)).to_pandas()
     eager_cube.build_cube(data, cube, store)
     (key,) = [key for key in file_keys(lambda: store, "cube++seed").values() if "p=b" in key]
     for other in ("Asia/Tokyo", "+01:00"):

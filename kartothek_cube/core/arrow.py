@@ -256,6 +256,8 @@ def boolean_array(mask: Mask) -> pa.BooleanArray:
 
 def is_null(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Mask of nulls, including NaN."""
+    # Arrow 23 finds no nulls and NaN among the values of a dictionary.
+    values = values.cast(values.type.value_type) if pat.is_dictionary(values.type) else values
     return pc.is_null(values, nan_is_null=True)
 
 

@@ -134,6 +134,7 @@ def test_rules_of_text(values, is_category):
         (HasType("c", "int64"), pa.nulls(2), 0),
         (NotNull("c"), pa.nulls(2), 2),
         (NotNull("c"), pa.array([1.0, float("nan")]).dictionary_encode(), 1),
+        (NotNull("c"), pa.DictionaryArray.from_arrays([0, 1], pa.array(["a", None])), 1),
         (InRange("c", 0), pa.nulls(2), 0),
     ],
 )

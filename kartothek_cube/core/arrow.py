@@ -156,6 +156,11 @@ def is_text(t: pa.DataType) -> bool:
     return bool(value_type in (*_STRINGS, pa.string()))
 
 
+def is_packable(t: pa.DataType) -> bool:
+    """Whether Parquet can store values of a type as bit-packed differences."""
+    return bool(pat.is_integer(t) or pat.is_timestamp(t) or pat.is_date32(t))
+
+
 def is_nested(t: pa.DataType) -> bool:
     """Whether values of a type contain other values (lists, structs, maps)."""
     return bool(pat.is_nested(t))

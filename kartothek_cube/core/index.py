@@ -347,6 +347,7 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
         coerce_timestamps=None if _is_milliseconds(values.type) else "us",
         use_compliant_nested_type=False,
         use_dictionary=[f"{PARTITION}.list.item"] if labels_repeat else False,  # values are unique
+        column_encoding={column: "DELTA_BINARY_PACKED"} if arrow.is_packable(values.type) else None,
         store_schema=False,
     ) as writer:
         bounds = _row_groups(columns)

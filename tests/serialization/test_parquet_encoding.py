@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.serialization import ParquetSerializer
-from kartothek_cube.serialization.parquet import codecs, dictionary_columns
+from kartothek_cube.serialization.parquet import codecs, dictionary_columns, packed_columns
 
 RANDOM = np.random.default_rng(1)
 
@@ -108,3 +108,49 @@ def test_other_codecs_hold_for_all_columns(codec):
     sink = pa.BufferOutputStream()
     ParquetSerializer(codec).write_table(pa.table({"v": NOISE, "w": NOISE}), sink)
     assert len(ParquetSerializer.read_table(sink.getvalue())) == 20_000
+
+
+SORTED = np.sort(RANDOM.choice(200_000, 20_000, replace=False))
+PACKED = {
+    "ids": pa.array(np.arange(20_000)),
+    "with holes": pa.array(SORTED),
+    "descending": pa.array(SORTED[::-1]),
+    "gaps": pa.array([None, *SORTED[1:].tolist()]),
+    "int8": pa.array(RANDOM.integers(-3, 3, 20_000).cumsum() % 100, pa.int8()),
+    "int16": pa.array(SORTED // 10, pa.int16()),
+    "uint32": pa.array(SORTED, pa.uint32()),
+    "largest": pa.array(2**63 - 1 - SORTED),
+    "uint64": pa.array(2**64 - 1 - SORTED.astype("u8")),
+    "days": pa.array(np.arange(20_000, dtype=np.int32)).cast(pa.date32()),
+    "hours": pa.array(SORTED.astype("M8[h]").astype("M8[us]")),
+    "zone": pa.array(SORTED.astype("M8[ms]"), pa.timestamp("us", "Asia/Tokyo")),
+}
+PLAIN = {
+    "hashes": pa.array(RANDOM.integers(-(2**63), 2**63 - 1, 20_000)),
+    "random": pa.array(RANDOM.integers(2**31 - 1, size=20_000), pa.int32()),
+    "numbers": pa.array(NOISE),
+    "texts": pa.array([str(value) for value in SORTED]),
+    "times": pa.array(SORTED, pa.time64("us")),
+    "decimals": pa.array(SORTED).cast(pa.decimal128(21, 2)),
+}
+
+
+def test_sorted_numbers_and_times_are_stored_as_differences():
+    table = pa.table({**PACKED, **PLAIN})
+    assert packed_columns(table, []) == list(PACKED)
+    assert packed_columns(table, ["ids", "days"]) == [name for name in PACKED if name not in ("ids", "days")]
+    assert packed_columns(table.slice(0, 999), []) == []
+    assert packed_columns(pa.table({"v": pa.nulls(2_000, pa.int64())}), []) == []
+    for codec in ("ZSTD", "SNAPPY"):
+        sink = pa.BufferOutputStream()
+        ParquetSerializer(codec).write_table(table, sink)
+        assert len(sink.getvalue()) < 0.5 * table.nbytes
+        group = pq.ParquetFile(sink.getvalue()).metadata.row_group(0)
+        chunks = [group.column(number) for number in range(group.num_columns)]
+        packed = {chunk.path_in_schema for chunk in chunks if "DELTA_BINARY_PACKED" in chunk.encodings}
+        assert packed == {*packed_columns(table, dictionary_columns(table))} >= {"ids", "zone", "uint64"}
+        read = ParquetSerializer.read_table(sink.getvalue())
+        assert all(
+            read.column(name).cast(table.column(name).type) == table.column(name)
+            for name in table.column_names
+        )

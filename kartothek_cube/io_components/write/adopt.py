@@ -42,9 +42,9 @@ from kartothek_cube.io_components.write.write_plan import WritePlan, WriteResult
 ADOPT_THREADS = 8
 #: so that threads share many small files
 _FILES_PER_TASK = 64
-#: what readers of version 1 of the Parquet format decode, those of kartothek 5.3 among them
+#: what pyarrow 6 decodes, by which kartothek 5.3 reads
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD"}
-_ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"}
+_ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED", "DELTA_BINARY_PACKED"}
 
 
 @attrs.frozen(kw_only=True)

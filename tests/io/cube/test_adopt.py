@@ -503,7 +503,8 @@ def test_a_partition_column_that_is_in_the_files(tmp_path):
         ({"compression": "snappy"}, True),
         ({"compression": "none", "use_dictionary": False}, True),
         ({"compression": "lz4"}, False),
-        ({"use_dictionary": False, "column_encoding": {"SHOP": "DELTA_BINARY_PACKED"}}, False),
+        ({"use_dictionary": False, "column_encoding": {"SHOP": "DELTA_BINARY_PACKED"}}, True),
+        ({"use_dictionary": False, "column_encoding": {"KIND": "DELTA_BYTE_ARRAY"}}, False),
         ({"coerce_timestamps": None, "store_schema": False}, True),
     ],
 )

@@ -120,6 +120,18 @@ def test_other_shapes(tmp_path, monkeypatch):
         assert len(frames) == {"groups of x": shapes.X, "groups of y": len(shapes.DAYS)}.get(name, 1)
 
 
+@pytest.mark.parametrize("values", ["ids", "with holes", "hours", "random"])
+def test_sorted_integers_take_less_space_than_with_zstd(tmp_path, monkeypatch, values):
+    monkeypatch.setenv("BENCH_X", "2")
+    monkeypatch.chdir(tmp_path)
+    bench, sizes = load_script(BENCH / "benchmarks" / "encodings.py").Integers(), {}
+    for encoding in bench.params[1]:
+        bench.setup(values, encoding)
+        bench.time_read(values, encoding)
+        sizes[encoding] = bench.track_bytes(values, encoding)
+    assert sizes["library"] < 0.9 * sizes["zstd"] < sizes["plain"]
+
+
 def test_headers_of_many_partitions(tmp_path):
     scale = load_script(BENCH / "benchmarks" / "scale.py")
     url = f"hfs://{tmp_path}/store?create_if_missing=true"

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, ClassVar, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -234,26 +235,22 @@ def to_frame(
     return df.set_index(_COLUMN).rename_axis(index=None if name is None else name.decode())
 
 
-# below this number of rows, dictionaries only cost time
-_MIN_ROWS_DICTIONARIES = 1_000
+# below this number of rows, samples cost more time than encodings and codecs save
+_MIN_ROWS = 1_000
 # Parquet writers abandon dictionaries above 1 MB, after building them
 _MAX_VALUES = 100_000
 _SAMPLE = 4_096
-# below this number of rows, decompression takes no time worth saving
-_MIN_ROWS_CODECS = 10_000
-# compression ratio above which decompression does not pay
-_MAX_RATIO = 0.9
+# share of its size, packed or compressed, above which a column is read faster as it is
+_MAX_RATIO = 0.8
 # values that Parquet packs with the same number of bits
 _MINIBLOCK = 32
-# bits of the differences above which unpacking them does not pay
-_MAX_PACKED = 0.75
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
     """Paths of the columns to write with a dictionary."""
     # Values that hardly ever repeat (measured numbers, unique names) are written several times faster without
     # one, and take less space.
-    if table.num_rows < _MIN_ROWS_DICTIONARIES:
+    if table.num_rows < _MIN_ROWS:
         return []
     columns = zip(table.schema, table.columns, strict=True)
     return [_path(field) for field, column in columns if _use_dictionary(column)]
@@ -289,10 +286,10 @@ def _positions(length: int) -> pa.Array:
 
 
 def packed_columns(table: pa.Table, dictionaries: Collection[str]) -> list[str]:
-    """Paths of the columns to write as bit-packed differences of neighbours (DELTA_BINARY_PACKED)."""
+    """Columns to write as bit-packed differences of neighbours (DELTA_BINARY_PACKED)."""
     # Keys are sorted: 1.5 M integers are decoded in 0.006 instead of 0.014 s and take 0.05 instead of 1.5 MB.
     # pyarrow 6, which kartothek 5.3 allows, and newer ones read them, and so do Spark 3.3, DuckDB, delta-rs.
-    if table.num_rows < _MIN_ROWS_DICTIONARIES:
+    if table.num_rows < _MIN_ROWS:
         return []
     columns = zip(table.column_names, table.columns, strict=True)
     return [name for name, column in columns if name not in dictionaries and _use_differences(column)]
@@ -303,39 +300,38 @@ def _use_differences(column: pa.ChunkedArray) -> bool:
     if not arrow.is_packable(column.type):
         return False
     # as floats: differences of the largest integers overflow
-    steps = np.diff(_middle(column).to_numpy().astype(np.float64))
+    steps = np.diff(_sample_middle(column).astype(np.float64))
     steps = steps[: len(steps) // _MINIBLOCK * _MINIBLOCK].reshape(-1, _MINIBLOCK)
     if not len(steps):
         return False
     bits = np.log2(steps.max(axis=1) - steps.min(axis=1) + 1).mean()
-    return bool(bits <= _MAX_PACKED * (64 if column.type.bit_width == 64 else 32))
+    return bool(bits <= _MAX_RATIO * (64 if column.type.bit_width == 64 else 32))
 
 
-def _middle(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A sample of consecutive values."""
-    return column.slice(max(0, len(column) // 2 - _SAMPLE // 2), _SAMPLE).drop_null()
+def _sample_middle(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Some consecutive values."""
+    start = max(0, len(column) // 2 - _SAMPLE // 2)
+    values: npt.NDArray[Any] = column.slice(start, _SAMPLE).drop_null().to_numpy()
+    return values
 
 
-def codecs(table: pa.Table, dictionaries: Collection[str], compression: str) -> str | dict[str, str]:
+def codecs(table: pa.Table, encoded: Collection[str], compression: str) -> str | dict[str, str]:
     """The codec, or one per column path: ZSTD is left out where it hardly saves space."""
     # Noise, such as measured numbers with all their digits, is read ten times faster then.
-    if compression.upper() != "ZSTD" or table.num_rows < _MIN_ROWS_CODECS:
+    if compression.upper() != "ZSTD" or table.num_rows < _MIN_ROWS:
         return compression
-    uncompressed = {
-        name
-        for name, column in zip(table.column_names, table.columns, strict=True)
-        if name not in dictionaries and _is_incompressible(column)
-    }
+    columns = zip(table.column_names, table.columns, strict=True)
+    uncompressed = {name for name, column in columns if name not in encoded and _is_incompressible(column)}
     if not uncompressed:
         return compression
     return {_path(field): "NONE" if field.name in uncompressed else compression for field in table.schema}
 
 
 def _is_incompressible(column: pa.ChunkedArray) -> bool:
-    dtype = column.type
-    if not (pat.is_floating(dtype) or pat.is_integer(dtype) or pat.is_timestamp(dtype)):
-        return False
-    sample = _middle(column).to_numpy().tobytes()
+    if not pat.is_floating(column.type):
+        # integers and times without dictionary and small differences
+        return arrow.is_packable(column.type)
+    sample = _sample_middle(column).tobytes()
     compressed = pa.Codec("zstd").compress(sample, asbytes=True)
     return len(compressed) > _MAX_RATIO * len(sample) > 0
 

@@ -129,7 +129,7 @@ def test_sorted_integers_take_less_space_than_with_zstd(tmp_path, monkeypatch, v
         bench.setup(values, encoding)
         bench.time_read(values, encoding)
         sizes[encoding] = bench.track_bytes(values, encoding)
-    assert sizes["library"] < 0.9 * sizes["zstd"] < sizes["plain"]
+    assert sizes["library"] < sizes["zstd"] < sizes["plain"]
 
 
 def test_headers_of_many_partitions(tmp_path):

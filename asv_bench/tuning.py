@@ -53,7 +53,6 @@ def workloads(url: str) -> dict[str, tuple[Callable[[], object], tuple[int, ...]
         "SAMPLE": (join, (1, 1000)),
         "FILTERED_BLOCKS": (condition, (1, 16)),
         "MAX_RESTRICTING_CELLS": (condition, (0, 1 << 14)),
-        "FEW_RESTRICTING_CELLS": (condition, (0, 1 << 18)),
         "TABLE_CODES_PER_ROW": (join, (0, 32)),
         "SMALL_FRAME_ROWS": (groups, (0, 100_000)),
     }

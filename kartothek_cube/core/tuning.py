@@ -20,8 +20,6 @@ MAX_FOOTERS = 64
 REMOTE_REQUESTS = 64
 #: cells of restricted datasets, per block, that are looked up in the scans of the others
 MAX_RESTRICTING_CELLS = 1 << 18
-#: of these, up to which number each column is compared before the cells are
-FEW_RESTRICTING_CELLS = 1 << 12
 #: possible codes per row up to which a table of all codes replaces sorting and hashing
 TABLE_CODES_PER_ROW = 4
 #: rows of a frame up to which several are converted at once: each conversion takes longer than copying them

@@ -309,7 +309,7 @@ def _plan(scan: _PolarsScan) -> list[polars.LazyFrame]:
         cache=False,
     )
     types, numbers = scan.types, scan.scan.rows
-    conditions = [condition for cells in scan.scan.cells for condition in _is_among(types, cells)]
+    conditions = [_is_among(types, cells) for cells in scan.scan.cells]
     if scan.where is not None:
         conditions.insert(0, _translate(types, scan.where))
     if numbers is not None:
@@ -577,23 +577,16 @@ def _translate_literal(types: pa.Schema, literal: expressions.LiteralType) -> po
     return is_in.fill_null(False) | ~is_valid if bound.or_null else is_in
 
 
-def _is_among(types: pa.Schema, cells: pa.Table) -> list[polars.Expr]:
+def _is_among(types: pa.Schema, cells: pa.Table) -> polars.Expr:
     """Whether the values of a row are those of a cell; rows of other cells may pass."""
     import polars
 
-    conditions: list[polars.Expr] = []
-    for name in cells.column_names if len(cells) <= tuning.FEW_RESTRICTING_CELLS else ():
-        # Polars compares by dictionary: 0.007 s of a million rows, where hashes take 0.014
-        values = polars.Series(cells.column(name).unique())
-        # other widths and units, and floats, whose zeros differ in their bits, are left to the hashes
-        if values.dtype == _polars_schema(types)[name] and not values.dtype.is_float():
-            conditions.append(_select_columns(name).is_in(values.implode(), nulls_equal=True))
-    if len(conditions) == len(cells.column_names) == 1:
-        return conditions
     # A hash per row and a set of those of the cells: 0.029 where a semi-join takes 0.046 s, as its payload
     # columns are decoded for all rows
-    hashes = polars.DataFrame(cells).select(_hash_values(cells.schema, cells.column_names)).to_series()
-    return [*conditions, _hash_values(types, cells.column_names).is_in(hashes.implode())]
+    # of a table, Polars would number columns without a name
+    values = polars.DataFrame({name: polars.Series(cells.column(name)) for name in cells.column_names})
+    hashes = values.select(_hash_values(cells.schema, cells.column_names)).to_series()
+    return _hash_values(types, cells.column_names).is_in(hashes.implode())
 
 
 def _hash_values(types: pa.Schema, columns: Sequence[str]) -> polars.Expr:

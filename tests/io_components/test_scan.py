@@ -9,7 +9,6 @@ import os
 import struct
 import subprocess
 import sys
-from unittest import mock
 
 import numpy as np
 import polars
@@ -19,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import tuning
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions import AllOf, to_tree
 from kartothek_cube.core.store import open_blobs
@@ -216,15 +214,13 @@ KEYS = st.sampled_from([0.0, -0.0, 1.5, math.nan, None])
     st.lists(st.tuples(st.sampled_from([0, 1, 300, None]), KEYS), max_size=6),
     st.lists(st.tuples(st.sampled_from([0, 1, 300, None]), KEYS), max_size=6),
     st.sampled_from([pa.int16(), pa.int64()]),
-    st.sampled_from([0, 4096]),
 )
-def test_rows_of_cells_are_never_missing(rows, cells, dtype, few):
+def test_rows_of_cells_are_never_missing(rows, cells, dtype):
     blobs = open_blobs(memory())
     columns = [pa.array([row[i] for row in rows], dtype) for i, dtype in enumerate([dtype, pa.float32()])]
     put(blobs, "d/a.parquet", pa.table(columns, ["x", "y"]))
     other = [pa.array([row[i] for row in cells], dtype) for i, dtype in enumerate([pa.int64(), pa.float64()])]
-    with mock.patch.object(tuning, "FEW_RESTRICTING_CELLS", few):
-        found = scan_one(blobs, ["d/a.parquet"], ["x", "y"], cells=[pa.table(other, ["x", "y"])])
+    found = scan_one(blobs, ["d/a.parquet"], ["x", "y"], cells=[pa.table(other, ["x", "y"])])
 
     def key(row):
         return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in row)

@@ -46,7 +46,6 @@ TUNING = "kartothek_cube.core.tuning."
 THRESHOLDS = {
     TUNING + "BLOCK_BYTES": (1, 5000),
     TUNING + "MAX_RESTRICTING_CELLS": (0, 20),
-    TUNING + "FEW_RESTRICTING_CELLS": (0, 5),
     TUNING + "SMALL_FRAME_ROWS": (0, 3),
     "kartothek_cube.io_components.query.frame_conversion.MAX_COLUMNS": (3,),
     TUNING + "TABLE_CODES_PER_ROW": (0, 32),

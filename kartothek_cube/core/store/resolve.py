@@ -417,7 +417,8 @@ def _open_directory(url: str) -> KeyValueStore:
     # None if decorators wrap the store
     root = getattr(template, "root", None)
     if isinstance(root, str) and not os.path.isdir(root):
-        if os.path.exists(root):
+        # not "exists": a concurrent writer may have created the directory since
+        if os.path.isfile(root):
             raise ValueError(f"{root} is a file; a store is a directory")
         if not create_if_missing:
             raise ValueError(

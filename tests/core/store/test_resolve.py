@@ -246,3 +246,16 @@ def test_passwords_are_not_shown(url):
         with pytest.raises(ValueError, match="did you mean 'hazure'") as caught:
             lazy_store(url)
         assert "pass" not in str(caught.value)
+
+
+def test_a_directory_that_another_writer_creates_meanwhile_is_no_file(tmp_path, monkeypatch):
+    """Two processes build the first cube of a store at the same time."""
+    path = tmp_path / "store"
+
+    def create_afterwards(checked: str, isdir=os.path.isdir) -> bool:
+        found = isdir(checked)
+        path.mkdir(exist_ok=True)
+        return found
+
+    monkeypatch.setattr(os.path, "isdir", create_afterwards)
+    assert ensure_store(f"hfs://{path}").keys() == []

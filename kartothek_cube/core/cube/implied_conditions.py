@@ -238,7 +238,7 @@ class _Translator:
     # what a *false* part implies.
 
     def __init__(self, types: Mapping[str, pa.DataType], library: str, *, is_exact: bool = False) -> None:
-        self.types, self.is_exact = types, is_exact
+        self.types, self.library, self.is_exact = types, library, is_exact
         # whether null is in a list is unknown, as in SQL; for Arrow, it is not
         self.unknown_is_in = library != "Arrow"
         # for Arrow, NaN is unequal to and not less than all values, for Polars it is the greatest one
@@ -305,16 +305,27 @@ class _Translator:
             matches_nan = pat.is_floating(dtype) and (op in self.met_by_nan) == outcome
             if not self.is_exact and (matches_nan or not _is_comparable(dtype, others[0].type)):
                 return None
+            self._check_zone(column.name, dtype, others[0].type)
             value = _value(others[0])
             if value is None:
                 return None
             condition = COMPARISONS[op](column.name, value)
         return condition if outcome else ~condition
 
+    def _check_zone(self, name: str, column: pa.DataType, value: pa.DataType) -> None:
+        # Spark makes an instant of any datetime, also of one without a zone
+        is_spark = self.library == "Spark" and pat.is_timestamp(column) and pat.is_timestamp(value)
+        if is_spark and self.is_exact and value.tz and not column.tz:
+            raise TypeError(
+                f"Column {name!r} has no time zone, and Spark gives one to datetimes: write the time as "
+                f"text, as in F.col({name!r}) >= '2020-01-31 12:00:00'"
+            )
+
     def _is_in(self, part: Call, column: C, dtype: pa.DataType, outcome: bool) -> ImpliedCondition | None:
         listed = part.options["value_set"].values
         if not self.is_exact and not _is_comparable(dtype, listed.type):
             return None
+        self._check_zone(column.name, dtype, listed.type)
         values = [_value(scalar) for scalar in listed.drop_null()]
         if None in values:
             return None

@@ -145,6 +145,8 @@ def _find_spark_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> st
         return f'F.round({column}).cast("{target}"), or widen payload with update_schema'
     if pat.is_timestamp(stored) and pat.is_timestamp(given):
         return f'{column}.cast("{target}"), in the time zone of the session'
+    if pat.is_floating(stored) and pat.is_integer(given):
+        return f'{column}.cast("{target}") rounds integers beyond 2**53, which no double equals'
     return f'{column}.cast("{target}")'
 
 

@@ -176,7 +176,8 @@ def _tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
 def attempt(function: Callable[[], object]) -> bytes:
     """Result or error of a function, pickled: Spark would turn an exception into a Java stack trace."""
     try:
-        return pickle.dumps(function())
+        with _conversion.spark_remedies():
+            return pickle.dumps(function())
     except _FINAL as error:
         try:
             pickled = pickle.dumps(error)

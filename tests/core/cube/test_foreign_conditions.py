@@ -162,6 +162,23 @@ def test_what_is_no_condition_of_spark_is_refused_with_advice(f, build, error, p
         to_conjunction(build(f), SPARK_TYPES)
 
 
+@pytest.mark.slow("starts a session of Spark")
+@pytest.mark.parametrize("f", [functions, connect_functions], ids=["classic", "connect"])
+@pytest.mark.parametrize(
+    "build, expected",
+    [
+        (lambda f, time: f.col("t") >= time, C("t") >= NOON),
+        (lambda f, time: ~f.col("t").isin(time), ~C("t").isin([NOON])),
+    ],
+    ids=["comparison", "list"],
+)
+def test_times_without_a_zone_are_texts_in_columns_of_spark(f, build, expected):
+    shared_session()
+    with pytest.raises(TypeError, match=r"the time as text, as in F.col\('t'\) >= '2020-01-31 12:00:00'$"):
+        to_conjunction(build(f, NOON), TYPES)
+    assert rows_of(build(f, str(NOON))) == rows_of(expected)
+
+
 @pytest.mark.parametrize(
     "predicates, expected",
     [

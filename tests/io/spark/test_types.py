@@ -163,9 +163,18 @@ def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
 @pytest.mark.parametrize(
     "stored, given, remedy",
     [
-        ("double", "string", 'F.col("v").cast("double")'),
-        ("bigint", "double", 'F.round(F.col("v")).cast("bigint"), or widen payload with update_schema'),
-        ("timestamp_ntz", "timestamp", 'F.col("v").cast("timestamp_ntz"), in the time zone of the session'),
+        ("double", "CAST(NULL AS string)", 'F.col("v").cast("double")'),
+        ("double", "9007199254740993L", 'F.col("v").cast("double") rounds integers beyond 2**53'),
+        (
+            "bigint",
+            "CAST(NULL AS double)",
+            'F.round(F.col("v")).cast("bigint"), or widen payload with update_schema',
+        ),
+        (
+            "timestamp_ntz",
+            "CAST(NULL AS timestamp)",
+            'F.col("v").cast("timestamp_ntz"), in the time zone of the session',
+        ),
     ],
 )
 @pytest.mark.parametrize("how", ["function", "source", "merge"])
@@ -174,7 +183,7 @@ def test_messages_about_types_advise_in_functions_of_spark(spark, url, how, stor
     cube = Cube(["x"], ["p"], "cube")
     table = pa.table({"x": [1], "p": [1], "v": pa.nulls(1, types[stored])})
     build_cube(table, cube, url)
-    df = spark.sql(f"SELECT 2L AS x, 1L AS p, CAST(NULL AS {given}) AS v")
+    df = spark.sql(f"SELECT 2L AS x, 1L AS p, {given} AS v")
     write = {
         "function": lambda: append_to_cube_from_spark(df, cube, url),
         "merge": lambda: merge_into_cube_from_spark(df, cube, url),

@@ -154,8 +154,11 @@ def parse_text(s: str) -> ConditionText:
         )
     column, operator, quoted, text = match.group("column", "op", "quoted", "value")
     if quoted is None and (text[:1] in _QUOTES or text[-1:] in _QUOTES):
+        word = text.partition("'")[0].strip().upper()
         problem = _find_missing(text) or (
-            "; unbalanced quote, expected: column operator 'value', with '' for a quote in the value"
+            f"; write the value without the word {word}"
+            if word in ("DATE", "TIMESTAMP")
+            else "; unbalanced quote, expected: column operator 'value', with '' for a quote in the value"
         )
         raise ValueError(f"Cannot parse condition {abbreviate_text(repr(s))}{problem}")
     operator = "==" if operator == "=" else operator

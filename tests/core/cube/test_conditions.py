@@ -501,6 +501,8 @@ def test_text_of_queries_on_every_type(text, expected):
         ("s LIKE '%burg'", "LIKE takes a prefix, as in 'Bad%', not '%burg'"),
         ("s LIKE 'B_d%'", "startswith 'a_b'"),
         ("NOT", "Cannot parse condition 'NOT'"),
+        ("t >= DATE '2024-02-28'", "; write the value without the word DATE$"),
+        ("t < timestamp '2024-02-28 12:00'", "; write the value without the word TIMESTAMP$"),
         ("i = 1 and", r"Condition 'i = 1 and': .*; a condition is missing behind and$"),
         ("i = 1 OR", "; a condition is missing behind OR$"),
         ("s = 'a' or", "; a condition is missing behind or$"),

@@ -33,7 +33,7 @@ from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_
 from kartothek_cube.io_components.query import executor
 from kartothek_cube.io_components.query.logical_plan import QueryTable
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanTask, plan_table, project
-from kartothek_cube.io_components.scan import count_rows, estimate_size
+from kartothek_cube.io_components.scan import count_rows, estimate_bytes
 
 if TYPE_CHECKING:
     import polars
@@ -396,18 +396,13 @@ class CubeScan:
         return tables[0] if tables else None
 
     def _partition_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Bytes of the needed columns of each physical partition: in files, or half of those in memory."""
+        """Bytes of the needed columns of each physical partition."""
         blobs = self.plan.context.open_store()
         total = np.zeros(self.plan.n_partitions)
         for files, scan in zip(self.plan.files, self.plan.context.scans, strict=True):
             if scan.alignment:
                 keys = files.sample_keys(tuning.SAMPLE)
-                size = estimate_size(blobs, keys)
-                # rows of the first file, which is read first anyway, where that is cheap
-                is_cheap = blobs.is_local and len(keys) > 0 and keys[0].endswith(PARQUET_FILE_SUFFIX)
-                n_values = (len(scan.columns) + 1) * count_rows(blobs, keys[:1]) if is_cheap else 0
-                in_memory = n_values * executor.BYTES_PER_VALUE
-                total += max(size * scan.column_fraction(), in_memory / 2) * files.count_files()
+                total += estimate_bytes(blobs, keys, *scan.count_columns()) * files.count_files()
         return total
 
 
@@ -489,7 +484,10 @@ class _FileScan:
         keys = self._keys()
         if not keys:
             return
-        size = estimate_size(open_blobs(self.plan.context.store), keys)
+        context = self.plan.context
+        columns = len(context.schema.names if context.columns is None else context.columns)
+        share = columns / max(len(context.schema.names), 1)
+        size = estimate_bytes(open_blobs(context.store), keys, columns, share)
         tasks = self.plan.block_tasks(runtime.scan_bounds(np.full(len(keys), size)))
         read = partial(run_read, self.plan.context)
         yield from runtime.prefetch_map(read, tasks, 1 if sequential else runtime.available_cores())

@@ -54,6 +54,8 @@ _CONCURRENT_FILES = ("POLARS_MAX_CONCURRENT_SCANS", "POLARS_NUM_READERS_PRE_INIT
 _LOCAL_FILES = "16"
 #: the default hides little of the latency of an object store
 _REMOTE_FILES = "128"
+#: bytes of a number or a time, and of the position of a text
+BYTES_PER_VALUE = 8
 #: size of a type in the cache of schemas
 _BYTES_OF_TYPE = 200
 
@@ -66,6 +68,7 @@ class _FileSchema(NamedTuple):
     has_reliable_statistics: bool
     #: bytes of the file
     size: int
+    n_rows: int
 
 
 class FileRows(NamedTuple):
@@ -461,7 +464,7 @@ def _select_types(schema: pa.Schema, columns: tuple[str, ...], dataset: pa.Schem
 
 def _schema_of_footer(footer: pq.FileMetaData, size: int) -> _FileSchema:
     is_reliable = footer.created_by.startswith("parquet-cpp-arrow")
-    return _FileSchema(_columns_of_footer(footer), is_reliable, size)
+    return _FileSchema(_columns_of_footer(footer), is_reliable, size, footer.num_rows)
 
 
 def _columns_of_footer(footer: pq.FileMetaData) -> pa.Schema:
@@ -503,12 +506,15 @@ def read_columns(blobs: BlobStore, key: str) -> pa.Schema:
     return _read_schema(blobs, key).columns
 
 
-def estimate_size(blobs: BlobStore, keys: Sequence[str]) -> float:
-    """Mean bytes of some files; of those that are not local by the first, whose footer is read anyway."""
-    if blobs.is_local:
-        return runtime.mean_size(blobs, keys[:: max(1, len(keys) // tuning.SAMPLE)])
-    is_typed = keys and keys[0].endswith(PARQUET_FILE_SUFFIX)
-    return _read_schema(blobs, keys[0]).size if is_typed else runtime.mean_size(blobs, keys[:1])
+def estimate_bytes(blobs: BlobStore, keys: Sequence[str], n_columns: int, share: float) -> float:
+    """Mean bytes of some columns, a share of all, in some files: stored, or decoded if these are more."""
+    sample = keys[:: max(1, len(keys) // tuning.SAMPLE)]
+    if not keys or not keys[0].endswith(PARQUET_FILE_SUFFIX):
+        return runtime.mean_size(blobs, sample) * share
+    # encoded, keys take next to nothing; the footer of the first file is read anyway
+    first = _read_schema(blobs, keys[0])
+    size = runtime.mean_size(blobs, sample) if blobs.is_local else first.size
+    return size * max(share, first.n_rows * n_columns * BYTES_PER_VALUE / first.size)
 
 
 def _survives_polars(dtype: pa.DataType) -> bool:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from unittest import mock
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -170,11 +171,23 @@ def test_requests_overlap(server, url):
     assert server.peak >= 8  # a busy machine starts them slowly
 
 
-def test_blocks_of_an_object_store_have_the_bytes_of_its_files(url, monkeypatch):
+def test_blocks_of_an_object_store_have_the_bytes_of_its_values(url, monkeypatch):
+    """Sorted keys take next to nothing in files."""
     api.build_cube(frame(8, rows=1000), CUBE, url)
-    blobs = open_blobs(url)
-    key = next(blob.key for blob in blobs.list("cube++seed/table/") if blob.key.endswith(".parquet"))
-    monkeypatch.setattr(tuning, "BLOCK_BYTES", 2 * blobs.size(key))
+    check_four_blocks(url, monkeypatch, 1000 * 2 * 8)
+
+
+def test_blocks_of_an_object_store_have_the_bytes_of_its_files_if_these_are_more(url, monkeypatch):
+    texts = [uuid4().hex * 2 for _ in range(8000)]
+    api.build_cube(frame(8, rows=1000, v2=texts), CUBE, url)
+    key = next(b.key for b in open_blobs(url).list("cube++seed/table/") if b.key.endswith(".parquet"))
+    size = open_blobs(url).size(key)
+    assert size > 1000 * 3 * 8
+    check_four_blocks(url, monkeypatch, size)
+
+
+def check_four_blocks(url, monkeypatch, file_bytes):
+    monkeypatch.setattr(tuning, "BLOCK_BYTES", 2 * file_bytes)
     blocks = mock.Mock(side_effect=polars.collect_all)
     monkeypatch.setattr(polars, "collect_all", blocks)
     (result,) = api.query_cube(CUBE, url)

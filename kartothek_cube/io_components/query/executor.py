@@ -36,16 +36,14 @@ from kartothek_cube.io_components.query.physical_plan import (
 )
 from kartothek_cube.io_components.runtime import available_cores, ordered_map, split_by_weight
 from kartothek_cube.io_components.scan import (
+    BYTES_PER_VALUE,
     ROW_NUMBER,
     FileRows,
     Scan,
     concat_tables,
-    estimate_size,
+    estimate_bytes,
     run_scans,
 )
-
-#: bytes of a number or a time, and of the position of a text
-BYTES_PER_VALUE = 8
 
 #: a position is the number of the physical partition, and in these bits the number of the row in its file
 _FILE_BITS = 32
@@ -298,11 +296,11 @@ def _number_rows(
 def _partition_bytes(
     blobs: BlobStore, datasets: Sequence[ScanFiles], n_partitions: int
 ) -> npt.NDArray[np.float64]:
-    """Bytes in files, of the columns needed, of each physical partition."""
+    """Bytes of the columns needed of each physical partition."""
     weights = np.zeros(n_partitions)
     # a single partition is one block of any size
     for files in filter(len, datasets if n_partitions > 1 else ()):
-        size = estimate_size(blobs, files.keys) * files.scan.column_fraction()
+        size = estimate_bytes(blobs, files.keys, *files.scan.count_columns())
         weights += np.bincount(files.partition_ids, minlength=n_partitions) * size
     return weights
 

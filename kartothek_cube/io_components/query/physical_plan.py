@@ -41,8 +41,8 @@ from kartothek_cube.io_components.query.logical_plan import (
     Role,
     build_logical_plan,
 )
-from kartothek_cube.io_components.runtime import mean_size, ordered_map, split_by_weight, store_factory
-from kartothek_cube.io_components.scan import file_widths, read_files
+from kartothek_cube.io_components.runtime import ordered_map, split_by_weight, store_factory
+from kartothek_cube.io_components.scan import estimate_bytes, file_widths, read_files
 
 #: conjunction of (column, operator, value)
 Predicates: TypeAlias = tuple[tuple[str, str, Any], ...]
@@ -90,10 +90,11 @@ class DatasetScan:
     def _has_own_conditions(self) -> bool:
         return bool(self.implied) or len(self.predicates) > len(self.dimension_predicates)
 
-    def column_fraction(self) -> float:
-        """Share of the columns in its files that a query reads."""
+    def count_columns(self) -> tuple[int, float]:
+        """Columns in its files that a query reads: their number, and their share."""
         stored = set(self.schema.names) - set(self.partition_keys)
-        return len(stored & set(self.columns)) / max(len(stored), 1)
+        n_read = len(stored & set(self.columns))
+        return n_read, n_read / max(len(stored), 1)
 
     def derive_keys(self, labels: Iterable[str]) -> tuple[str, ...]:
         """Storage keys that follow from the labels of partitions."""
@@ -376,7 +377,7 @@ def split_into_tasks(
     blobs = plan.context.open_store()
     unaligned, aligned = partition_bytes = np.zeros((2, plan.n_partitions))
     for files in plan.files:
-        file_bytes = mean_size(blobs, files.sample_keys(tuning.SAMPLE)) * files.scan.column_fraction()
+        file_bytes = estimate_bytes(blobs, files.sample_keys(tuning.SAMPLE), *files.scan.count_columns())
         partition_bytes[int(len(files.scan.alignment) > 0)] += file_bytes * files.count_files()
     # files that every task reads do not count: more tasks make no less of them
     size = max(size, int((aligned + unaligned).max() - aligned.max()))

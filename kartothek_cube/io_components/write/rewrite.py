@@ -83,7 +83,8 @@ class PartitionFiles:
         if not len(self):
             return
         blobs, keys = open_blobs(stored.spec.store), self.files.files[stored.spec.table].to_pylist()
-        weights = np.bincount(self.numbers).astype(np.float64) * scan.estimate_size(blobs, keys)
+        size = scan.estimate_bytes(blobs, keys, len(stored.schema), 1.0)
+        weights = np.bincount(self.numbers).astype(np.float64) * size
         bounds = runtime.split_by_weight(weights, 1, _BLOCK_BYTES).tolist()
         for start, stop in pairwise(bounds):
             yield self.select((np.arange(len(self)) >= start) & (np.arange(len(self)) < stop))

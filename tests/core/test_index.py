@@ -537,6 +537,28 @@ def test_files_hold_everything(dtype, data):
         assert loaded.load("hmemory://") is loaded
 
 
+@pytest.mark.parametrize(
+    "dtype, is_packed",
+    [
+        (pa.int64(), True),
+        (pa.uint64(), True),
+        (pa.timestamp("us"), True),
+        (pa.date32(), True),
+        (pa.string(), False),
+        (pa.float64(), False),
+    ],
+    ids=str,
+)
+def test_values_of_integers_and_times_are_stored_as_differences(dtype, is_packed):
+    numbers = pa.array(np.arange(10_000, 20_000), pa.int32())  # texts of equal length
+    values = numbers.cast(dtype if dtype == pa.date32() else pa.int64()).cast(dtype)
+    columns = IndexColumns.from_pairs(values, ["a"] * len(values))
+    content = index_file.render_index("x", columns)
+    encodings = pq.ParquetFile(pa.BufferReader(content)).metadata.row_group(0).column(0).encodings
+    assert ("DELTA_BINARY_PACKED" in encodings) == is_packed
+    assert index_file.parse_index(content, "x", "key").values.equals(values)
+
+
 def test_files_are_those_of_the_format():
     columns = IndexColumns.from_pairs(pa.array([STAMP, LATER], pa.timestamp("ns")), ["a", "a"])
     file = pq.ParquetFile(pa.BufferReader(index_file.render_index("x", columns)))

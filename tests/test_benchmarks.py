@@ -124,7 +124,7 @@ def test_other_shapes(tmp_path, monkeypatch):
 def test_sorted_integers_take_less_space_than_with_zstd(tmp_path, monkeypatch, values):
     monkeypatch.setenv("BENCH_X", "2")
     monkeypatch.chdir(tmp_path)
-    bench, sizes = load_script(BENCH / "benchmarks" / "encodings.py").Integers(), {}
+    bench, sizes = load_script(BENCH / "benchmarks" / "integers.py").Integers(), {}
     for encoding in bench.params[1]:
         bench.setup(values, encoding)
         bench.time_read(values, encoding)

@@ -17,6 +17,7 @@ from kartothek_cube.api import cube as cubes
 from kartothek_cube.api import dataset as datasets
 from kartothek_cube.core.errors import PublicationWarning
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.publication import delta_log, table
 from tests.io.test_publish import COLUMNS, CUBE, KEYS, files_below, plain, seed
 from tests.io.test_publish import rows as delta_rows
@@ -256,10 +257,18 @@ def test_a_publisher_that_dies(monkeypatch, fault):
         assert shown_keys(store) == delta_log.published_keys(blobs, "u") == data_keys(store)
 
 
-def test_an_unpublication_that_dies_shows_no_older_metadata():
+@pytest.mark.parametrize("deletes", ["log", "dataset"])
+def test_a_deletion_that_dies_shows_no_older_metadata(deletes):
     """At each request: readers that look for the newest metadata find these, or none."""
     content = {delta_log.iceberg_key("u", version): b"" for version in range(1, 12)}
-    stores = stores_after_faults(content, lambda dying: delta_log.delete_log(open_blobs(dying), "u"))
+
+    def delete(dying):
+        if deletes == "log":
+            delta_log.delete_log(open_blobs(dying), "u")
+        else:
+            garbage.delete_garbage(dying, content)
+
+    stores = stores_after_faults(content, delete)
     found = [delta_log.newest_iceberg(delta_log.list_log(open_blobs(store), "u")) for store in stores]
     assert found.count(11) >= 11
     assert set(found) == {11, 0}

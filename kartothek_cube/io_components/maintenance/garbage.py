@@ -270,9 +270,12 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     if any(blobs.exists(key) for key in naming.header_keys(uuid)):
         header_store.retry_request(lambda: blobs.delete([tombstone_file]))
         return False
+    # a published table disappears as a whole, before its files do
+    log = [key for key in keys if key.startswith(delta_log.log_folder(uuid))]
+    delta_log.delete_log_files(blobs, uuid, (key.removeprefix(delta_log.log_folder(uuid)) for key in log))
     # tombstone files of earlier collections last: their files may be among the others
     last = [key for key in keys if header_store.is_tombstone_file(key)]
-    blobs.delete([key for key in keys if key not in versions and key not in last])
+    blobs.delete([key for key in keys if key not in versions and key not in last and key not in log])
     for key, (content, token) in versions.items():
         if content is not None:
             # refused: a first commit has written it again, and needs it

@@ -279,20 +279,25 @@ def add_version(blobs: BlobStore, uuid: str, new: LogState, actions: Sequence[Ac
 
 def delete_log(blobs: BlobStore, uuid: str) -> int:
     """Delete a log, with versions that others add meanwhile; return the number of its files."""
-    # Metadata of Iceberg, checkpoints, then the oldest version, then the others: readers find the newest
-    # state, then no table, but no older state. A publisher that is not seen finds its previous version gone.
+    # a publisher that is not seen finds its previous version gone
     n_files = 0
     while names := list_log(blobs, uuid):
-        # in the order of their numbers, of which the newest comes last: it is the one that readers look for
-        metadata = sorted(filter(_ICEBERG.fullmatch, names), key=lambda name: (len(name), name))
-        versions = [name for name in names if _VERSION.fullmatch(name)]
-        others = sorted(set(names).difference(metadata, versions))
-        for part in (metadata[:-1], metadata[-1:], others, versions[:1], versions[1:]):
-            keys = [log_folder(uuid) + name for name in part]
-            retry_request(partial(blobs.delete, keys))
-            blobs.flush(keys)
+        delete_log_files(blobs, uuid, names)
         n_files += len(names)
     return n_files
+
+
+def delete_log_files(blobs: BlobStore, uuid: str, names: Iterable[str]) -> None:
+    """Delete files of a log, so that readers find the newest state, then no table, but no older state."""
+    names = sorted(names)
+    # in the order of their numbers, of which the newest comes last: it is the one that readers look for
+    metadata = sorted(filter(_ICEBERG.fullmatch, names), key=lambda name: (len(name), name))
+    versions = [name for name in names if _VERSION.fullmatch(name)]
+    checkpoints = [name for name in names if name not in metadata and name not in versions]
+    for part in (metadata[:-1], metadata[-1:], checkpoints, versions[:1], versions[1:]):
+        keys = [log_folder(uuid) + name for name in part]
+        retry_request(partial(blobs.delete, keys))
+        blobs.flush(keys)
 
 
 def _to_lines(actions: Sequence[Action]) -> bytes:

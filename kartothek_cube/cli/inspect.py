@@ -74,6 +74,8 @@ def _print_dataset(name: str, dataset: DatasetMetadata, description: Mapping[str
     if description["contract"]:
         label("Contract:")
         click.echo("\n".join(f"  - {rule}" for rule in description["contract"]))
+    if description["statistics"]:
+        _print_columns("Column Statistics:", description["statistics"], column_types({"": dataset}))
     for title, columns in (("Dimension", "dimension_columns"), ("Payload", "payload_columns")):
         _print_columns(f"{title} Columns:", description[columns], description[columns])
 
@@ -96,6 +98,7 @@ def _describe_cube(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict[
 
 def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
     from kartothek_cube.core.cube.consistency import get_dataset_columns
+    from kartothek_cube.core.pruning import statistics_columns
     from kartothek_cube.io_components.maintenance.overview import count_partitions
 
     visible = get_dataset_columns(dataset)
@@ -111,6 +114,7 @@ def _describe_dataset(cube: Cube, dataset: DatasetMetadata) -> dict[str, Any]:
         "metadata": dataset.metadata,
         "contract": _describe_contract(dataset),
         "indices": sorted(set(dataset.indices) - set(dataset.partition_keys)),
+        "statistics": list(statistics_columns(dataset.metadata)),
         "dimension_columns": dimensions,
         "payload_columns": {name: types[name] for name in types if name in others},
     }

@@ -34,6 +34,8 @@ def test_index(ok, url):
     text = ok("cube", "index", "--statistics", "enrich", "v2")
     assert text == "Statistics of v2 of enrich: 2 data files read.\n"
     assert DatasetMetadata.load_from_store("cube++enrich", url).metadata[STATISTICS] == ["v2"]
+    assert ok("cube", "info").count("\nColumn Statistics:\n  - v2: ") == 1
+    assert json.loads(ok("cube", "info", "--json"))["datasets"]["enrich"]["statistics"] == ["v2"]
     assert "Partition keys need no index: p" in ok_error(ok, "cube", "index", "seed", "p")
 
 

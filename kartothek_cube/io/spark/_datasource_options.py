@@ -63,6 +63,8 @@ class ReadOptions:
     datasets: Names | None = None
     #: point in time of the states to read; None for the current ones
     as_of: CubeAsOf | None = None
+    #: earlier point in time, of which a token is one: rows of the partitions that have changed since
+    changed_since: CubeAsOf | None = None
     #: the dataset whose columns the result has, and that a stream reads; None for all and for the seed
     dataset: str | None = None
     #: text of the conditions, such as ``DAY >= 2020-01-31 & CITY == Ulm``; None for all rows
@@ -116,7 +118,7 @@ class StreamOptions:
         """
         read = ReadOptions.of(options)
         texts = _by_lower_name(options)
-        for name in ("as_of", _VERSION, _TIMESTAMP, "conditions", "datasets"):
+        for name in ("as_of", _VERSION, _TIMESTAMP, "changed_since", "conditions", "datasets"):
             if name.lower() in texts:
                 raise ValueError(
                     f"Format {FORMAT}: a stream has no option {name!r}; it has dataset, columns, "
@@ -250,7 +252,9 @@ def _flag(option: str, text: str) -> bool:
 
 
 def _moment(option: str, text: str) -> CubeAsOf:
-    """A time as text, or a JSON object of dataset id to version or time."""
+    """A version, a time or token, or a JSON object of dataset id to version or time."""
+    if text.strip().isdecimal():
+        return int(text)
     moments: CubeAsOf = _load_json(option, text, "object") if text.strip().startswith("{") else text
     return moments
 
@@ -280,7 +284,7 @@ _DERIVED = ("overwrites_partitions", "batch")
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     **dict.fromkeys(("columns", "datasets", "dimension_columns", "index_columns"), _names),
     **dict.fromkeys(("partition_columns", "partition_on"), _names),
-    "as_of": _moment,
+    **dict.fromkeys(("as_of", "changed_since"), _moment),
     "if_exists": _one_of("append", "error", "ignore"),
     "push_filters": _flag,
     "schema_mode": _one_of("strict", "merge"),

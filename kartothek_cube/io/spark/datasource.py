@@ -147,6 +147,7 @@ def _plan_query(
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
         as_of=options.as_of,
+        changed_since=options.changed_since,
     )
     plan = plan_query(query)
     if schema is not None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+import attrs
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -334,13 +335,14 @@ def spark_table(
     datasets: DatasetsInput = None,
     *,
     as_of: CubeAsOf | None = None,
+    changed_since: CubeAsOf | None = None,
     spark: SparkSession | None = None,
 ) -> CubeTable:
     """A cube as a table from which ``select`` reads what it needs, without naming payload columns.
 
     Parameters
     ----------
-    cube, store, conditions, datasets, as_of, spark
+    cube, store, conditions, datasets, as_of, changed_since, spark
         As in :func:`kartothek_cube.io.spark.cube.query_cube_spark`.
 
     Returns
@@ -371,14 +373,15 @@ def spark_table(
     cube = find_cube(cube, store)
     session, factory = _session.active_session(spark), _session.picklable_store(store)
     session.dataSource.register(FilterSource)
-    types = plan_query(QueryCube(cube, factory, conditions, datasets, as_of=as_of)).context.output
+    whole: QueryCube[StoreInput] = QueryCube(
+        cube, factory, conditions, datasets, as_of=as_of, changed_since=changed_since
+    )
+    types = plan_query(whole).context.output
     fixed = {*cube.dimension_columns, *cube.partition_columns}
 
     def run_query(pushed: list[Condition], columns: list[str]) -> DataFrame:
         payload = [name for name in columns if name not in fixed]
-        query: QueryCube[StoreInput] = QueryCube(
-            cube, factory, conditions, datasets, payload_columns=payload, as_of=as_of
-        )
+        query = attrs.evolve(whole, payload_columns=payload)
         return query_as_frame(query, session, _conversion.spark_schema(types), pushed)
 
     return CubeTable(run_query, session, types, f"kartothek_cube_{uuid4().hex}")

@@ -8,6 +8,7 @@ from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql.datasource import GreaterThan, IsNull, StringStartsWith
@@ -15,6 +16,7 @@ from pyspark.sql.datasource import GreaterThan, IsNull, StringStartsWith
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.transforms import bucket, month
 from kartothek_cube.io.spark import create_frame, datasource
+from kartothek_cube.io.spark.table import spark_table
 
 pytestmark = pytest.mark.slow("runs many Spark jobs")
 
@@ -179,8 +181,20 @@ def test_older_states_can_be_read(spark, url):
     before = api.list_cube_history(CUBE, url)["seed"][-1]
     api.remove_partitions(CUBE, url, api.C("p") == "a")
     assert load(spark, url).count() == N * 2 // 3
-    for as_of in (before.time.isoformat(), f'{{"seed": {before.version}}}'):
+    version = len(api.list_cube_history(CUBE, url)) - 1
+    for as_of in (before.time.isoformat(), f'{{"seed": {before.version}}}', version):
         assert load(spark, url, as_of=as_of).where("x >= 0").count() == N
+
+
+def test_rows_that_have_changed_can_be_read(spark, url):
+    api.build_cube(SEED, CUBE, url)
+    token = api.list_cube_changes(CUBE, url).token
+    api.append_to_cube(SEED.filter(pc.field("p") == "a"), CUBE, url)
+    expected = len(api.query_cube_df(CUBE, url, changed_since=token))
+    assert 0 < expected < N
+    for since in (token, 1):
+        assert load(spark, url, changed_since=since).count() == expected
+        assert spark_table(CUBE, url, changed_since=since, spark=spark).where("x >= 0").count() == expected
 
 
 # filters ----------------------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from functools import lru_cache, partial, wraps
 from types import FunctionType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow import parse_timestamp, widen
-from kartothek_cube.core.errors import nearest_names
+from kartothek_cube.core.errors import abbreviate_text, nearest_names
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,6 +77,13 @@ def check_call(
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{name}() {error}") from None
+
+
+def check_flag(argument: str, value: object) -> None:
+    """Raise a TypeError for what is no bool: the text "no" would be true."""
+    # as in kartothek, None and numbers may stand for a bool
+    if not isinstance(value, int | np.bool_ | None):
+        raise TypeError(f"{argument} is True or False, got {value!r}")
 
 
 def converter_str(obj: str | bytes) -> str:
@@ -146,6 +154,52 @@ def converter_str_tupleset(obj: str | Iterable[str] | None) -> tuple[str, ...]:
     if duplicates:
         raise ValueError(f"Names must not occur twice, but these do: {', '.join(duplicates)}")
     return names
+
+
+def parse_name(argument: str, value: str | bytes) -> str:
+    """A name that a user gave; errors name the argument.
+
+    >>> parse_name("dataset", 5)
+    Traceback (most recent call last):
+    TypeError: dataset is a name (str), got 5 of type int
+    """
+    _check_text(argument, "a name", [value])
+    return converter_str(value)
+
+
+def parse_names(argument: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One or several names that a user gave, in their order; errors name the argument.
+
+    >>> parse_names("columns", ["CITY", None])
+    Traceback (most recent call last):
+    TypeError: columns is one or several names (str), got None
+    """
+    names = value if isinstance(value, set | frozenset | dict) else converter_tuple(value)
+    _check_text(argument, "one or several names", names)
+    try:
+        return converter_str_tupleset(names)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{argument}: {error}") from None
+
+
+def parse_name_set(argument: str, value: str | Iterable[str] | None) -> frozenset[str]:
+    """The same without order, where a name may occur twice."""
+    names = converter_tuple(value)
+    _check_text(argument, "one or several names", names)
+    return converter_str_set(names)
+
+
+def parse_name_set_optional(argument: str, value: str | Iterable[str] | None) -> frozenset[str] | None:
+    """The same; None stays None."""
+    return None if value is None else parse_name_set(argument, value)
+
+
+def _check_text(argument: str, expected: str, values: Iterable[object]) -> None:
+    for value in values:
+        if not isinstance(value, str | bytes):
+            shown = abbreviate_text(" ".join(repr(value).split()))
+            kind = "" if value is None else f" of type {type(value).__name__}"
+            raise TypeError(f"{argument} is {expected} (str), got {shown}{kind}")
 
 
 def split_names(text: str | None) -> list[str]:

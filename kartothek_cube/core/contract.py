@@ -466,10 +466,10 @@ class Contract:
     @classmethod
     def make(cls, rules: ContractRule | Iterable[ContractRule]) -> Self:
         """A contract of rules; none is stored without rules."""
-        rules = [rules] if isinstance(rules, str | ContractRule) else list(rules)
+        rules = arguments.converter_tuple((None,) if rules is None else rules)
         for rule in rules:
             if type(rule) not in _RULES.values():
-                raise TypeError(f"A contract is a list of rules, such as NotNull('KWH'), got {rule!r}")
+                raise TypeError(f"A contract is a list of rules, such as [NotNull('KWH')], got {rule!r}")
         return cls(tuple(rules), [rule._to_json() for rule in rules] or None)
 
     @property

@@ -525,7 +525,7 @@ def format_count(number: int, noun: str, plural: str = "") -> str:
 def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[object]) -> str:
     """Message about unknown names: probable corrections, and the available names."""
     names = sorted({str(name) for name in available})
-    missing = sorted({str(name) for name in unknown})
+    missing = sorted({str(name) or "''" for name in unknown})
     nearest = sorted({match for name in missing for match in nearest_names(name, names)})
     hint = f"did you mean {', '.join(nearest)}? " if nearest else ""
     return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(names) or 'none'}"

@@ -6,7 +6,7 @@ import datetime
 import decimal
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -547,6 +547,8 @@ def check_predicates(predicates: PredicatesType) -> None:
     """
     if predicates is None:
         return
+    if not isinstance(predicates, Sequence):
+        raise TypeError(f"predicates are a list of lists of (column, operator, value), got {predicates!r}")
     if len(predicates) == 0:
         raise ValueError("Empty predicates match nothing; use None to read without a filter.")
     for number, conjunction in enumerate(predicates):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_tupleset
+from kartothek_cube.core.arguments import parse_names
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, find_cube
@@ -80,7 +80,7 @@ def query_cube_as_record_batches(
     cube = find_cube(cube, store)
     source = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
     dataset = LazyDataset(source, schema=source.read_schema())
-    names = None if columns is None else list(converter_str_tupleset(columns))
+    names = None if columns is None else list(parse_names("columns", columns))
     return dataset.scanner(columns=names).to_reader()
 
 

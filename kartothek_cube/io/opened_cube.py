@@ -13,7 +13,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import check_call, converter_str_tupleset
+from kartothek_cube.core.arguments import check_call, parse_names
 from kartothek_cube.core.cube.conditions import ConditionsInput, VirtualColumn
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
@@ -108,7 +108,7 @@ def _describe(method: M, function: Callable[..., object]) -> M:
 
 
 def _keep_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else converter_str_tupleset(names)
+    return None if names is None else parse_names("columns", names)
 
 
 def _keep_conditions(where: ConditionsInput) -> ConditionsInput:

@@ -15,7 +15,7 @@ from kartothek_cube.core.commit.change import check_settings
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.factory import DatasetAsOf, DatasetFactory, _ensure_factory
-from kartothek_cube.core.naming import check_table_name
+from kartothek_cube.core.naming import check_table_name, check_uuid
 from kartothek_cube.core.store import StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.serialization import DataFrameSerializer, default_serializer
@@ -43,6 +43,7 @@ def dataset_factory(
     """
     open_store = None if store is None else store_factory(store)
     dataset = _ensure_factory(dataset_uuid, open_store, factory, load_schema)
+    check_uuid(dataset.dataset_uuid)
     if as_of is not None:
         return dataset.copy(load_schema=True, as_of=as_of)
     return dataset.copy(load_schema=True) if load_schema and not dataset.load_schema else dataset

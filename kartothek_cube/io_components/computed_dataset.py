@@ -26,6 +26,7 @@ from kartothek_cube.core.errors import (
     format_count,
 )
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.arguments import user_metadata
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM, CubeAsOf, is_token, make_token
@@ -155,7 +156,7 @@ class ComputeDataset(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[ComputeResult]:
         """Compute each changed partition, then commit all of them with the state that they come from."""
-        cube, into = self.cube, self.into
+        cube, into = self.cube, arguments.parse_name("into", self.into)
         if not callable(self.function):
             raise TypeError(f"function takes a DataFrame and returns one, but it is {self.function!r}")
         if into == cube.seed_dataset:
@@ -163,7 +164,7 @@ class ComputeDataset(Generic[StoreT]):
         blobs = open_blobs(self.store)
         existing = load_snapshot(cube, blobs, None).datasets
         inputs = {name: dataset for name, dataset in existing.items() if name != into}
-        names = choose_datasets(cube, arguments.converter_str_set_optional(self.datasets), inputs)
+        names = choose_datasets(cube, arguments.parse_name_set_optional("datasets", self.datasets), inputs)
         inputs = {name: inputs[name] for name in sorted({cube.seed_dataset, *names})}
         target, token = existing.get(into), make_token(inputs, blobs)
         last = None if target is None else target.metadata.get(COMPUTED_FROM)
@@ -180,7 +181,7 @@ class ComputeDataset(Generic[StoreT]):
             mask = select_files(cube, seed.dataset, changes)
             partitions = np.unique(seed.partition_ids[mask[seed.positions]])
             replaced = replaced.filter(pa.array(select_files(cube, target, changes)))
-        metadata = dict(self.metadata or {})
+        metadata = user_metadata(self.metadata)
         plan = self._plan(target, {**metadata, COMPUTED_FROM: token}, last, replaced)
         is_unchanged = last == token and not metadata and not len(partitions) and not len(replaced or ())
         plan = attrs.evolve(plan, commit_all=plan.commit_all and not is_unchanged)

@@ -357,8 +357,8 @@ def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None
     """Raise RuntimeError if a column has no index."""
     if not set(dispatch_by) <= dataset.index_columns:
         raise RuntimeError(
-            f"Dispatch columns must be indexed. Requested: {', '.join(dispatch_by)}; available in dataset "
-            f"{dataset.uuid!r}: {', '.join(sorted(dataset.index_columns)) or 'none'}"
+            f"Columns of dispatch_by must be indexed. Requested: {', '.join(map(str, dispatch_by))}; "
+            f"available in dataset {dataset.uuid!r}: {', '.join(sorted(dataset.index_columns)) or 'none'}"
         )
 
 

@@ -18,9 +18,8 @@ from functools import cache
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_origin
 
 import attrs
-import numpy as np
 
-from kartothek_cube.core.arguments import alias_parameter, check_call
+from kartothek_cube.core.arguments import alias_parameter, check_call, check_flag
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import find_cube
 from kartothek_cube.core.errors import CubeNotFoundError
@@ -187,7 +186,9 @@ def facade(
     cls: Any = get_origin(operation) or operation
     types = types or {}
     signature = _signature(cls, run, types)
-    flags = [field.name for field in attrs.fields(cls) if field.init and field.type == "bool"]
+    flags = [
+        field.name for field in attrs.fields(cls) if field.init and field.type in ("bool", "bool | None")
+    ]
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         try:
@@ -197,10 +198,7 @@ def facade(
             check_call(name, call, args, kwargs)
             raise
         for flag in flags:
-            value = getattr(arguments, flag)
-            # as in kartothek, None and numbers may stand for a bool; "no" would be true
-            if not isinstance(value, int | np.bool_ | None):
-                raise TypeError(f"{flag} is True or False, got {value!r}")
+            check_flag(flag, getattr(arguments, flag))
         with progress_bar(name.partition("_")[0], getattr(arguments, "progress", False)):
             return run(_find_cube(arguments))
 

@@ -13,13 +13,20 @@ from kartothek_cube.api import discover
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from kartothek_cube.io.spark import cube as spark_cube
-from tests.support.cubes import CUBE, memory
+from tests.support.cubes import CUBE, SEED, memory
 
 OLD = ("ktk_cube_dataset_ids", "filter_ktk_cube_dataset_ids")
 #: loaded, so that functions are those of the façades
 FACADES = (bag_cube, dataframe_cube, delayed_cube, spark_cube)
 FUNCTIONS = {getattr(module, name) for module in (api, discover) for name in module.__all__}
 FUNCTIONS = sorted(filter(inspect.isfunction, FUNCTIONS), key=lambda function: function.__name__)
+EAGER = api.query_cube.__module__
+
+
+def _parameters(function):
+    return inspect.signature(function).parameters
+
+
 WITH_ALIAS = [f for f in FUNCTIONS if set(OLD) & set(inspect.signature(f).parameters)]
 
 
@@ -51,6 +58,69 @@ def test_both_names_mean_the_same(keyword):
 def test_a_required_parameter_needs_one_of_its_names():
     with pytest.raises(TypeError, match=r"update_cube\(\) needs datasets \(or ktk_cube_dataset_ids"):
         api.update_cube({}, CUBE, memory(), None)
+
+
+NAMES = ("columns", "payload_columns", "dimension_columns", "partition_by", "dataset", "datasets", "drop")
+WITH_NAMES = [(f, n) for f in FUNCTIONS for n in NAMES if f.__module__ == EAGER and n in _parameters(f)]
+#: what the functions need beside the cube and the store
+NEEDED = {
+    "build_column_statistics": {"columns": "x"},
+    "append_to_cube": {"data": SEED},
+    "check_rows": {"check": print},
+    "compute_dataset": {"function": lambda df: df, "into": "more"},
+    "delete_rows": {"conditions": "x == 1"},
+    "list_contract": {"dataset": "seed"},
+    "merge_into_cube": {"data": SEED},
+    "remove_partitions": {"conditions": "all"},
+    "rollback_cube": {"as_of": 1},
+    "set_contract": {"rules": []},
+    "update_cube": {"data": SEED, "remove_conditions": None},
+    "update_schema": {"add": {"new": "int64"}},
+}
+
+
+@pytest.mark.parametrize("given", [5, [None], [("x",)]], ids=str)
+@pytest.mark.parametrize(
+    "function, argument", WITH_NAMES, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_what_is_no_name_of_an_argument_is_told_with_its_name(function, argument, given):
+    store = memory()
+    api.build_cube(SEED, CUBE, store)
+    arguments = {"cube": CUBE, "store": store, "src_store": store, "tgt_store": memory()}
+    arguments |= NEEDED.get(function.__name__, {})
+    known = {name: value for name, value in arguments.items() if name in _parameters(function)}
+    with pytest.raises(TypeError, match=f"^{argument} (is|has to be) .*got .*(5|None|'x')"):
+        function(**{**known, argument: given})
+
+
+@pytest.mark.parametrize(
+    "function, arguments, text",
+    [
+        (
+            api.copy_cube,
+            {"renamed_datasets": ["a"]},
+            "renamed_datasets is a dict of old to new ids, got list",
+        ),
+        (api.copy_cube, {"renamed_cube_prefix": 5}, "renamed_cube_prefix is a name"),
+        (api.update_schema, {"defaults": 5}, "defaults is a dict of column to value, got int"),
+        (api.compute_dataset, {"metadata": 5}, "metadata has to be a dict"),
+        (api.compute_dataset, {"into": ["more"]}, "into is a name"),
+        (api.adopt_dataset, {"metadata": 5}, "metadata for dataset more should be a dict, but is int"),
+        (api.adopt_dataset, {"dataset_id": ["more"]}, "dataset_id is a name"),
+        (api.adopt_dataset, {"partition_on": 5}, "partition_on is one or several names"),
+        (api.merge_into_cube, {"delete_column": ["x"]}, "delete_column is a name"),
+        (api.set_contract, {"rules": 5}, "A contract is a list of rules, .*got 5"),
+        (api.set_contract, {"check_existing": "no"}, "check_existing is True or False, got 'no'"),
+        (api.publish_cube, {"on_commit": "no"}, "on_commit is True or False, got 'no'"),
+    ],
+)
+def test_wrong_types_of_arguments(function, arguments, text):
+    store = memory()
+    api.build_cube(SEED, CUBE, store)
+    given = {"cube": CUBE, "store": store, "src_store": store, "tgt_store": memory(), "source": ".", **NEEDED}
+    given |= {"dataset_id": "more", "dataset": "seed", **NEEDED.get(function.__name__, {}), **arguments}
+    with pytest.raises(TypeError, match=text):
+        function(**{name: value for name, value in given.items() if name in _parameters(function)})
 
 
 @pytest.mark.parametrize("old", [None, ["a"]])

@@ -128,7 +128,7 @@ def discover_datasets_unchecked(
     >>> list(discover_datasets_unchecked("geodata", store))
     ['seed']
     """
-    requested = arguments.converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    requested = arguments.parse_name_set_optional("datasets", filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
     listed = _ListedDatasets(
         uuid_prefix, blobs, requested, lambda uuid: DatasetMetadata.load_from_store(uuid, blobs, load_schema)
@@ -369,7 +369,7 @@ def discover_datasets(
     ['COUNTRY_CODE']
     """
     cube = find_cube(cube, store)
-    requested = arguments.converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    requested = arguments.parse_name_set_optional("datasets", filter_ktk_cube_dataset_ids)
     blobs = open_existing(cube.uuid_prefix, store)
     stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, requested)
     _check_datasets(cube, stored, requested, blobs)
@@ -489,7 +489,9 @@ def discover_cube(
         existing = () if filter_ktk_cube_dataset_ids is None else existing_dataset_ids(uuid_prefix, blobs)
         if not existing:
             raise cube_not_found(uuid_prefix, blobs)
-        raise _not_found(uuid_prefix, arguments.converter_str_set(filter_ktk_cube_dataset_ids), existing)
+        raise _not_found(
+            uuid_prefix, arguments.parse_name_set("datasets", filter_ktk_cube_dataset_ids), existing
+        )
     seed = _find_seed(uuid_prefix, stored)
     metadata = stored[seed].metadata
     dimensions = consistency.read_specification(metadata, constants.KTK_CUBE_METADATA_DIMENSION_COLUMNS)
@@ -562,7 +564,7 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
 
 def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Collection[str]) -> set[str]:
     """The dataset ids that a user gave, all of which have to exist; None for all existing ones."""
-    chosen = set(existing) if ids is None else set(arguments.converter_str_set(ids))
+    chosen = set(existing) if ids is None else set(arguments.parse_name_set("datasets", ids))
     if chosen - set(existing):
         raise _not_found(cube.uuid_prefix, chosen - set(existing), existing)
     return chosen
@@ -583,7 +585,7 @@ def select_datasets(
     if isinstance(datasets, Mapping):
         return dict(datasets)
     blobs = open_existing(cube.uuid_prefix, store)
-    requested = arguments.converter_str_set_optional(datasets)
+    requested = arguments.parse_name_set_optional("datasets", datasets)
     if requested is not None and must_exist:
         existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
         if not existing:

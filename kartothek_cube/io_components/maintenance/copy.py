@@ -326,7 +326,11 @@ class CopyCube(Generic[StoreT]):
         """Check the copy; nothing is copied yet."""
         cube, source, target = self.cube, self.src_store, self.tgt_store
         check_reopens(target)
-        renamed_cube = cube.copy(uuid_prefix=self.renamed_cube_prefix or cube.uuid_prefix)
+        if self.renamed_datasets is not None and not isinstance(self.renamed_datasets, Mapping):
+            name = type(self.renamed_datasets).__name__
+            raise TypeError(f"renamed_datasets is a dict of old to new ids, got {name}")
+        prefix = arguments.parse_name("renamed_cube_prefix", self.renamed_cube_prefix or cube.uuid_prefix)
+        renamed_cube = cube.copy(uuid_prefix=prefix)
         uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
         if runtime.is_same_store(open_blobs(source), open_blobs(target), uuid):
             raise ValueError("Stores are identical but should not be: a copy needs two different stores")
@@ -334,7 +338,7 @@ class CopyCube(Generic[StoreT]):
         if self.datasets is None and not selected:
             raise discover.cube_not_found(cube.uuid_prefix, open_blobs(source))
         if self.datasets is not None and not isinstance(self.datasets, Mapping):
-            missing = set(arguments.converter_str_set_optional(self.datasets) or ()) - set(selected)
+            missing = set(arguments.parse_name_set("datasets", self.datasets)) - set(selected)
             if missing:
                 existing = discover.existing_dataset_ids(cube.uuid_prefix, source)
                 unknown = errors.unknown_names("dataset", missing, existing)

@@ -678,7 +678,7 @@ class DeleteCube(Generic[StoreT]):
             finish_operations(cube, store)
         unfinished = set() if isinstance(datasets, Mapping) else _list_unfinished(cube, blobs)
         if datasets is not None and not isinstance(datasets, Mapping):
-            requested = arguments.converter_str_set(datasets)
+            requested = arguments.parse_name_set("datasets", datasets)
             unfinished &= requested
             datasets = requested - unfinished
         try:

@@ -304,7 +304,7 @@ class ListCubeChanges(Generic[StoreT]):
         """Compare headers: no tasks."""
         cube, blobs = self.cube, open_blobs(self.store)
         new = load_snapshot(cube, blobs, None).datasets
-        requested = arguments.converter_str_set_optional(self.datasets)
+        requested = arguments.parse_name_set_optional("datasets", self.datasets)
         old: Mapping[str, DatasetMetadata] = {}
         if self.changed_since is not None:
             old = load_earlier(cube, blobs, self.changed_since)

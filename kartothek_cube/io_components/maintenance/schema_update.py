@@ -50,10 +50,12 @@ def plan_schema_update(
         raise ValueError("Nothing to update: pass add, drop, rename or widen")
     if rename is not None and not isinstance(rename, Mapping):
         raise TypeError(f"rename is a dict of old to new names, got {type(rename).__name__}")
+    if defaults is not None and not isinstance(defaults, Mapping):
+        raise TypeError(f"defaults is a dict of column to value, got {type(defaults).__name__}")
     return SchemaUpdate(
         _to_types("add", add),
         dict(defaults or {}),
-        arguments.converter_str_tupleset(drop),
+        arguments.parse_names("drop", drop),
         dict(rename or {}),
         _to_types("widen", widen),
     )
@@ -247,7 +249,7 @@ def update_schema(
     update = plan_schema_update(add, defaults, drop, rename, widen)
     blobs = open_blobs(store)
     existing = discover.discover_datasets(cube, blobs)
-    name = cube.seed_dataset if dataset is None else dataset
+    name = cube.seed_dataset if dataset is None else arguments.parse_name("dataset", dataset)
     discover.choose_datasets(cube, name, existing)
     fixed = dict.fromkeys(cube.index_columns, "an index column of the cube")
     fixed |= dict.fromkeys(cube.dimension_columns, "a dimension column of the cube")

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core import expressions
-from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
+from kartothek_cube.core.arguments import parse_name_set, parse_names
 from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, Disjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
@@ -224,12 +224,12 @@ def build_logical_plan(
     trees = [_bind_condition(condition, types, columns) for condition in active]
     dimensions = cube.dimension_columns
     if dimension_columns is not None:
-        dimensions = converter_str_tupleset(dimension_columns)
+        dimensions = parse_names("dimension_columns", dimension_columns)
         where = "Following dimension columns were requested but are missing from the cube: "
         check_names(where, "dimension column", dimensions, cube.dimension_columns)
         if not dimensions:
             raise ValueError("Dimension columns cannot be empty: a query needs at least one")
-    groups = converter_str_tupleset(partition_by)
+    groups = parse_names("partition_by", partition_by)
     owners = _group_column_owners(cube, datasets, columns, groups)
     output = _resolve_output(cube, columns, dimensions, groups, payload_columns)
     keys = {*cube.dimension_columns, *cube.partition_columns}
@@ -337,7 +337,9 @@ def _resolve_output(
 ) -> set[str]:
     """Columns of the result."""
     available = set[str]().union(*columns.values())
-    payload = available if payload_columns is None else set(converter_str_set(payload_columns))
+    payload = (
+        available if payload_columns is None else set(parse_name_set("payload_columns", payload_columns))
+    )
     _check_columns("payload", payload, available)
     dropped = set(cube.dimension_columns) - set(dimensions)
     if payload_columns is not None and dropped & payload - set(groups):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core import hooks, tuning
-from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset
+from kartothek_cube.core.arguments import parse_name_set_optional, parse_names
 from kartothek_cube.core.arrow import Ints, Mask
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
@@ -461,7 +461,8 @@ def plan_table(query: QueryTable[StoreT]) -> PhysicalPlan:
     if limit is not None and not (is_number and limit >= 0):  # type: ignore[operator]
         raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
     names = query.columns if query.payload_columns is None else query.payload_columns
-    requested = None if names is None else converter_str_tupleset(names)
+    argument = "columns" if query.payload_columns is None else "payload_columns"
+    requested = None if names is None else parse_names(argument, names)
     plan = plan_query(attrs.evolve(query, payload_columns=requested, columns=None))
     output = plan.context.output
     # the rows are sorted by dimensions, then partition columns
@@ -478,7 +479,7 @@ def order_columns(
     >>> order_columns(["CITY", "DAY"], ["TEMP", "DAY"], ["CITY", "DAY", "RAIN", "TEMP"])
     ['CITY', 'TEMP', 'DAY']
     """
-    names = available if requested is None else converter_str_tupleset(requested)
+    names = available if requested is None else parse_names("columns", requested)
     unnamed = [name for name in keys if requested is None or name not in names]
     return [name for name in dict.fromkeys([*unnamed, *names]) if name in available]
 
@@ -505,7 +506,7 @@ def _load_snapshot(
     if as_of is not None or isinstance(datasets, Mapping):
         return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
     run = partial(ordered_map, threads=1 if blobs.is_local else tuning.REMOTE_REQUESTS)
-    return load_snapshot(cube, blobs, converter_str_set_optional(datasets), run)
+    return load_snapshot(cube, blobs, parse_name_set_optional("datasets", datasets), run)
 
 
 def load_datasets(
@@ -519,7 +520,7 @@ def load_datasets(
     if isinstance(datasets, Mapping):
         check_cube(datasets, cube)
         return dict(datasets)
-    return discover_datasets(cube, store, converter_str_set_optional(datasets))
+    return discover_datasets(cube, store, parse_name_set_optional("datasets", datasets))
 
 
 def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:

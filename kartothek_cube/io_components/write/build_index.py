@@ -249,7 +249,7 @@ class BuildColumnStatistics(Generic[StoreT]):
 
     def job(self, blocksize: int | None = None) -> Job[dict[str, DatasetMetadata]]:
         """Read the columns of all files, `blocksize` per task, then commit dataset by dataset."""
-        columns = arguments.converter_str_tupleset(self.columns)
+        columns = arguments.parse_names("columns", self.columns)
         existing = discover.discover_datasets(self.cube, self.store)
         names = sorted(discover.choose_datasets(self.cube, self.datasets, existing))
         schemas = {name: consistency.arrow_schema(existing[name]) for name in names}

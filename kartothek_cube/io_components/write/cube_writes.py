@@ -234,7 +234,7 @@ class BuildParts(BuildCube[DataT, StoreT]):  # noqa: D101 - shared
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
-        ids = arguments.converter_str_set_optional(self.ktk_cube_dataset_ids)
+        ids = arguments.parse_name_set_optional("datasets", self.ktk_cube_dataset_ids)
         return super().plan([self.cube.seed_dataset] if ids is None else ids)
 
 
@@ -321,7 +321,7 @@ class ExtendParts(ExtendCube[DataT, StoreT]):  # noqa: D101 - shared
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
-        return super().plan(arguments.converter_str_set(self.ktk_cube_dataset_ids))
+        return super().plan(arguments.parse_name_set("datasets", self.ktk_cube_dataset_ids))
 
 
 @attrs.frozen
@@ -421,7 +421,7 @@ class AppendParts(AppendToCube[DataT, StoreT]):  # noqa: D101 - shared
 
     def plan(self, names: Iterable[str] = ()) -> WritePlan:
         """Plan the write."""
-        return super().plan(arguments.converter_str_set(self.ktk_cube_dataset_ids))
+        return super().plan(arguments.parse_name_set("datasets", self.ktk_cube_dataset_ids))
 
 
 @attrs.frozen
@@ -488,7 +488,7 @@ class UpdateCube(Generic[DataT, StoreT]):
         """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
         if self.rows_outside not in get_args(RowsOutside):
             raise ValueError(f"rows_outside is 'raise', 'warn' or 'append', got {self.rows_outside!r}")
-        names = arguments.converter_str_set(self.ktk_cube_dataset_ids)
+        names = arguments.parse_name_set("datasets", self.ktk_cube_dataset_ids)
         plan = _plan_removal(self, "update", "remove_conditions", self.remove_conditions, names)
         serializer = check_serializer(self.df_serializer, KTK_CUBE_DF_SERIALIZER)
         plan = plan.map_specs(partial(attrs.evolve, serializer=serializer))
@@ -590,7 +590,7 @@ def _check_statistics(
     """The entry of the metadata of each dataset that tells its columns with statistics."""
     _check_mapping("statistics", statistics, "dataset id to columns", names)
     return {
-        name: {pruning.STATISTICS: sorted(arguments.converter_str_set(c))}
+        name: {pruning.STATISTICS: sorted(arguments.parse_name_set(f"statistics of dataset {name}", c))}
         for name, c in (statistics or {}).items()
     }
 
@@ -601,10 +601,7 @@ def _check_partition_on(
     """Partition keys of a dataset; by default the partition columns of the cube."""
     columns = tuple(cube.partition_columns)
     if partition_on is not None and name in partition_on:
-        try:
-            columns = arguments.converter_str_tupleset(partition_on[name])
-        except ValueError as exc:
-            raise ValueError(f"partition_on of dataset {name}: {exc}") from exc
+        columns = arguments.parse_names(f"partition_on of dataset {name}", partition_on[name])
     if name == cube.seed_dataset and columns != tuple(cube.partition_columns):
         raise ValueError(
             f"Seed dataset {name} must have the partition columns of the cube: expected "

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import arrow, errors, naming, pruning
+from kartothek_cube.core.arguments import parse_name
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, MetadataMerger, NoUnseenPartitions, WriteMode
 from kartothek_cube.core.contract import Contract
@@ -132,7 +133,7 @@ def _merge_metadata(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict
 
 
 def _columns(name: str, value: Names) -> tuple[str, ...]:
-    return tuple(arguments.normalize_arg(name, value) or ())
+    return tuple(parse_name(name, column) for column in arguments.normalize_arg(name, value) or ())
 
 
 def _new_spec(
@@ -142,6 +143,8 @@ def _new_spec(
     version = write.metadata_version if isinstance(write, StoreDataset) else write.default_metadata_version
     storage_format = getattr(write, "metadata_storage_format", naming.DEFAULT_METADATA_STORAGE_FORMAT)
     metadata, merger = arguments.user_metadata(write.metadata), write.metadata_merger
+    if merger is not None and not callable(merger):
+        raise TypeError(f"metadata_merger is a function of a list of two dicts, got {merger!r}")
     if not write.publish:
         try:
             pickle.dumps(merger)
@@ -164,7 +167,7 @@ def _new_spec(
             mode=mode,
             metadata=metadata,
             merge_metadata=None if merger is None else partial(_merge_metadata, merger),
-            storage_format=storage_format.lower(),
+            storage_format=parse_name("metadata_storage_format", storage_format).lower(),
         ),
     )
     naming.check_metadata_version(version)
@@ -534,8 +537,8 @@ class CreateHeader(StoreDataset):
 
 def create_header(create: CreateHeader) -> DatasetMetadata:
     """Create a dataset whose header lists no partitions; they are found by a listing of the store."""
-    plan, dataset_uuid = create.plan(), create.dataset_uuid
-    partition_on = plan.spec.partition_on
+    plan = create.plan()
+    dataset_uuid, partition_on = plan.spec.uuid, plan.spec.partition_on
     wrapped = make_meta(create.schema, origin=dataset_uuid, partition_keys=list(partition_on))
     where = f"Partition column(s) missing in the schema of dataset {dataset_uuid!r}: "
     errors.check_names(where, "column", partition_on, wrapped.names)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import errors, naming, pandas_conversion, partition, pruning, tuning
+from kartothek_cube.core import arguments, errors, naming, pandas_conversion, partition, pruning, tuning
 from kartothek_cube.core.arrow import Frame, Ints, Mask, append_columns, common_type
 from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube import discover
@@ -488,7 +488,8 @@ def plan_merge(
 ) -> WritePlan:
     """Plan to update, insert and delete cells of one dataset, by default the seed."""
     existing = discover.load_snapshot(cube, open_blobs(store), None).datasets
-    names = discover.choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
+    name = cube.seed_dataset if dataset is None else arguments.parse_name("dataset", dataset)
+    names = discover.choose_datasets(cube, name, existing)
     datasets = {name: existing[name] for name in names}
     user = None if metadata is None else dict.fromkeys(names, metadata)
     plan = plan_existing("merge", cube, store, datasets, user, df_serializer)
@@ -507,6 +508,7 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     if PARTITION in stored | names:
         raise ValueError(f"Merges reserve the column name {PARTITION!r}, which {where} has: rename it")
     if flag is not None:
+        arguments.parse_name("delete_column", flag)
         if flag in stored:
             raise ValueError(
                 f"delete_column {flag!r} is a column of {where}; give the flag a name of its own"

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import clock, errors, evolution, history, pandas_conversion
+from kartothek_cube.core.arguments import check_flag, parse_name
 from kartothek_cube.core.arrow import Ints, Mask, same_type, to_numpy
 from kartothek_cube.core.commit import optimistic
 from kartothek_cube.core.commit.change import ChangeSet, Requirement, UnchangedPartitions, WriteMode
@@ -410,8 +411,9 @@ def set_contract(
     kartothek_cube.core.errors.ContractViolationError: Dataset 'geodata++seed' has the rule InRange(...
     """
     cube = discover.find_cube(cube, store)
+    check_flag("check_existing", check_existing)
     blobs, contract = open_blobs(store), Contract.make(rules)
-    existing = discover.discover_datasets(cube, blobs)
+    dataset, existing = parse_name("dataset", dataset), discover.discover_datasets(cube, blobs)
     discover.choose_datasets(cube, dataset, existing)
     state = existing[dataset]
     schema = consistency.arrow_schema(state)
@@ -488,6 +490,6 @@ def list_contract(cube: Cube | str, store: StoreInput, dataset: str) -> list[Con
     [NotNull(checked=True, column='PEOPLE')]
     """
     cube = discover.find_cube(cube, store)
-    existing = discover.discover_datasets(cube, open_blobs(store))
+    dataset, existing = parse_name("dataset", dataset), discover.discover_datasets(cube, open_blobs(store))
     discover.choose_datasets(cube, dataset, existing)
     return list(Contract.of(existing[dataset].uuid, existing[dataset].metadata).rules)

@@ -115,6 +115,41 @@ MISTAKES = {
         ValueError,
         "statistics: unknown dataset price; did you mean prices?",
     ),
+    "columns that are no names": (
+        query(payload_columns=5),
+        TypeError,
+        "payload_columns is one or several names (str), got 5 of type int",
+    ),
+    "a tuple as name of a dimension": (
+        query(dimension_columns=[("DAY",)]),
+        TypeError,
+        "dimension_columns is one or several names (str), got ('DAY',) of type tuple",
+    ),
+    "groups that are no names": (
+        query(partition_by=[None]),
+        TypeError,
+        "partition_by is one or several names (str), got None",
+    ),
+    "datasets that are no names": (
+        query(datasets=[5]),
+        TypeError,
+        "datasets is one or several names (str), got 5 of type int",
+    ),
+    "partition columns that are no names": (
+        extend(partition_on={"prices": [5]}),
+        TypeError,
+        "partition_on of dataset prices is one or several names (str), got 5 of type int",
+    ),
+    "partition columns that occur twice": (
+        extend(partition_on={"prices": ["COUNTRY", "COUNTRY"]}),
+        ValueError,
+        "partition_on of dataset prices: Names must not occur twice, but these do: COUNTRY",
+    ),
+    "statistics that are no names": (
+        extend(statistics={"prices": 5}),
+        TypeError,
+        "statistics of dataset prices is one or several names (str), got 5 of type int",
+    ),
     "text as a flag": (extend(overwrite="no"), TypeError, "overwrite is True or False, got 'no'"),
     "condition": (
         lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=api.C("SHOP") == 1),

@@ -43,6 +43,21 @@ def read(**arguments):
 #: mistake -> what is done, the error, and its text
 MISTAKES = {
     "column": (read(columns=["QYT"]), ValueError, "unknown column QYT; did you mean QTY?"),
+    "predicates that are no list": (
+        read(predicates=5),
+        TypeError,
+        "predicates are a list of lists of (column, operator, value), got 5",
+    ),
+    "merger that is no function": (
+        update(FRAME, metadata_merger=5),
+        TypeError,
+        "metadata_merger is a function of a list of two dicts, got 5",
+    ),
+    "partition columns that are no names": (
+        update(FRAME, partition_on=[["COUNTRY"]]),
+        TypeError,
+        "partition_on is a name (str), got ['COUNTRY'] of type list",
+    ),
     "column of a predicate": (read(predicates=[[("QYT", ">", 1)]]), ValueError, "QYT"),
     "type of a predicate": (read(predicates=[[("QTY", "==", "many")]]), TypeError, "QTY"),
     "type of a column": (

@@ -156,6 +156,13 @@ def converter_str_tupleset(obj: str | Iterable[str] | None) -> tuple[str, ...]:
     return names
 
 
+def check_mapping(argument: str, value: object, items: str = "") -> None:
+    """Raise a TypeError unless an argument is None or a dict."""
+    if value is not None and not isinstance(value, Mapping):
+        of_items = f" of {items}" if items else ""
+        raise TypeError(f"{argument} should be a dict{of_items}, but is {type(value).__name__}")
+
+
 def parse_name(argument: str, value: str | bytes) -> str:
     """A name that a user gave; errors name the argument.
 

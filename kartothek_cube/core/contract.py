@@ -466,7 +466,7 @@ class Contract:
     @classmethod
     def make(cls, rules: ContractRule | Iterable[ContractRule]) -> Self:
         """A contract of rules; none is stored without rules."""
-        rules = arguments.converter_tuple((None,) if rules is None else rules)
+        rules = arguments.converter_tuple([rules] if isinstance(rules, ContractRule | None) else rules)
         for rule in rules:
             if type(rule) not in _RULES.values():
                 raise TypeError(f"A contract is a list of rules, such as [NotNull('KWH')], got {rule!r}")

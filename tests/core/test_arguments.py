@@ -99,10 +99,10 @@ def test_what_is_no_name_of_an_argument_is_told_with_its_name(function, argument
         (
             api.copy_cube,
             {"renamed_datasets": ["a"]},
-            "renamed_datasets is a dict of old to new ids, got list",
+            "renamed_datasets should be a dict of old to new ids, but is list",
         ),
         (api.copy_cube, {"renamed_cube_prefix": 5}, "renamed_cube_prefix is a name"),
-        (api.update_schema, {"defaults": 5}, "defaults is a dict of column to value, got int"),
+        (api.update_schema, {"defaults": 5}, "defaults should be a dict of column to value, but is int"),
         (api.compute_dataset, {"metadata": 5}, "metadata has to be a dict"),
         (api.compute_dataset, {"into": ["more"]}, "into is a name"),
         (api.adopt_dataset, {"metadata": 5}, "metadata for dataset more should be a dict, but is int"),

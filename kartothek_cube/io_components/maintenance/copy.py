@@ -326,9 +326,7 @@ class CopyCube(Generic[StoreT]):
         """Check the copy; nothing is copied yet."""
         cube, source, target = self.cube, self.src_store, self.tgt_store
         check_reopens(target)
-        if self.renamed_datasets is not None and not isinstance(self.renamed_datasets, Mapping):
-            name = type(self.renamed_datasets).__name__
-            raise TypeError(f"renamed_datasets is a dict of old to new ids, got {name}")
+        arguments.check_mapping("renamed_datasets", self.renamed_datasets, "old to new ids")
         prefix = arguments.parse_name("renamed_cube_prefix", self.renamed_cube_prefix or cube.uuid_prefix)
         renamed_cube = cube.copy(uuid_prefix=prefix)
         uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)

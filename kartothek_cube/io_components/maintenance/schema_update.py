@@ -50,8 +50,7 @@ def plan_schema_update(
         raise ValueError("Nothing to update: pass add, drop, rename or widen")
     if rename is not None and not isinstance(rename, Mapping):
         raise TypeError(f"rename is a dict of old to new names, got {type(rename).__name__}")
-    if defaults is not None and not isinstance(defaults, Mapping):
-        raise TypeError(f"defaults is a dict of column to value, got {type(defaults).__name__}")
+    arguments.check_mapping("defaults", defaults, "column to value")
     return SchemaUpdate(
         _to_types("add", add),
         dict(defaults or {}),

@@ -562,9 +562,7 @@ class RemovePartitions(Generic[StoreT]):
 
 def _check_mapping(argument: str, given: Any, items: str = "", names: Collection[str] | None = None) -> None:
     """Check that an argument is None or a dict, whose keys are some of `names`."""
-    if given is not None and not isinstance(given, Mapping):
-        of_items = f" of {items}" if items else ""
-        raise TypeError(f"{argument} should be a dict{of_items}, but is {type(given).__name__}")
+    arguments.check_mapping(argument, given, items)
     if names is not None:
         errors.check_names(f"{argument}: ", "dataset", given or (), names)
 

@@ -101,6 +101,9 @@ def run_write(plan: WritePlan, tables: Mapping[str, pa.Table], threads: int | No
 
 # -- input of datasets --------------------------------------------------------------------------------------
 
+#: dicts are often rows, or columns
+_MAKE_FRAME = ". If the dict has rows or columns, pass pandas.DataFrame(...) of them"
+
 
 def iter_inputs(data: Any) -> Iterator[Any]:
     """Iterate over the inputs of a write: any iterable of them, or a single one."""
@@ -125,12 +128,13 @@ def iter_tables(spec: WriteSpec, data: Any) -> Iterator[tuple[WriteSpec, Any]]:
     """Iterate over tables in one input of a dataset, also written ones, each with its spec."""
     for item in flatten(data):
         if isinstance(item, Mapping) or _is_named(item):
+            tables = list(_named_tables(spec, item))
             CallerLine.find().warn(
                 "Input with the name of its table, a label or indices is deprecated: pass DataFrames, and "
                 "names as table_name and secondary_indices. The label is not used: names of files are unique",
                 DeprecationWarning,
             )
-            yield from _named_tables(spec, item)
+            yield from tables
         elif item is not None:
             yield spec if isinstance(item, WriteResult) else spec.of_table(None), item
 
@@ -149,6 +153,9 @@ def _named_tables(spec: WriteSpec, item: Any) -> Iterator[tuple[WriteSpec, Any]]
     pairs = list(tables.items() if isinstance(tables, Mapping) else tables)
     if not all(map(_is_named, pairs)):
         raise ValueError('The data of a partition is a dict, {"table": frame}, or a list of pairs of these')
+    for name, frame in pairs:
+        if frame is not None and not is_frame(frame):
+            raise ValueError(f"Table {name} of the input: {_not_a_frame(frame)}{_MAKE_FRAME}")
     check_one_table(spec.uuid, {name for name, _ in pairs})
     for name, frame in pairs:
         if frame is not None:
@@ -237,7 +244,7 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
             if frame is None:
                 continue
             if not is_frame(frame):
-                raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}")
+                raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}{_MAKE_FRAME}")
             own.append(drop_types_if_empty(frame))
     return frames
 

@@ -14,7 +14,7 @@ from kartothek_cube.io.arrow import read_table_arrow
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io.opened_cube import open_cube
-from tests.support.cubes import CUBE, frame, refuses
+from tests.support.cubes import CUBE, frame, refuses, unchanged
 
 DATE = datetime.date(2020, 1, 1)
 FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
@@ -184,3 +184,14 @@ def test_columns_that_no_query_shows_are_refused(driver, store_factory, name):
         driver.update_cube(
             data=seed.assign(**hidden), remove_conditions=None, ktk_cube_dataset_ids=["seed"], **arguments
         )
+
+
+@pytest.mark.parametrize("data", [[{"x": 2, "p": 0}], {"x": [2], "p": [0]}, {"seed": [{"x": 2, "p": 0}]}])
+@pytest.mark.parametrize("operation", ["append_to_cube", "build_cube", "extend_cube", "update_cube"])
+def test_rows_and_columns_as_dicts(operation, data, store_factory):
+    eager_cube.build_cube(FRAME, CUBE, store_factory)
+    arguments = {"remove_conditions": None, "datasets": "seed"} if operation == "update_cube" else {}
+    cube = CUBE.copy(uuid_prefix="new") if operation == "build_cube" else CUBE
+    remedy = r"Expected a pandas.DataFrame .* pass pandas\.DataFrame\(\.\.\.\) of them$"
+    with unchanged(store_factory), pytest.raises(TypeError, match=remedy):
+        getattr(eager_cube, operation)(data, cube, store_factory, **arguments)

@@ -58,6 +58,11 @@ MISTAKES = {
         TypeError,
         "partition_on is a name (str), got ['COUNTRY'] of type list",
     ),
+    "rows as dicts": (
+        update({"SHOP": 1, "COUNTRY": "DE"}),
+        ValueError,
+        "but got int. If the dict has rows or columns, pass pandas.DataFrame(...) of them",
+    ),
     "column of a predicate": (read(predicates=[[("QYT", ">", 1)]]), ValueError, "QYT"),
     "type of a predicate": (read(predicates=[[("QTY", "==", "many")]]), TypeError, "QTY"),
     "type of a column": (

@@ -432,6 +432,16 @@ def concat_promoted(tables: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(far, promote_options="permissive")
 
 
+def promotes_to(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """Whether rows of two types have the second one together (`concat_promoted`)."""
+    schemas = [pa.schema([pa.field("column", t)]) for t in (narrow, wide)]
+    try:
+        united = pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException:
+        return False
+    return same_type(united.types[0], wide)
+
+
 def _with_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     columns = {}
     for position, field in enumerate(table.schema):

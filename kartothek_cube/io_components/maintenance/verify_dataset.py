@@ -607,10 +607,14 @@ def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Ite
 
 
 def _is_readable_as(stored: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether a type is the recorded one, except for parts that are null (only nulls or empty lists)."""
-    if pa.types.is_null(stored) or arrow.same_type(stored, expected):
+    """Whether reads turn a type into the recorded one, as that of nulls, or of objects of kartothek."""
+    if arrow.same_type(stored, expected):
         return True
-    if stored.id != expected.id or not arrow.is_nested(stored) or stored.num_fields != expected.num_fields:
+    if not (arrow.is_nested(stored) or arrow.is_nested(expected)):
+        return arrow.promotes_to(stored, expected)
+    if pa.types.is_null(stored):
+        return True
+    if stored.id != expected.id or stored.num_fields != expected.num_fields:
         return False
     pairs = [(stored.field(number), expected.field(number)) for number in range(stored.num_fields)]
     return all(a.name == b.name and _is_readable_as(a.type, b.type) for a, b in pairs)

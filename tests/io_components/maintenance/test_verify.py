@@ -232,6 +232,18 @@ def test_files_of_kartothek_and_plateau_with_empty_lists_only(deep):
         (pa.list_(pa.list_(pa.string())), pa.list_(pa.list_(pa.null())), True),
         (pa.struct([("a", pa.list_(pa.int64()))]), pa.struct([("a", pa.list_(pa.null()))]), True),
         (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.null()), True),
+        (pa.float64(), pa.int64(), True),
+        (pa.decimal128(5, 2), pa.decimal128(2, 1), True),
+        (pa.binary(), pa.string(), True),
+        (pa.list_(pa.float64()), pa.list_(pa.int64()), True),
+        (pa.int64(), pa.float64(), False),
+        (pa.decimal128(2, 1), pa.decimal128(5, 2), False),
+        (pa.string(), pa.binary(), False),
+        (pa.date32(), pa.timestamp("ns"), False),
+        (pa.timestamp("ns"), pa.date32(), False),
+        (pa.timestamp("ns"), pa.timestamp("ns", "UTC"), False),
+        (pa.timestamp("ns", "UTC"), pa.timestamp("ns"), False),
+        (pa.int64(), pa.bool_(), False),
         (pa.list_(pa.int64()), pa.list_(pa.string()), False),
         (pa.list_(pa.int64()), pa.list_(pa.list_(pa.null())), False),
         (pa.list_(pa.int64()), pa.int64(), False),
@@ -240,7 +252,7 @@ def test_files_of_kartothek_and_plateau_with_empty_lists_only(deep):
     ],
     ids=str,
 )
-def test_what_a_file_does_not_know_of_a_nested_type_is_no_fault(recorded, found, fits):
+def test_types_that_reads_turn_into_those_of_the_schema_are_no_fault(recorded, found, fits):
     store = memory()
     eager.store_dataframes_as_dataset(store, "u", [pa.table({"v": pa.nulls(1, recorded)})])
     rewrite(store, first_file(store, "u"), lambda t: t.set_column(0, "v", pa.nulls(1, found)))

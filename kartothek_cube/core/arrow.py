@@ -134,8 +134,8 @@ def has_zone(t: pa.DataType) -> bool:
 
 
 def with_zone_of(t: pa.DataType, stored: pa.DataType) -> pa.DataType:
-    """The type of times with a zone, in the zone of a stored column: the same instants."""
-    return pa.timestamp(t.unit, stored.tz) if has_zone(t) and has_zone(stored) else t
+    """The type of times in the zone of a stored column: the same instants; times without zone are of UTC."""
+    return pa.timestamp(t.unit, stored.tz) if pat.is_timestamp(t) and pat.is_timestamp(stored) else t
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:

@@ -409,6 +409,13 @@ def _is_legacy_index(key: str, uuid: str) -> bool:
 
 
 def _foreign_key_error(key: object, uuid: str) -> CorruptDatasetError:
+    if isinstance(key, str) and key.startswith(f"{uuid}/") and "//" in key:
+        # kartothek does not quote slashes, and does not read these values back either
+        return CorruptDatasetError(
+            key,
+            f"dataset {uuid!r} refers to it, but most stores cannot hold a key with '//', as kartothek makes "
+            "of partition values that end in '/' or contain '//'. Write the dataset again with other values",
+        )
     return CorruptDatasetError(
         key if isinstance(key, str) else repr(key),
         f"dataset {uuid!r} refers to it, but owns only what starts with '{uuid}/'; its metadata is damaged",

@@ -667,7 +667,7 @@ def _make_scan(files: ScanFiles, predicates: Predicates, cells: Sequence[pa.Tabl
         filters = [of_overlapping_file if other else of_single_file for other in files.overlapping().tolist()]
     # columns that are null in all files; payload stays null, other partitions may type it
     own = {c: scan.schema.field(c).type for c in stored}
-    typed = {*dimensions, *(c for c, t in own.items() if arrow.has_far_times(t) or arrow.has_zone(t))}
+    typed = {*dimensions, *(c for c, t in own.items() if arrow.has_far_times(t) or pa.types.is_timestamp(t))}
     types = pa.schema([(c, t if c in typed else pa.null()) for c, t in own.items()])
     # all versions of a cell have its dimensions
     shared = [table.select([c for c in table.column_names if c in dimensions]) for table in cells]

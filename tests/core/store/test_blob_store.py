@@ -96,6 +96,18 @@ def test_foreign(key):
     assert str(key) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "key", ["d/table/p=a//f.parquet", "d/table/p=//f.parquet", "d/table/p=a//b/f.parquet"]
+)
+def test_keys_of_kartothek_with_empty_components(key):
+    # the file of the value "a/"; on a local disk it lies beside that of "a"
+    with pytest.raises(
+        CorruptDatasetError, match="partition values that end in '/' or contain '//'"
+    ) as caught:
+        check_owned_keys(pa.array([key]), "d")
+    assert caught.value.key == key
+
+
 def test_uuid_is_no_pattern():
     with pytest.raises(CorruptDatasetError):
         check_owned("dd/f", "d+")

@@ -226,6 +226,44 @@ def test_zoned_times_keep_their_zone_in_all_facades(driver, store_factory, cube,
     assert {str(df["t"].dt.tz) for df in frames} == {str(zoned.dt.tz)}
 
 
+def rewrite_with_zone(store, key, zone):
+    """Write a file as other software, with the same instants in another zone, or in UTC without one."""
+    file = pq.read_table(pa.BufferReader(store.get(key)))
+    position = file.schema.get_field_index("t")
+    changed = file.set_column(position, "t", file["t"].cast(pa.timestamp("us", zone)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(changed, sink)
+    store.put(key, sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize("reader", ["Polars", "pyarrow"])
+@pytest.mark.parametrize("partition", ["p=a", "p=b"])
+@pytest.mark.parametrize(
+    "zone, other", [("UTC", None), ("Europe/Berlin", None), (None, "UTC"), (None, "+01:00")]
+)
+@pytest.mark.parametrize("name", ["payload", "dimension"])
+def test_times_without_zone_are_of_utc_beside_times_with_a_zone(
+    name, zone, other, partition, reader, monkeypatch
+):
+    if reader == "pyarrow":
+        monkeypatch.setenv(scan.CHECK_PAGES, "1")
+    cube, store = CUBES[name], memory()
+    data = rows("2020-10-25 00:30", "2020-10-25 01:30").assign(p=["a", "b"])
+    data["t"] = pa.array(data["t"].dt.tz_localize("UTC"), pa.timestamp("ns", zone)).to_pandas()
+    eager_cube.build_cube(data, cube, store)
+    (key,) = [key for key in file_keys(lambda: store, "cube++seed").values() if partition in key]
+    rewrite_with_zone(store, key, other)
+    assert_frame_equal(eager_cube.query_cube_df(cube, store)[data.columns], data)
+    later = C("t") >= data["t"][1]
+    assert eager_cube.query_cube_df(cube, store, later)["x"].tolist() == [1]
+    assert api.read_table("cube++seed", store)["t"].tolist() == data["t"].tolist()
+    for deep in (True, False):
+        (problem,) = eager_cube.verify_cube(cube, store, deep=deep).problems
+        assert (problem.kind, problem.key, problem.column) == ("file-schema", key, "t")
+    assert eager_cube.merge_into_cube(data, cube, store).rows_updated == 2
+    assert eager_cube.verify_cube(cube, store).ok
+
+
 @pytest.mark.parametrize("reader", ["Polars", "pyarrow"])
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("name", ["payload", "dimension"])
@@ -240,15 +278,11 @@ def test_files_of_other_zones_have_the_times_of_the_schema(name, zone, reader, m
     eager_cube.build_cube(data, cube, store)
     (key,) = [key for key in file_keys(lambda: store, "cube++seed").values() if "p=b" in key]
     for other in ("Asia/Tokyo", "+01:00"):
-        file = pq.read_table(pa.BufferReader(store.get(key)))
-        position = file.schema.get_field_index("t")
-        changed = file.set_column(position, "t", file["t"].cast(pa.timestamp("us", other)))
-        sink = pa.BufferOutputStream()
-        pq.write_table(changed, sink)
-        store.put(key, sink.getvalue().to_pybytes())
+        rewrite_with_zone(store, key, other)
         assert_frame_equal(eager_cube.query_cube_df(cube, store)[data.columns], data)
         later = C("t") >= pd.Timestamp("2020-10-25 01:30", tz="UTC")
         assert eager_cube.query_cube_df(cube, store, later)["x"].tolist() == [1]
         assert api.read_table("cube++seed", store)["t"].tolist() == data["t"].tolist()
-        assert eager_cube.verify_cube(cube, store).problems == ()
+        for deep in (True, False):
+            assert eager_cube.verify_cube(cube, store, deep=deep).problems == ()
     assert eager_cube.merge_into_cube(data, cube, store).rows_updated == 2

@@ -222,6 +222,9 @@ def test_order_of_partition_on_counts(io, memory):
     [
         ("", ""),
         ("a/b=c %ü", "a%2Fb%3Dc%20%25%C3%BC"),
+        ("a/", "a%2F"),
+        ("/a//b", "%2Fa%2F%2Fb"),
+        ("..", ".."),
         (-1, "-1"),
         (1e-7, "1e-07"),
         (True, "True"),

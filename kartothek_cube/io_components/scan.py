@@ -260,8 +260,8 @@ def _scan_with_polars(blobs: BlobStore, scans: Sequence[_PolarsScan | None]) -> 
     try:
         try:
             found = _collect_all(scans)
-        except errors.SchemaError:
-            # a file has other types than the first one
+        except (errors.SchemaError, errors.PanicException):
+            # a file has other types than the first one, perhaps one that Polars lacks
             scans = [scan and _widen(blobs, scan) for scan in scans]
             try:
                 found = _collect_all(scans)

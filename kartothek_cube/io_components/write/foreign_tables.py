@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kartothek_cube.core import errors, naming, tuning
-from kartothek_cube.core.arrow import cast_column, parse_texts, same_type, storage_type
+from kartothek_cube.core.arrow import cast_column, has_zone, parse_texts, same_type, storage_type
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 TableSource: TypeAlias = str | os.PathLike[str] | Any
@@ -302,6 +302,10 @@ def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Sch
             if _PANDAS_INDEX.fullmatch(field.name):
                 continue
             united, first = fields.get(field.name, (pa.field(field.name, dtype), path))
+            if has_zone(dtype) and has_zone(united.type) and dtype.tz != united.type.tz:
+                # files hold instants
+                united = united.with_type(pa.timestamp(united.type.unit, "UTC"))
+                dtype = pa.timestamp(dtype.unit, "UTC")
             if pa.types.is_null(dtype) or pa.types.is_null(united.type) or same_type(united.type, dtype):
                 options = [pa.schema([pa.field(field.name, t)]) for t in (united.type, dtype)]
                 united = pa.unify_schemas(options, promote_options="permissive").field(0)

@@ -488,6 +488,37 @@ def test_files_with_different_types(tmp_path):
         api.adopt_dataset(folder, CUBE, memory(), "seed")
 
 
+@pytest.mark.parametrize("zones", [("UTC", "Europe/Berlin"), ("Europe/Berlin", "UTC", "+05:30")])
+def test_files_with_times_of_different_zones(tmp_path, zones):
+    start = pd.Timestamp("2020-10-25 00:30", tz="UTC")
+    table = SALES.set_column(SALES.schema.get_field_index("QTY"), "QTY", pa.array([start] * len(SALES)))
+    for number, zone in enumerate(zones):
+        part = table.slice(number * 3, 3).drop_columns(["COUNTRY"])
+        times = part["QTY"].cast(pa.timestamp("us", zone))
+        (tmp_path / f"COUNTRY={number}").mkdir()
+        part = part.set_column(part.schema.get_field_index("QTY"), "QTY", times)
+        pq.write_table(part, tmp_path / f"COUNTRY={number}" / "0.parquet")
+    store = memory()
+    assert api.adopt_dataset(tmp_path, CUBE, store, "seed").n_copied == len(zones)
+    found = api.query_cube_df(CUBE, store)["QTY"]
+    assert str(found.dt.tz) == "UTC"
+    assert found.tolist() == [start] * 3 * len(zones)
+    assert len(api.query_cube_df(CUBE, store, api.C("QTY") > start)) == 0
+    assert api.verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize("first", [None, "UTC"])
+def test_files_with_and_without_zone(tmp_path, first):
+    instant = pa.array([pd.Timestamp("2020-10-25")], pa.timestamp("us"))
+    for number, zone in enumerate([first, "UTC" if first is None else None]):
+        times = instant if zone is None else instant.cast(pa.timestamp("us", zone))
+        pq.write_table(pa.table({"SHOP": [number], "T": times}), tmp_path / f"{number}.parquet")
+    with pytest.raises(
+        errors.SchemaConflictError, match=r"'T' is timestamp\[ns.* in .*0\.parquet but timestamp"
+    ):
+        api.adopt_dataset(tmp_path, CUBE, memory(), "seed")
+
+
 def test_a_partition_column_that_is_in_the_files(tmp_path):
     (tmp_path / "source" / "COUNTRY=DE").mkdir(parents=True)
     pq.write_table(SALES.slice(0, 6), tmp_path / "source" / "COUNTRY=DE" / "0.parquet")

@@ -277,7 +277,8 @@ def test_files_of_other_zones_have_the_times_of_the_schema(name, zone, reader, m
     data["t"] = pa.array(data["t"].dt.tz_localize("UTC"), pa.timestamp("ns", zone)).to_pandas()
     eager_cube.build_cube(data, cube, store)
     (key,) = [key for key in file_keys(lambda: store, "cube++seed").values() if "p=b" in key]
-    for other in ("Asia/Tokyo", "+01:00"):
+    # Polars lacks the last one
+    for other in ("Asia/Tokyo", "+01:00", "+05:30"):
         rewrite_with_zone(store, key, other)
         assert_frame_equal(eager_cube.query_cube_df(cube, store)[data.columns], data)
         later = C("t") >= pd.Timestamp("2020-10-25 01:30", tz="UTC")

@@ -98,8 +98,8 @@ def run_statement(
     """Run a statement in a database of its own, where columns of the rows are the view ``query``."""
     _check_columns(rows.schema, "the query")
     connection = _connect()
-    connection.register("temp_rows", rows)
-    connection.execute(f"CREATE TEMP VIEW query AS SELECT {', '.join(map(_quote, columns))} FROM temp_rows")
+    # no view of its own: DuckDB would propose its name for an unknown one
+    connection.from_arrow(rows).project(", ".join(map(_quote, columns))).create_view("query")
     try:
         relation: duckdb.DuckDBPyRelation | None = connection.sql(statement)
     except Exception as error:

@@ -197,6 +197,17 @@ def test_statements_without_the_table_or_rows_say_what_to_write(opened):
     assert caught.value.__notes__ == ["The rows are those of the table query: SELECT ... FROM query"]
 
 
+@pytest.mark.parametrize("arguments", [{}, {"changed_since": 0}], ids=["lazy", "at once"])
+def test_errors_of_statements_name_no_table_that_the_user_does_not_know(opened, arguments):
+    opened.append(SEED.assign(QTY=7))
+    arguments = {"changed_since": opened.history()[0].version} if arguments else {}
+    with pytest.raises(Exception, match="temp does not exist") as caught:
+        opened.query(**arguments).sql("SELECT * FROM temp")
+    assert "rows" not in str(caught.value)
+    with pytest.raises(Exception, match='Did you mean "query"'):
+        opened.query(**arguments).sql("SELECT * FROM qery")
+
+
 def test_a_query_can_be_read_again_whatever_its_arguments_are(opened):
     query = opened.query(iter([C("QTY") > 5]), columns=iter(["QTY"]), datasets=iter(["seed"]))
     assert query.explain().datasets[0].columns == ("COUNTRY", "DAY", "QTY", "SHOP")[1:]

@@ -13,7 +13,12 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
 from kartothek_cube.core import caching, clock
 from kartothek_cube.core.commit import header_store, operation
-from kartothek_cube.core.errors import ConcurrentWriteError, MultiTableCommitAborted, StateNotFoundError
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    MultiTableCommitAborted,
+    StateNotFoundError,
+    UnknownOutcomeError,
+)
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
@@ -113,6 +118,21 @@ def test_a_write_that_dies_on_top_of_a_commit_of_other_software_is_invisible(sto
     before = answer(store)
     assert die(store, WRITES["append"], after)
     pd.testing.assert_frame_equal(answer(store), before)
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_a_write_that_can_be_neither_ended_nor_undone_is_invisible_to_its_process(store, write):
+    """The connection breaks before the last header; the caches of the process do not know better."""
+
+    def contents():
+        return [answer(store), *(read_table(f"cube++{name}", store) for name in NAMES)]
+
+    before = contents()
+    broken = FaultyStore(store).fail("put", at=3, key=HEADER, lasting=True)
+    with pytest.raises(UnknownOutcomeError), limit_threads(1):
+        write(broken)
+    for found, expected in zip(contents(), before, strict=True):
+        pd.testing.assert_frame_equal(found, expected)
 
 
 ALL = pytest.mark.slow("each write with a failure of each of its headers")

@@ -98,6 +98,8 @@ def run_statement(
     """Run a statement in a database of its own, where columns of the rows are the view ``query``."""
     _check_columns(rows.schema, "the query")
     connection = _connect()
+    # else a statement could name the variables of this function as tables
+    connection.execute("SET python_enable_replacements = false")
     # no view of its own: DuckDB would propose its name for an unknown one
     connection.from_arrow(rows).project(", ".join(map(_quote, columns))).create_view("query")
     try:

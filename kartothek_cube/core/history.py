@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -205,13 +205,29 @@ def version_of(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> Ver
     if version is not None:
         return version
     # Other software drops the record and archives nothing, so that the state which it replaced is lost.
-    time, digest = _header_time(blobs, header_key), fingerprint(state)
-    for snapshot in _list_archive(state.uuid, blobs)[-1:]:
-        if snapshot.key.endswith(f"-{digest}.state"):
-            # a writer was killed after it had archived this very state
-            return Version(snapshot.version, snapshot.time, digest)
-        return Version(snapshot.version + 2, max(time, snapshot.time + _TICK), digest)
-    return Version(0, time, digest)
+    time, digest, archive = (
+        _header_time(blobs, header_key),
+        fingerprint(state),
+        _list_archive(state.uuid, blobs),
+    )
+    if not archive:
+        return Version(0, time, digest)
+    newest, deleted = archive[-1], _deleted_versions(state.uuid, blobs, archive)
+    if newest.key.endswith(f"-{digest}.state"):
+        # this very state: archived by a commit that goes on, or whose writer was killed
+        return Version(newest.version, newest.time, digest, deleted=deleted)
+    return Version(newest.version + 2, max(time, newest.time + _TICK), digest, deleted=deleted)
+
+
+def _deleted_versions(uuid: str, blobs: BlobStore, archive: Sequence[DatasetState]) -> int:
+    """What the newest snapshot with a record says of the versions of deleted datasets."""
+    for snapshot in reversed(archive):
+        # one that is expired since, or damaged, is no reason to fail
+        with suppress(KeyError, errors.CorruptDatasetError):
+            version = recorded_version(load_snapshot(uuid, blobs, snapshot.key))
+            if version is not None:
+                return version.deleted
+    return 0
 
 
 def recorded_version(state: DatasetMetadata) -> Version | None:

@@ -358,9 +358,14 @@ class _Histories:
     def deleted_versions(self, states: _Cut) -> int:
         """The versions of deleted datasets that count in that of the cube."""
         seed = self.cube.seed_dataset
-        loaded = self.load(seed, states[seed]) if seed in states else None
-        version = None if loaded is None else history.recorded_version(loaded)
-        return 0 if version is None else version.deleted
+        # other software drops the record: what the state before it says
+        for state in reversed(self.states.get(seed, ())):
+            if seed in states and state.version <= states[seed].version:
+                loaded = self.load(seed, state)
+                version = None if loaded is None else history.recorded_version(loaded)
+                if version is not None:
+                    return version.deleted
+        return 0
 
     def select_visible(self, states: _Cut) -> _Cut:
         """The states of the datasets that are not hidden."""

@@ -10,7 +10,19 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io_components.maintenance import garbage, history
-from tests.support.cubes import BOTH, CUBE, ENRICH, SEED, frame, header, keys, memory, rows, snapshot
+from tests.support.cubes import (
+    BOTH,
+    CUBE,
+    ENRICH,
+    SEED,
+    edit_header,
+    frame,
+    header,
+    keys,
+    memory,
+    rows,
+    snapshot,
+)
 
 KEEP = {KEEP_HISTORY: 5}
 
@@ -339,6 +351,17 @@ def test_after_a_deletion_no_version_is_that_of_another_state(store, is_hidden):
         with pytest.raises(StateNotFoundError, match="A dataset of the cube was deleted since"):
             api.rollback_cube(CUBE, store, as_of=after[0].version)
         assert api.query_cube(CUBE, store, as_of=after[0].time)[0]["x"].tolist() == [0, 1]
+
+
+def test_versions_of_deleted_datasets_count_beside_other_software(store):
+    """It drops what a header says of them: no later state has the version of an earlier one."""
+    changed(store)
+    api.delete_cube(CUBE, store, ["enrich"])
+    api.append_to_cube(frame(x=[3], p=[1], v1=[43]), CUBE, store)
+    edit_header(lambda: store, "cube++seed", lambda content: content.pop("kartothek_cube"))
+    api.append_to_cube(frame(x=[4], p=[1], v1=[44]), CUBE, store)
+    versions = [state.version for state in api.list_cube_history(CUBE, store)]
+    assert versions == sorted(set(versions))
 
 
 def test_a_cut_before_all_history(store):

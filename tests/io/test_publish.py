@@ -40,6 +40,7 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, PublicationWarning
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.publication import delta_log
 from kartothek_cube.io_components.publication.delta_log import read_log
 from kartothek_cube.serialization import CsvSerializer
@@ -955,6 +956,20 @@ def test_a_deletion_that_dies_half_way():
             with suppress(DatasetNotFoundError):
                 delete_dataset("u", store)
         assert list(store.keys()) == []
+
+
+def test_files_that_are_published_after_a_cleanup_has_listed_them_stay(url, path):
+    """They are in use again after a rollback; the table shows them, whatever is removed later."""
+    api.build_cube(seed(), CUBE, url)
+    built = api.list_cube_history(CUBE, url)[-1]
+    api.remove_partitions(CUBE, url, api.C("p") == 1)
+    listed = [blob.key for blob in api.list_cube_garbage(CUBE, url)]
+    assert any("/p=1/" in key for key in listed)
+    api.rollback_cube(CUBE, url, built.version)
+    api.publish_cube(CUBE, url)
+    api.remove_partitions(CUBE, url, api.C("p") == 1)
+    garbage.delete_garbage(url, listed)
+    assert len(rows(path / "cube++seed")) == 2
 
 
 def test_a_copy_is_not_published(published, path, tmp_path):

@@ -1,9 +1,24 @@
 """Deleting the datasets of a cube: what headers name goes, nothing else."""
 
+from contextlib import suppress
+
+import pandas as pd
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets
-from tests.support.cubes import CUBE, HEADER, build, dataset_ids, frame, keys, snapshot, without_commit_ids
+from kartothek_cube.io.eager_cube import delete_cube, query_cube_df
+from tests.support.crash import stores_after_faults
+from tests.support.cubes import (
+    CUBE,
+    HEADER,
+    build,
+    dataset_ids,
+    frame,
+    keys,
+    memory,
+    snapshot,
+    without_commit_ids,
+)
 
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
 ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
@@ -81,3 +96,21 @@ def test_files_without_a_header_are_left_to_a_cleanup(driver, built):
     expected = {key for key in keys(built) if "enrich" in key}
     driver.delete_cube(cube=CUBE, store=built)
     assert keys(built) == expected
+
+
+def test_repetitions_end_a_deletion_that_died():
+    """At each request, also of a repetition: what has no header any more is found by lists of files."""
+    store = memory()
+    build(lambda: store, CUBE, seed=SEED, enrich=ENRICH)
+    died = stores_after_faults(snapshot(lambda: store), lambda dying: delete_cube(CUBE, dying))
+    assert len(died) >= 10
+    whole = query_cube_df(CUBE, store)
+    for left in died:
+        # there is all of the cube, or none
+        with suppress(ValueError):
+            pd.testing.assert_frame_equal(query_cube_df(CUBE, left), whole)
+    without_headers = next(store for store in died if not any(HEADER in key for key in store.keys()))
+    again = stores_after_faults(snapshot(lambda: without_headers), lambda dying: delete_cube(CUBE, dying))
+    for left in [*died, *again]:
+        delete_cube(CUBE, left)
+        assert list(left.keys()) == []

@@ -19,6 +19,7 @@ from kartothek_cube.core.errors import (
     StateNotFoundError,
     UnknownOutcomeError,
 )
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance import garbage
 from kartothek_cube.io_components.runtime import limit_threads
 from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
@@ -133,6 +134,39 @@ def test_a_write_that_can_be_neither_ended_nor_undone_is_invisible_to_its_proces
         write(broken)
     for found, expected in zip(contents(), before, strict=True):
         pd.testing.assert_frame_equal(found, expected)
+
+
+def test_an_operation_that_another_writer_rolls_back_begins_again(store):
+    """Between its commits of the first dataset and of the seed, another one waits no longer."""
+    others = store._dstore
+
+    def append_to_first():
+        api.append_to_cube({"first": frame(x=[2], p=[0], v_first=[5])}, CUBE, others)
+
+    store.fail("put", key="cube++second.by-dataset", error=append_to_first, after=True)
+    with limit_threads(1):
+        api.append_to_cube(data(2, [3, 4]), CUBE, store)
+    assert store.happened
+    assert sorted(read_table("cube++first", others)["x"]) == [0, 1, 2, 3, 4]
+    assert values(others, conditions=api.C("x") >= 3) == [2]
+
+
+def test_an_operation_that_another_writer_aborts_begins_again(store):
+    """That one has noted it, and is about to roll back the first dataset."""
+    blobs, aborted = open_blobs(store._dstore), []
+
+    def participation():
+        return operation.read_record(blobs, "cube++first").participation
+
+    def abort():
+        aborted.append(participation().operation)
+        operation.abort_operation(blobs, "cube++first", participation())
+
+    store.fail("put", key="cube++second.by-dataset", error=abort, after=True)
+    with limit_threads(1):
+        api.append_to_cube(data(2), CUBE, store)
+    assert participation().operation not in aborted
+    assert values(store) == [2]
 
 
 ALL = pytest.mark.slow("each write with a failure of each of its headers")

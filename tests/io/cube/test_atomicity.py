@@ -169,6 +169,26 @@ def test_an_operation_that_another_writer_aborts_begins_again(store):
     assert values(store) == [2]
 
 
+def test_an_abort_is_noted_until_the_state_before_is_stored(store):
+    """The writer of the operation may decide just before, while the header is its own."""
+    others, decided = store._dstore, []
+    blobs = open_blobs(others)
+
+    def decide():
+        part = operation.read_record(blobs, "cube++first").participation
+        uuids = "cube++first", "cube++second"
+        decision = operation.Decision(part.operation, part.lineage, uuids, None)
+        with pytest.raises(operation.OperationAborted):
+            decision.check(blobs, header_store.read_base(blobs, "cube++seed", "table"))
+        decided.append(part.operation)
+
+    assert die(store, WRITES["append"], 2)
+    other = FaultyStore(others).fail("put", key="cube++first.by-dataset", error=decide)
+    api.append_to_cube({"first": frame(x=[2], p=[0], v_first=[5])}, CUBE, other)
+    assert decided
+    assert sorted(read_table("cube++first", others)["x"]) == [0, 1, 2]
+
+
 ALL = pytest.mark.slow("each write with a failure of each of its headers")
 
 

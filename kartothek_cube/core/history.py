@@ -174,6 +174,9 @@ def make_version(
         last = version_of(old, blobs, header_key)
         number, time, since = last.number + 1, max(time, last.time + _TICK), last.since
         deleted = last.deleted
+        if "++" in old.uuid and recorded_version(old) is None:
+            # other software has dropped it; datasets that are in no cube have none
+            deleted = _load_deleted_versions(old.uuid, blobs)
     field: dict[str, Any] = {"number": number, "time": time.isoformat(), "state": commit_id[-16:]}
     if since is not None:
         field["since"] = since.isoformat()
@@ -205,23 +208,18 @@ def version_of(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> Ver
     if version is not None:
         return version
     # Other software drops the record and archives nothing, so that the state which it replaced is lost.
-    time, digest, archive = (
-        _header_time(blobs, header_key),
-        fingerprint(state),
-        _list_archive(state.uuid, blobs),
-    )
-    if not archive:
-        return Version(0, time, digest)
-    newest, deleted = archive[-1], _deleted_versions(state.uuid, blobs, archive)
-    if newest.key.endswith(f"-{digest}.state"):
-        # this very state: archived by a commit that goes on, or whose writer was killed
-        return Version(newest.version, newest.time, digest, deleted=deleted)
-    return Version(newest.version + 2, max(time, newest.time + _TICK), digest, deleted=deleted)
+    time, digest = _header_time(blobs, header_key), fingerprint(state)
+    for snapshot in _list_archive(state.uuid, blobs)[-1:]:
+        if snapshot.key.endswith(f"-{digest}.state"):
+            # a writer was killed after it had archived this very state
+            return Version(snapshot.version, snapshot.time, digest)
+        return Version(snapshot.version + 2, max(time, snapshot.time + _TICK), digest)
+    return Version(0, time, digest)
 
 
-def _deleted_versions(uuid: str, blobs: BlobStore, archive: Sequence[DatasetState]) -> int:
+def _load_deleted_versions(uuid: str, blobs: BlobStore) -> int:
     """What the newest snapshot with a record says of the versions of deleted datasets."""
-    for snapshot in reversed(archive):
+    for snapshot in reversed(_list_archive(uuid, blobs)):
         # one that is expired since, or damaged, is no reason to fail
         with suppress(KeyError, errors.CorruptDatasetError):
             version = recorded_version(load_snapshot(uuid, blobs, snapshot.key))

@@ -40,8 +40,10 @@ def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
     """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
 
+    indices = pa.array(positions)
+
     def take(number: int) -> None:
-        columns[number] = take_values(columns[number], positions, missing=False)
+        columns[number] = to_single_array(columns[number]).take(indices)
 
     for_each_column(take, len(columns), len(positions))
     return columns

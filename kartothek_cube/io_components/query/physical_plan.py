@@ -481,7 +481,8 @@ def order_columns(
     """
     names = available if requested is None else parse_names("columns", requested)
     unnamed = [name for name in keys if requested is None or name not in names]
-    return [name for name in dict.fromkeys([*unnamed, *names]) if name in available]
+    known = {*available}
+    return [name for name in dict.fromkeys([*unnamed, *names]) if name in known]
 
 
 def _log_plan(cube: Cube, files: Iterable[DatasetFiles], logical_plan: LogicalPlan) -> None:
@@ -561,14 +562,15 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
 def _output_schema(names: Sequence[str], files: Iterable[DatasetFiles], blobs: BlobStore) -> pa.Schema:
     """Types of columns of the result; without a record of widths, those of the widest files that are read."""
     types, widths, owners = dict[str, pa.DataType](), dict[str, int](), dict[str, str]()
+    needed = {*names}
     for each in files:
         recorded = each.dataset.widths or {}
         for field in each.scan.schema:
-            if field.name in names and pa.types.is_null(types.get(field.name, pa.null())):
+            if field.name in needed and pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = narrow_type(field, recorded)
     for each in files:
         scan, dataset = each.scan, each.dataset
-        columns = [c for c in {*scan.dimensions, *scan.payload}.intersection(names) if c not in owners]
+        columns = [c for c in {*scan.dimensions, *scan.payload}.intersection(needed) if c not in owners]
         owners |= dict.fromkeys(columns, scan.name)
         if WIDTHS_KEY not in dataset.extra:
             stored = sorted({*columns}.difference(scan.partition_keys))

@@ -606,12 +606,8 @@ def history(
     cleanup keeps.
     """
     from kartothek_cube.io import eager_cube
-    from kartothek_cube.io_components.maintenance.history import (
-        check_rollback,
-        describe_states,
-        format_time,
-        format_versions,
-    )
+    from kartothek_cube.io_components.maintenance.history import describe_states, format_time, format_versions
+    from kartothek_cube.io_components.maintenance.rollback import check_rollback
 
     options = click.get_current_context().params
     is_selected = bool(options["include"] or options["exclude"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
 
     from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
-
-try:
-    from prompt_toolkit import prompt
-except ImportError:  # reported on use
-    prompt = None  # type: ignore[assignment]
 
 #: all columns
 ALL = "__all__"
@@ -233,11 +229,12 @@ def _make_shell() -> Callable[[Any], None]:
 
 
 def _require_prompt(subject: str) -> None:
-    if prompt is None:
+    if find_spec("prompt_toolkit") is None:
         usage_error(f"Interactive {subject} need prompt_toolkit: pip install 'kartothek_cube[cli]'")
 
 
 def _ask(title: str, default: str, words: list[str], check: Callable[[str], object]) -> str:
+    from prompt_toolkit import prompt
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.validation import Validator
 
@@ -416,6 +413,7 @@ def _run_statements(
 
 def _ask_statement(words: list[str], history: History) -> str:
     """Read lines up to one that ends with a semicolon; the arrow keys recall earlier ones."""
+    from prompt_toolkit import prompt
     from prompt_toolkit.completion import WordCompleter
 
     completer = WordCompleter(words, ignore_case=True, WORD=True)

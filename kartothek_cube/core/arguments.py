@@ -1,14 +1,16 @@
-"""Arguments: converters of names, their collections, values as text; parameters with two names; copies."""
+"""Arguments: converters of names, their collections, values as text; aliases; copies; lines of callers."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
 from types import FunctionType
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -298,3 +300,28 @@ def _parameters(constructor: Callable[..., None]) -> tuple[str, ...]:
     # Cached: the inspection takes longer than the constructor.
     parameters = list(inspect.signature(constructor).parameters.values())[1:]
     return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+
+
+#: for each file the warnings that were shown: by default, each line warns once
+_SHOWN: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
+
+
+class CallerLine(NamedTuple):
+    """A line of the user's code, which warnings name; also those of tasks, in other threads and processes."""
+
+    file: str
+    number: int
+    module: str
+
+    @classmethod
+    def find(cls) -> Self:
+        """The innermost line outside of this package that is being executed."""
+        frame = sys._getframe()
+        while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("kartothek_cube."):
+            frame = frame.f_back
+        return cls(frame.f_code.co_filename, frame.f_lineno, str(frame.f_globals.get("__name__")))
+
+    def warn(self, message: str, category: type[Warning] = UserWarning) -> None:
+        """Warn as if this line did."""
+        shown = _SHOWN.setdefault(self.file, {})
+        warnings.warn_explicit(message, category, self.file, self.number, self.module, shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from simplekv import KeyValueStore
 
@@ -16,6 +16,9 @@ from kartothek_cube.core.history import AsOf, check_as_of, state_as_of
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
 
+if TYPE_CHECKING:
+    from kartothek_cube.core.cube.cube import Cube
+
 __all__ = ("DatasetFactory",)
 
 
@@ -25,6 +28,10 @@ class StagedState(ABC):
     @abstractmethod
     def load_dataset(self, uuid: str, blobs: BlobStore) -> DatasetMetadata:
         """A dataset as it would be if the write was committed now."""
+
+    @abstractmethod
+    def load_datasets(self, cube: Cube, blobs: BlobStore) -> Mapping[str, DatasetMetadata]:
+        """The datasets of a cube as they would be if the write was committed now."""
 
 
 DatasetAsOf: TypeAlias = AsOf | StagedState | Mapping[str, DatasetMetadata] | DatasetMetadata

@@ -28,7 +28,7 @@ from kartothek_cube.io_components.delete_rows import DeleteDatasetRows
 from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage, publish
-from kartothek_cube.io_components.maintenance.history import keep_dataset_history, rollback_dataset
+from kartothek_cube.io_components.maintenance.rollback import keep_dataset_history, rollback_dataset
 from kartothek_cube.io_components.maintenance.schema_update import update_dataset_schema
 from kartothek_cube.io_components.write import build_index, dataset_writes, write_commit
 from kartothek_cube.io_components.write.dataset_writes import Names

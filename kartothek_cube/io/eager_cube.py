@@ -25,14 +25,7 @@ from kartothek_cube.io_components.facade import Operation, define_facade, facade
 from kartothek_cube.io_components.job import Answer, execute
 from kartothek_cube.io_components.maintenance import copy, garbage
 from kartothek_cube.io_components.maintenance.garbage import CleanupCube, DeleteCube, with_sizes
-from kartothek_cube.io_components.maintenance.history import (
-    CubeHistory,
-    CubeState,
-    keep_cube_history,
-    list_cube_history,
-    pin_cube,
-    rollback_cube,
-)
+from kartothek_cube.io_components.maintenance.history import CubeHistory, CubeState, list_cube_history
 from kartothek_cube.io_components.maintenance.overview import (
     CollectStats,
     CubeChanges,
@@ -40,12 +33,14 @@ from kartothek_cube.io_components.maintenance.overview import (
     LineageCube,
     ListCubeChanges,
 )
+from kartothek_cube.io_components.maintenance.pins import pin_cube
 from kartothek_cube.io_components.maintenance.publish import (
     PublishCube,
     UnpublishCube,
     discard_staged,
     publish_staged,
 )
+from kartothek_cube.io_components.maintenance.rollback import keep_cube_history, rollback_cube
 from kartothek_cube.io_components.maintenance.schema_update import update_schema
 from kartothek_cube.io_components.maintenance.verify_cube import VerifyCube, repair
 from kartothek_cube.io_components.maintenance.verify_dataset import Report

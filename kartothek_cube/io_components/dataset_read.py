@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import expressions, tuning
+from kartothek_cube.core.arguments import CallerLine
 from kartothek_cube.core.arrow import Ints, Mask, concat_promoted
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import check_names
@@ -31,7 +32,6 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels import categorize, group_codes, repeat
 from kartothek_cube.io_components.runtime import available_cores, ordered_map
 from kartothek_cube.io_components.scan import FileRows, Scan, read_file, read_files, run_scans
-from kartothek_cube.io_components.write.write_plan import CallerLine
 from kartothek_cube.serialization.parquet import read_footer, to_frame
 
 Values = Mapping[str, pa.Array]

@@ -39,7 +39,6 @@ def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
     """Values of columns at the given positions; each entry of ``columns`` is released when it is taken."""
-
     indices = pa.array(positions)
 
     def take(number: int) -> None:

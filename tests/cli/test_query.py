@@ -228,7 +228,7 @@ class Dialogue:
         self.answers = iter(answers)
         self.defaults = []
         self.frames = []
-        monkeypatch.setattr("kartothek_cube.cli.query.prompt", self.prompt)
+        monkeypatch.setattr("prompt_toolkit.prompt", self.prompt)
         monkeypatch.setattr("kartothek_cube.cli.query._make_shell", lambda: self.frames.append)
 
     def prompt(self, title, *, default, completer, validator):

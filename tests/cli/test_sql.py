@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 from prompt_toolkit.history import History
 
-from kartothek_cube.cli import query as command
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_history
 from tests.cli.conftest import CUBE
@@ -127,7 +126,7 @@ def test_error_in_a_scan(error, url, tmp_path):
 
 def test_what_is_missing_is_explained(error, monkeypatch):
     Terminal(monkeypatch)
-    monkeypatch.setattr(command, "prompt", None)
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     assert "prompt_toolkit" in error("cube", "sql")
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert "pip install 'kartothek_cube[sql]'" in error("cube", "sql", "SELECT 1")
@@ -141,7 +140,7 @@ class Terminal:
         self.titles: list[str] = []
         self.words: list[str] = []
         self.histories: set[History] = set()
-        monkeypatch.setattr(command, "prompt", self.prompt)
+        monkeypatch.setattr("prompt_toolkit.prompt", self.prompt)
         monkeypatch.setattr("kartothek_cube.cli.context.is_interactive", lambda: True)
 
     def prompt(self, title, *, completer, history):

@@ -27,7 +27,6 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write import write_commit
 from kartothek_cube.io_components.write.write_plan import (
-    CallerLine,
     CubeMetadata,
     RowsOutside,
     SchemaMode,
@@ -697,7 +696,7 @@ def _plan_removal(
     cube, store = write.cube, write.store
     existing = _load_datasets(cube, store)
     conjunction = None
-    caller = CallerLine.find()
+    caller = arguments.CallerLine.find()
     if conditions is not None:
         conjunction = removal_conditions(cube, conditions, existing)
         check_is_full_removal(argument, conditions, is_full=not conjunction.active)
@@ -762,7 +761,11 @@ def removal_conditions(
 
 
 def _warn_of_other_keys(
-    caller: CallerLine, conjunction: Conjunction, dataset: DatasetMetadata, selected: Ints, store: StoreInput
+    caller: arguments.CallerLine,
+    conjunction: Conjunction,
+    dataset: DatasetMetadata,
+    selected: Ints,
+    store: StoreInput,
 ) -> None:
     """Warn of a removal from a dataset that was not named and lacks partition keys of the conditions."""
     foreign = ", ".join(sorted(conjunction.columns - set(dataset.partition_keys or ())))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import attrs
 import pyarrow as pa
 
 from kartothek_cube.core import errors, evolution, history, hooks, naming, partition, pruning
+from kartothek_cube.core.arguments import CallerLine
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode
 from kartothek_cube.core.contract import Contract, RowCheck
 from kartothek_cube.core.cube.cube import Cube
@@ -356,28 +355,3 @@ class WritePlan:
             raise TypeError(f"publish is True or False, got {publish!r}")
         plan = self.map_specs(WriteSpec.with_row_checks)
         return plan if publish else attrs.evolve(plan, staged_id=gen_uuid()[:16])
-
-
-#: for each file the warnings that were shown: by default, each line warns once
-_SHOWN: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
-
-
-class CallerLine(NamedTuple):
-    """A line of the user's code, which warnings name; also those of tasks, in other threads and processes."""
-
-    file: str
-    number: int
-    module: str
-
-    @classmethod
-    def find(cls) -> Self:
-        """The innermost line outside of this package that is being executed."""
-        frame = sys._getframe()
-        while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("kartothek_cube."):
-            frame = frame.f_back
-        return cls(frame.f_code.co_filename, frame.f_lineno, str(frame.f_globals.get("__name__")))
-
-    def warn(self, message: str, category: type[Warning] = UserWarning) -> None:
-        """Warn as if this line did."""
-        shown = _SHOWN.setdefault(self.file, {})
-        warnings.warn_explicit(message, category, self.file, self.number, self.module, shown)

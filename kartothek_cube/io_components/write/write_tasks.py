@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import arrow, errors, naming, pandas_conversion, store
+from kartothek_cube.core.arguments import CallerLine
 from kartothek_cube.core.commit import change
 from kartothek_cube.core.cube.consistency import get_payload_subset, is_internal
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
@@ -22,7 +23,6 @@ from kartothek_cube.core.transforms import PartitionTransform, parse_transform
 from kartothek_cube.io_components import arguments, kernels, scan
 from kartothek_cube.io_components.write import table_writer
 from kartothek_cube.io_components.write.write_plan import (
-    CallerLine,
     WritePlan,
     WriteResult,
     WriteSpec,

@@ -9,7 +9,7 @@ import pytest
 from kartothek_cube.api import cube as api
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
-from kartothek_cube.io_components.maintenance import garbage, history
+from kartothek_cube.io_components.maintenance import garbage, rollback
 from tests.support.cubes import (
     BOTH,
     CUBE,
@@ -188,7 +188,7 @@ def test_rollback_needs_the_files_of_all_datasets(store):
 def test_rollback_that_is_overtaken(store, monkeypatch):
     """Another commit to the seed, after the other dataset was published already: that one is restored."""
     time, *_ = changed(store)
-    finish = history.finish_rollback
+    finish = rollback.finish_rollback
 
     def overtake(blobs, plan, role):
         if plan.state.uuid == "cube++seed":
@@ -196,7 +196,7 @@ def test_rollback_that_is_overtaken(store, monkeypatch):
         return finish(blobs, plan, role)
 
     before = header(lambda: store, "cube++enrich")
-    monkeypatch.setattr(history, "finish_rollback", overtake)
+    monkeypatch.setattr(rollback, "finish_rollback", overtake)
     with pytest.raises(ConcurrentWriteError, match=r"cube\+\+seed"):
         api.rollback_cube(CUBE, store, time)
     assert header(lambda: store, "cube++enrich") == before

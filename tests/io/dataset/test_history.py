@@ -17,7 +17,7 @@ from kartothek_cube.io import eager
 from kartothek_cube.io.arrow import read_table_arrow
 from kartothek_cube.io.dask.delayed import read_dataset_as_delayed
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
-from kartothek_cube.io_components.maintenance.history import finish_rollback, plan_rollback
+from kartothek_cube.io_components.maintenance.rollback import finish_rollback, plan_rollback
 from tests.support.cubes import edit_header
 from tests.support.stored_files import frame, header, keys, snapshot
 from tests.support.stores import CountingStore, Died, FaultyStore, InjectedError, Same

@@ -3,6 +3,8 @@
 The data source here is none of ours. A test that fails with a new version of Spark says that a limit is gone.
 """
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
@@ -43,9 +45,40 @@ class PlainSource(ds.DataSource):
         return PlainReader(self.options)
 
 
+class FileReader(ds.DataSourceReader):
+    """The number in a file, which is read when the scan is planned."""
+
+    def __init__(self, path) -> None:
+        self.path = path
+
+    def pushFilters(self, filters):
+        return filters
+
+    def partitions(self):
+        return [ds.InputPartition(int(Path(self.path).read_text()))]
+
+    def read(self, partition):
+        yield pa.record_batch({"x": pa.array([partition.value], pa.int64())})
+
+
+class FileSource(ds.DataSource):
+    """A table of one number."""
+
+    @classmethod
+    def name(cls):
+        return "number_in_file"
+
+    def schema(self):
+        return StructType().add("x", LongType())
+
+    def reader(self, schema):
+        return FileReader(self.options["path"])
+
+
 @pytest.fixture
 def plain(spark):
-    spark.dataSource.register(PlainSource)
+    for source in (PlainSource, FileSource):
+        spark.dataSource.register(source)
     return spark
 
 
@@ -76,6 +109,17 @@ def test_frames_that_are_loaded_anew_have_filters_of_their_own(plain):
     assert xs(load(plain).where("x > 7").unionAll(load(plain).where("x < 2"))) == [0, 1, 8, 9]
 
 
+def test_a_view_is_planned_again_for_filters_alone(plain, tmp_path):
+    path = tmp_path / "number"
+    path.write_text("1")
+    plain.sql(f"CREATE OR REPLACE TEMPORARY VIEW number USING number_in_file OPTIONS (path '{path}')")
+    assert xs(plain.table("number")) == [1]
+    path.write_text("2")
+    plain.catalog.refreshTable("number")
+    assert xs(plain.table("number")) == [1]
+    assert xs(plain.table("number").where("x > 0")) == xs(plain.table("number")) == [2]
+
+
 def test_a_table_of_the_catalog_has_no_options_when_it_is_read(plain):
     plain.sql("CREATE TABLE plain_table USING plain OPTIONS (a 'b', c 'd')")
     try:
@@ -95,4 +139,8 @@ def test_a_path_cannot_be_queried(plain):
 def test_all_columns_are_read_whichever_are_selected(jvm):
     jvm.dataSource.register(PlainSource)
     plan = load(jvm).select("x")._jdf.queryExecution().executedPlan().toString()
-    assert "[x#" in plan.split("BatchScan")[1] and ", n#" in plan.split("BatchScan")[1]
+    scan = plan.split("BatchScan")[1]
+    assert "[x#" in scan and ", n#" in scan
+    # a reader cannot describe itself
+    assert scan.split("]")[1].split("Runtime")[0].strip() == "(Python)"
+    assert not {"description", "explain", "name"} & {*dir(ds.DataSourceReader)}

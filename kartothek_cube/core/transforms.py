@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arguments import converter_str
+from kartothek_cube.core.arguments import parse_name
 from kartothek_cube.core.arrow import is_text
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions import AllOf, BoundLiteral, LiteralType, Node, bind_literal
@@ -68,9 +69,9 @@ class PartitionTransform:
     """
 
     function: str = attrs.field(validator=_check_function)
-    column: str = attrs.field(converter=converter_str)
+    column: str = attrs.field(converter=partial(parse_name, "column"))
     n: int = attrs.field(default=0, validator=_check_size)
-    name: str = attrs.field(default=None, converter=attrs.converters.optional(converter_str))
+    name: str = attrs.field(default=None, converter=attrs.converters.optional(partial(parse_name, "name")))
 
     def __attrs_post_init__(self) -> None:
         if not self.name:
@@ -319,7 +320,7 @@ def bucket(n: int, column: str, *, name: str | None = None) -> PartitionTransfor
     >>> bucket(16, "METER").apply(pa.array([34, 35])).to_pylist()
     [3, 5]
     """
-    return PartitionTransform("bucket", column, n, name)
+    return _with_size("bucket", n, column, name)
 
 
 def truncate(n: int, column: str, *, name: str | None = None) -> PartitionTransform:
@@ -352,7 +353,13 @@ def truncate(n: int, column: str, *, name: str | None = None) -> PartitionTransf
     >>> truncate(2, "POSTCODE").apply(pa.array(["80331"])).to_pylist()
     ['80']
     """
-    return PartitionTransform("truncate", column, n, name)
+    return _with_size("truncate", n, column, name)
+
+
+def _with_size(function: str, n: int, column: str, name: str | None) -> PartitionTransform:
+    if isinstance(n, str) and isinstance(column, int):
+        raise TypeError(f"{function} takes the number first, as in Spark: {function}({column}, {n!r})")
+    return PartitionTransform(function, column, n, name)
 
 
 # -- metadata and conditions ---------------------------------------------------------------------------------

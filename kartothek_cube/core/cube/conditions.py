@@ -958,11 +958,13 @@ class _TextReader:
         if not codec.has_joins(text):
             try:
                 return self._read_comparisons(text)
-            except ValueError:
-                # nested parentheses, or an error indeed
-                with suppress(codec.ConditionSyntaxError):
-                    return self._read_joined(text, original)
-                raise
+            except ValueError as error:
+                problem = error
+            # nested parentheses, or an error indeed
+            try:
+                return self._read_joined(text, original)
+            except codec.ConditionSyntaxError:
+                raise problem from None
         try:
             return self._read_joined(text, original)
         except codec.ConditionSyntaxError:

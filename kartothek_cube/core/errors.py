@@ -227,16 +227,16 @@ class MissingFileError(KartothekCubeError, KeyError):
     --------
     >>> print(MissingFileError("sales/table/2f1d.parquet"))
     The file 'sales/table/2f1d.parquet' is part of the dataset but not in the store: it was deleted by hand,
-    or by a cleanup that did not wait for readers (see its argument `retention`). A verification lists what is
-    missing, and how to restore it.
+    by a cleanup that did not wait for readers (see its argument `retention`), or with a staged write that was
+    discarded. A verification lists what is missing, and how to restore it.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(
-            f"The file {key!r} is part of the dataset but not in the store: it was deleted by hand, or by a "
-            "cleanup that did not wait for readers (see its argument `retention`). A verification lists what "
-            "is missing, and how to restore it."
+            f"The file {key!r} is part of the dataset but not in the store: it was deleted by hand, by a "
+            "cleanup that did not wait for readers (see its argument `retention`), or with a staged write "
+            "that was discarded. A verification lists what is missing, and how to restore it."
         )
 
 

@@ -30,7 +30,12 @@ from kartothek_cube.io_components.arguments import user_metadata
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM, CubeAsOf, is_token, make_token
-from kartothek_cube.io_components.maintenance.overview import compare_used, load_earlier, select_files
+from kartothek_cube.io_components.maintenance.overview import (
+    check_changed_since,
+    compare_used,
+    load_earlier,
+    select_files,
+)
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query
@@ -171,6 +176,8 @@ class ComputeDataset(Generic[StoreT]):
         # what others may have put there is no reason to fail
         last_token = last if is_token(last) else None
         since = last_token if self.changed_since == "last" else self.changed_since
+        if since is not None:
+            check_changed_since(since)
         query = QueryFrames(cube, self.store, self.conditions, inputs, payload_columns=self.payload_columns)
         scans = plan_query(query)
         seed = scans.files[0]

@@ -181,7 +181,7 @@ class Cube(arguments.CopyMixin):
         'geodata++seed'
         """
         dataset_id = arguments.converter_str(ktk_cube_dataset_id)
-        _check_uuid_part("ktk_cube_dataset_id", dataset_id)
+        _check_uuid_part("dataset id", dataset_id)
         return f"{self.uuid_prefix}{KTK_CUBE_UUID_SEPARATOR}{dataset_id}"
 
     @property

@@ -192,12 +192,17 @@ def compare_cubes(
     return {name: change for name, change in changes.items() if change is not None}
 
 
+def check_changed_since(changed_since: cube_history.CubeAsOf) -> None:
+    """Raise TypeError or ValueError for what names no state."""
+    if not cube_history.is_token(changed_since) and not isinstance(changed_since, Mapping):
+        history.check_as_of(changed_since, "changed_since")
+
+
 def load_earlier(
     cube: Cube, blobs: BlobStore, changed_since: cube_history.CubeAsOf
 ) -> dict[str, DatasetMetadata]:
     """The datasets of an earlier state, whatever indices they had then."""
-    if not cube_history.is_token(changed_since) and not isinstance(changed_since, Mapping):
-        history.check_as_of(changed_since, "changed_since")
+    check_changed_since(changed_since)
     return cube_history.datasets_as_of(cube.copy(index_columns=()), blobs, changed_since)
 
 

@@ -82,7 +82,7 @@ def test_dataset_uuid(cube, dataset_id):
 
 @pytest.mark.parametrize("dataset_id", ["a++b", "a.b", ""])
 def test_illegal_dataset_id(cube, dataset_id):
-    with pytest.raises(ValueError, match="ktk_cube_dataset_id") as error:
+    with pytest.raises(ValueError, match="dataset id") as error:
         cube.ktk_dataset_uuid(dataset_id)
     assert repr(dataset_id) in str(error.value)
 

@@ -349,6 +349,7 @@ def test_a_function_that_fails_leaves_no_file(store):
     "function, into, error, message",
     [
         (double, "seed", ValueError, "the seed"),
+        (double, "a b", ValueError, "dataset id: 'a b' cannot be"),
         ("double", "doubled", TypeError, "function takes a DataFrame"),
         (lambda df: 3, "doubled", TypeError, "returns a DataFrame or None, but it returned int"),
         (lambda df: double(df).assign(p=8), "doubled", ValueError, "rows of another one: {'p': 8}"),
@@ -359,6 +360,13 @@ def test_mistakes_are_errors_that_change_nothing(store, function, into, error, m
     before = set(store.keys())
     with pytest.raises(error, match=message):
         api.compute_dataset(function, CUBE, store, into)
+    assert set(store.keys()) == before
+
+
+def test_what_names_no_state_is_refused_also_by_a_first_computation(store):
+    before = set(store.keys())
+    with pytest.raises(TypeError, match="changed_since is a version"):
+        api.compute_dataset(double, CUBE, store, "doubled", changed_since=object())
     assert set(store.keys()) == before
 
 

@@ -11,7 +11,12 @@ from kartothek_cube.core import clock
 from kartothek_cube.core.commit import header_store
 from kartothek_cube.core.commit.change import STAGED
 from kartothek_cube.core.cube.discover import discover_datasets, discover_datasets_unchecked
-from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, MultiTableCommitAborted
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    DatasetExistsError,
+    MissingFileError,
+    MultiTableCommitAborted,
+)
 from kartothek_cube.io import eager, eager_cube
 from kartothek_cube.io.arrow import dataset as open_dataset
 from kartothek_cube.io.arrow_cube import scan_cube
@@ -323,6 +328,9 @@ def test_what_is_discarded_or_collected_cannot_be_published(store, name, n_rows)
         with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
             publish_staged(staged, store)
         assert rows(store) == as_dict(SEED)
+        if name != "remove":
+            with pytest.raises(MissingFileError, match="or with a staged write that was discarded"):
+                rows(store, as_of=staged)
     discard_staged(staged, store)
 
 

@@ -170,10 +170,11 @@ def format_job(job: Mapping[str, Any] | None) -> str:
     return ", ".join(str(text) if key == "name" else f"{key} {text}" for key, text in (job or {}).items())
 
 
+#: a state of each dataset at one moment, by dataset id
 Cut: TypeAlias = Mapping[str, history.DatasetState]
 
 
-class Histories:
+class DatasetHistories:
     """The states of all datasets of a cube, also hidden ones, loaded on demand."""
 
     def __init__(self, cube: Cube, blobs: BlobStore) -> None:
@@ -333,19 +334,19 @@ def list_cube_history(cube: Cube | str, store: StoreInput) -> CubeHistory:
     [2, 2]
     """
     cube = discover.find_cube(cube, store)
-    histories = Histories(cube, open_blobs(store))
+    histories = DatasetHistories(cube, open_blobs(store))
     listed = collect_history(histories)
     pins: dict[str, ReaderPin] = {}
     for name in histories.states:
         for pin in history.list_pins(cube.ktk_dataset_uuid(name), histories.blobs):
             versions = pins[pin.id].versions if pin.id in pins else {}
             expires = datetime.fromtimestamp(pin.expires, UTC)
-            pins[pin.id] = ReaderPin(pin.id, {**versions, name: state_number(pin.state)}, expires)
+            pins[pin.id] = ReaderPin(pin.id, {**versions, name: _state_number(pin.state)}, expires)
     listed.pins += sorted(pins.values(), key=lambda pin: (pin.expires, pin.id))
     return listed
 
 
-def collect_history(histories: Histories) -> CubeHistory:
+def collect_history(histories: DatasetHistories) -> CubeHistory:
     """The states of a cube, without pins."""
     states: list[CubeState] = []
     last: Cut = {}
@@ -361,7 +362,7 @@ def _versions(cut: Cut) -> dict[str, int]:
     return {name: state.version for name, state in cut.items()}
 
 
-def _describe(histories: Histories, moment: datetime, before: Cut, after: Cut) -> CubeState:
+def _describe(histories: DatasetHistories, moment: datetime, before: Cut, after: Cut) -> CubeState:
     version = histories.version(after)
     before, after = histories.select_visible(before), histories.select_visible(after)
     new, old = _load_changed(histories, after, before), _load_changed(histories, before, after)
@@ -391,7 +392,7 @@ def _describe(histories: Histories, moment: datetime, before: Cut, after: Cut) -
     )
 
 
-def _load_changed(histories: Histories, states: Cut, others: Cut) -> dict[str, DatasetMetadata]:
+def _load_changed(histories: DatasetHistories, states: Cut, others: Cut) -> dict[str, DatasetMetadata]:
     """The states of the datasets that have another version elsewhere, or none."""
     return {
         name: loaded
@@ -416,7 +417,7 @@ _REMEDY_DELETED = (
 )
 
 
-def resolve_as_of(histories: Histories, as_of: CubeAsOf, names: Iterable[str]) -> Cut:
+def resolve_as_of(histories: DatasetHistories, as_of: CubeAsOf, names: Iterable[str]) -> Cut:
     """The states of datasets that existed at a moment, or that a mapping names."""
     cube = histories.cube
     if isinstance(as_of, Mapping):
@@ -463,7 +464,7 @@ def datasets_as_of(
         datasets = load_token(cube, blobs, as_of)
     if datasets is not None:
         return {name: datasets[name] for name in sorted(discover.choose_datasets(cube, names, datasets))}
-    histories = Histories(cube, blobs)
+    histories = DatasetHistories(cube, blobs)
     chosen = sorted(discover.choose_datasets(cube, names, histories.states))
     states = resolve_as_of(histories, as_of, chosen)
     datasets = {}
@@ -497,7 +498,7 @@ def is_token(as_of: object) -> TypeGuard[str]:
     return isinstance(as_of, str) and "@" in as_of
 
 
-def state_number(name: str) -> int:
+def _state_number(name: str) -> int:
     """The version in the name of a snapshot."""
     return int(name.partition("-")[0])
 
@@ -507,7 +508,7 @@ def token_versions(token: object) -> dict[str, int]:
     entries = token.split(",") if is_token(token) else []
     if not all(map(_TOKEN_ENTRY.fullmatch, entries)):
         return {}
-    return {name: state_number(state) for name, _, state in (entry.partition("@") for entry in entries)}
+    return {name: _state_number(state) for name, _, state in (entry.partition("@") for entry in entries)}
 
 
 def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMetadata]:
@@ -531,7 +532,7 @@ def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMet
             except errors.DatasetNotFoundError:
                 known = ""
             raise errors.StateNotFoundError(
-                uuid, f"version {state_number(state)} of token {entry}", known
+                uuid, f"version {_state_number(state)} of token {entry}", known
             ) from None
     return datasets
 

@@ -22,7 +22,7 @@ from kartothek_cube.io_components.maintenance.history import (
     CubeAsOf,
     CubeState,
     Cut,
-    Histories,
+    DatasetHistories,
     collect_history,
     resolve_as_of,
 )
@@ -290,7 +290,7 @@ def rollback_cube(
     blobs, info = open_blobs(store), history.describe_operation("rollback")
     # an operation whose writer was killed is no state to return to, nor one to replace
     finish_operations(cube, blobs)
-    histories = Histories(cube, blobs)
+    histories = DatasetHistories(cube, blobs)
     existing = discover.discover_datasets_unchecked(cube.uuid_prefix, blobs)
     states, absent = _select_states(histories, as_of, ktk_cube_dataset_ids, existing)
     # also of datasets that are in their state already: a commit to them in the meantime is a conflict
@@ -308,13 +308,16 @@ def rollback_cube(
 
 def check_rollback(cube: Cube, store: StoreInput, as_of: CubeAsOf, names: Iterable[str] | None) -> None:
     """Raise the errors of :func:`rollback_cube` about the state, without changing anything."""
-    histories = Histories(cube, open_blobs(store))
+    histories = DatasetHistories(cube, open_blobs(store))
     existing = discover.discover_datasets_unchecked(cube.uuid_prefix, histories.blobs)
     _select_states(histories, as_of, names, existing)
 
 
 def _select_states(
-    histories: Histories, as_of: CubeAsOf, requested: str | Iterable[str] | None, existing: Collection[str]
+    histories: DatasetHistories,
+    as_of: CubeAsOf,
+    requested: str | Iterable[str] | None,
+    existing: Collection[str],
 ) -> tuple[Cut, list[str]]:
     """The states that a rollback restores, and the datasets that it hides."""
     cube = histories.cube

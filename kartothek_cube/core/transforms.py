@@ -356,7 +356,7 @@ def truncate(n: int, column: str, *, name: str | None = None) -> PartitionTransf
     return _with_size("truncate", n, column, name)
 
 
-def _with_size(function: str, n: int, column: str, name: str | None) -> PartitionTransform:
+def _with_size(function: str, n: Any, column: Any, name: str | None) -> PartitionTransform:
     if isinstance(n, str) and isinstance(column, int):
         raise TypeError(f"{function} takes the number first, as in Spark: {function}({column}, {n!r})")
     return PartitionTransform(function, column, n, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import attrs
@@ -47,6 +46,14 @@ def _check_size(transform: PartitionTransform, _attribute: object, n: Any) -> No
         raise ValueError(f"n of {transform.function} must be from 1 to 2**31 - 1 but is {n}")
 
 
+def _to_column(name: str) -> str:
+    return parse_name("column", name)
+
+
+def _to_name(name: str) -> str:
+    return parse_name("name", name)
+
+
 @attrs.frozen(repr=False)
 class PartitionTransform:
     """A partition column that follows from a dimension; see :func:`month`, :func:`bucket` and the others.
@@ -69,9 +76,9 @@ class PartitionTransform:
     """
 
     function: str = attrs.field(validator=_check_function)
-    column: str = attrs.field(converter=partial(parse_name, "column"))
+    column: str = attrs.field(converter=_to_column)
     n: int = attrs.field(default=0, validator=_check_size)
-    name: str = attrs.field(default=None, converter=attrs.converters.optional(partial(parse_name, "name")))
+    name: str = attrs.field(default=None, converter=attrs.converters.optional(_to_name))
 
     def __attrs_post_init__(self) -> None:
         if not self.name:

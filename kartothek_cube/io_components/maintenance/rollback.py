@@ -211,6 +211,7 @@ def keep_cube_history(
     --------
     >>> import pandas as pd
     >>> from kartothek_cube import Cube, append_to_cube, build_cube, ensure_store, query_cube
+    >>> from kartothek_cube.io.eager_cube import list_cube_history, rollback_cube
     >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"], "PEOPLE": [126_000]})
     >>> built = build_cube(cities, cube, store)

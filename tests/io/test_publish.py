@@ -877,7 +877,6 @@ def test_an_unpublished_dataset_is_no_table(store_factory, tmp_path):
     assert len(rows(on_disk(store_factory(), tmp_path / "files") / "cube++seed")) == 1
 
 
-@pytest.mark.slow("one run per request")
 def test_an_unpublication_that_dies_shows_no_older_state(tmp_path):
     """At each request: readers find the newest state, or no table; a publication or a repetition goes on."""
     build = memory()
@@ -922,6 +921,57 @@ def test_an_unpublication_beside_a_publication_leaves_no_part_of_a_log(monkeypat
     assert len(read_log(open_blobs(store), "u").files) == 2
 
 
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_publisher_that_is_overtaken_overwrites_nothing(monkeypatch, format):
+    """Another publisher shows the same state while its version is staged."""
+    monkeypatch.setattr(delta_log, "store_location", lambda blobs, uuid: "memory://")
+    store, published = memory(), {}
+    store_dataframes_as_dataset(Same.of(store), "u", [seed()], partition_on=["p"])
+    publish_dataset("u", Same.of(store), format=format)
+    update_dataset_from_dataframes([seed()], Same.of(store), "u")
+    stage = delta_log.stage_version
+
+    def publish_after_stage(*args):
+        key = stage(*args)
+        if not published:
+            published[key] = b""
+            assert publish_dataset("u", Same.of(store), format=format)["added"] == 2
+            published.update(snapshot(Same.of(store)))
+            del published[key]
+        return key
+
+    monkeypatch.setattr(delta_log, "stage_version", publish_after_stage)
+    counts = {"version": 1, "files": 4, "added": 0, "removed": 0}
+    assert publish_dataset("u", Same.of(store), format=format) == counts
+    assert published.items() <= snapshot(Same.of(store)).items()
+
+
+def test_an_unpublication_beside_the_first_publication_by_a_commit_deletes_its_log(monkeypatch):
+    """There was no log to delete when the commit found the dataset marked."""
+    store, add = memory(), delta_log.add_version
+    store_dataframes_as_dataset(Same.of(store), "u", [seed()], metadata=PUBLISHED)
+    unpublish_dataset("u", Same.of(store))
+    monkeypatch.setattr(
+        delta_log, "add_version", lambda *args: unpublish_dataset("u", Same.of(store)) and add(*args)
+    )
+    update_dataset_from_dataframes([seed()], Same.of(store), "u", metadata=PUBLISHED)
+    assert not logs(store)
+
+
+def test_a_publisher_that_dies_leaves_no_checkpoint_without_its_version():
+    """Readers take a checkpoint for the newest version."""
+    build = memory()
+    store_dataframes_as_dataset(Same.of(build), "u", [seed()])
+    for number in range(20):
+        publish_dataset("u", Same.of(build))
+        update_dataset_from_dataframes([cell(10 + number, 2)], Same.of(build), "u")
+    stores = stores_after_faults(snapshot(Same.of(build)), lambda dying: publish_dataset("u", dying))
+    for store in stores:
+        checkpoints = [key for key in logs(store) if key.endswith(".checkpoint.parquet")]
+        assert {key.replace(".checkpoint.parquet", ".json") for key in checkpoints} <= {*logs(store)}
+    assert len(checkpoints) == 1
+
+
 # deletion, copy -----------------------------------------------------------------------------------
 
 
@@ -938,7 +988,6 @@ def test_the_log_is_deleted_with_the_dataset(store_factory):
     assert list(store_factory().keys()) == []
 
 
-@pytest.mark.slow("one run per request")
 def test_a_deletion_that_dies_half_way():
     """At each call: the dataset lives with a table that is whole, or is gone and can be deleted again."""
     build = memory()

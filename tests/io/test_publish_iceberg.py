@@ -238,7 +238,6 @@ def test_verify_tells_that_the_iceberg_table_is_older(url, path):
     assert cubes.verify_cube(CUBE, url).ok
 
 
-@pytest.mark.slow("interrupts a publication at each of its requests")
 @pytest.mark.parametrize("fault", ["die", "fail"])
 def test_a_publisher_that_dies(monkeypatch, fault):
     """At each request: collections keep what the Iceberg table shows; a repetition shows the newest state."""

@@ -7,6 +7,7 @@ import dask
 import pytest
 
 from kartothek_cube.api import cube as api
+from kartothek_cube.core import history as core_history
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io_components.maintenance import garbage, rollback
@@ -431,6 +432,34 @@ def test_a_pin_counts_until_its_lease_ends_unless_it_is_renewed(forgetful, monke
 
 
 @pytest.mark.slow("waits for leases")
+def test_a_state_that_is_replaced_before_its_pin_is_put_is_not_pinned(forgetful, monkeypatch):
+    """A cleanup has not seen the pin: that of the next state is put instead."""
+    put, replaced = core_history.put_pin, []
+
+    def replace_first(*args):
+        if not replaced:
+            new = {**BOTH, "seed": SEED.assign(x=SEED["x"] + 100)}
+            replaced.append(api.build_cube(new, CUBE, forgetful, overwrite=True))
+            api.cleanup_cube(CUBE, forgetful)
+        return put(*args)
+
+    monkeypatch.setattr(core_history, "put_pin", replace_first)
+    with api.pin_cube(CUBE, forgetful) as pin:
+        assert min(api.query_cube(CUBE, forgetful, as_of=pin.token)[0]["x"]) >= 100
+
+
+def test_a_state_is_pinned_throughout_a_renewal(forgetful, monkeypatch):
+    put, pin = core_history.put_pin, api.pin_cube(CUBE, forgetful)
+
+    def check_and_put(*args):
+        assert api.list_cube_history(CUBE, forgetful).pins
+        return put(*args)
+
+    monkeypatch.setattr(core_history, "put_pin", check_and_put)
+    pin.renew()
+    pin.release()
+
+
 def test_a_pin_in_a_block_is_renewed_in_the_background_and_ends_with_it(forgetful):
     with api.pin_cube(CUBE, forgetful, lease=timedelta(seconds=10)) as pin:
         first = pin.expires

@@ -958,6 +958,23 @@ def test_an_unpublication_beside_the_first_publication_by_a_commit_deletes_its_l
     assert not logs(store)
 
 
+def test_files_of_a_version_that_is_added_while_the_log_is_read_are_published(monkeypatch):
+    store, list_log, done = memory(), delta_log.list_log, []
+    store_dataframes_as_dataset(Same.of(store), "u", [seed()])
+    publish_dataset("u", Same.of(store))
+    update_dataset_from_dataframes([seed()], Same.of(store), "u")
+
+    def publish_after_listing(*args):
+        names = list_log(*args)
+        if not done:
+            done.append(True)
+            assert publish_dataset("u", Same.of(store))["added"] == 1
+        return names
+
+    monkeypatch.setattr(delta_log, "list_log", publish_after_listing)
+    assert len(delta_log.published_keys(open_blobs(Same.of(store)), "u")) == 2
+
+
 def test_a_publisher_that_dies_leaves_no_checkpoint_without_its_version():
     """Readers take a checkpoint for the newest version."""
     build = memory()

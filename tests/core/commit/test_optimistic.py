@@ -190,3 +190,30 @@ def test_a_first_commit_looks_for_tombstones_in_files(store):
     with pytest.raises(ConcurrentWriteError, match="retention"):
         header_store.confirm_first_commit(*arguments, record.commit)
     assert not blobs.exists("u.by-dataset-metadata.json")
+
+
+def test_a_first_commit_on_which_another_is_built_stays(store):
+    """The other one has seen that no collection concerned its files; one that began later sees the header."""
+    blobs, header = open_blobs(store), "u.by-dataset-metadata.json"
+    first = parse_record(json.loads(blobs.get(header))).commit
+    files = [key for key in keys(store) if "/table/" in key and key.endswith(".parquet")]
+    api.update_dataset_from_dataframes([frame(x=[4])], store, "u")
+    header_store.put_tombstone_file(blobs, "u", "collection", files)
+    assert header_store.confirm_first_commit(blobs, "u", header, files, first) == set()
+    assert values(store) == [1, 2, 3, 4]
+
+
+def test_a_commit_keeps_the_tombstones_of_a_collection_that_is_under_way(store):
+    """A slower writer whose files it deletes is still refused."""
+    blobs, used = open_blobs(store), keys(store)
+    pending = written(store, 5)
+    listed = keys(store) - used
+
+    def begin(state):
+        return state.copy(metadata=header_store.add_tombstones(state.metadata, "collection", listed))
+
+    header_store.edit_header(blobs, "u", begin)
+    api.update_dataset_from_dataframes([frame(x=[4])], store, "u")
+    with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
+        commit(blobs, pending.change_set())
+    assert values(store) == [1, 2, 3, 4]

@@ -14,6 +14,9 @@ from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import write_table
 from kartothek_cube.io_components.write.write_plan import WriteSpec, merge_results
+from tests.support.crash import stores_after_faults
+from tests.support.cubes import memory as memory_store
+from tests.support.cubes import snapshot
 from tests.support.factories import memory as new_memory
 from tests.support.stored_files import frame, keys, labels
 from tests.support.stores import FaultyStore, InjectedError
@@ -217,3 +220,26 @@ def test_a_commit_keeps_the_tombstones_of_a_collection_that_is_under_way(store):
     with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
         commit(blobs, pending.change_set())
     assert values(store) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("formats", [("json", "msgpack"), ("msgpack", "json")])
+def test_a_change_of_the_format_of_the_header_that_dies_leaves_a_dataset(formats):
+    """At each request: the old rows or the new ones, never a dataset without a header."""
+
+    def store_rows(store, x, storage_format):
+        data, options = [frame(x=[x])], {"metadata_storage_format": storage_format}
+        api.store_dataframes_as_dataset(store, "u", data, overwrite=True, **options)
+
+    build = memory_store()
+    store_rows(build, 1, formats[0])
+    stores = stores_after_faults(snapshot(lambda: build), lambda dying: store_rows(dying, 2, formats[1]))
+    found = [values(store) for store in stores]
+    assert len(found) > 5 and found == sorted(found) and {*map(tuple, found)} <= {(1,), (2,)}
+
+
+def test_nothing_is_built_on_a_first_commit_whose_files_are_being_deleted(store):
+    """The collection met no header; the first writer, who would find out, may have died."""
+    files = [key for key in keys(store) if "/table/" in key and key.endswith(".parquet")]
+    header_store.put_tombstone_file(open_blobs(store), "u", "collection", files)
+    with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
+        api.update_dataset_from_dataframes([frame(x=[4])], store, "u")

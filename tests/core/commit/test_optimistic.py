@@ -1,15 +1,17 @@
 """Publishing commits: answers that are lost, inputs that have to be there, places in the order of commit."""
 
 import json
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 
 from kartothek_cube.api import dataset as api
+from kartothek_cube.core import history
 from kartothek_cube.core.commit import atomic, header_store
 from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.commit.optimistic import commit
-from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
+from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import write_table
@@ -222,9 +224,13 @@ def test_a_commit_keeps_the_tombstones_of_a_collection_that_is_under_way(store):
     assert values(store) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("formats", [("json", "msgpack"), ("msgpack", "json")])
-def test_a_change_of_the_format_of_the_header_that_dies_leaves_a_dataset(formats):
-    """At each request: the old rows or the new ones, never a dataset without a header."""
+@pytest.mark.parametrize(
+    "formats, new",
+    [(("json", "msgpack"), 2), (("msgpack", "json"), 2), (("json", "json"), "2")],
+    ids=["to msgpack", "to json", "another schema"],
+)
+def test_an_overwrite_that_dies_leaves_the_old_rows_or_the_new_ones(formats, new):
+    """At each request: never a dataset without a header, nor one without its schema."""
 
     def store_rows(store, x, storage_format):
         data, options = [frame(x=[x])], {"metadata_storage_format": storage_format}
@@ -232,9 +238,12 @@ def test_a_change_of_the_format_of_the_header_that_dies_leaves_a_dataset(formats
 
     build = memory_store()
     store_rows(build, 1, formats[0])
-    stores = stores_after_faults(snapshot(lambda: build), lambda dying: store_rows(dying, 2, formats[1]))
+    stores = stores_after_faults(snapshot(lambda: build), lambda dying: store_rows(dying, new, formats[1]))
     found = [values(store) for store in stores]
-    assert len(found) > 5 and found == sorted(found) and {*map(tuple, found)} <= {(1,), (2,)}
+    for store, (x,) in zip(stores, found, strict=True):
+        assert len(api.read_table("u", store, predicates=[[("x", "==", x)]])) == 1
+    assert len(found) > 5 and {str(rows) for rows in found} <= {"[1]", str([new])}
+    assert [rows == [1] for rows in found] == sorted((rows == [1] for rows in found), reverse=True)
 
 
 def test_nothing_is_built_on_a_first_commit_whose_files_are_being_deleted(store):
@@ -243,3 +252,17 @@ def test_nothing_is_built_on_a_first_commit_whose_files_are_being_deleted(store)
     header_store.put_tombstone_file(open_blobs(store), "u", "collection", files)
     with pytest.raises(ConcurrentWriteError, match="Files of this commit were deleted"):
         api.update_dataset_from_dataframes([frame(x=[4])], store, "u")
+
+
+def test_a_commit_to_a_dataset_that_was_deleted_leaves_nothing(store, monkeypatch):
+    archive = history.archive_snapshot
+
+    def delete_first(*args, **kwargs):
+        with suppress(DatasetNotFoundError):
+            api.delete_dataset("u", store)
+        return archive(*args, **kwargs)
+
+    monkeypatch.setattr(history, "archive_snapshot", delete_first)
+    with pytest.raises(ConcurrentWriteError):
+        api.update_dataset_from_dataframes([frame(x=[4])], store, "u")
+    assert keys(store) == set()

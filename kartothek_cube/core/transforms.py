@@ -364,7 +364,7 @@ def truncate(n: int, column: str, *, name: str | None = None) -> PartitionTransf
 
 
 def _with_size(function: str, n: Any, column: Any, name: str | None) -> PartitionTransform:
-    if isinstance(n, str) and isinstance(column, int):
+    if isinstance(n, str) and isinstance(column, int) and not isinstance(column, bool):
         raise TypeError(f"{function} takes the number first, as in Spark: {function}({column}, {n!r})")
     return PartitionTransform(function, column, n, name)
 

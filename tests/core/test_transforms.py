@@ -195,6 +195,7 @@ def test_text(text, expected):
     [
         (lambda: bucket("t", 3), TypeError, r"takes the number first, as in Spark: bucket\(3, 't'\)"),
         (lambda: month(5), TypeError, "column is a name .* got 5"),
+        (lambda: bucket("t", True), TypeError, "column is a name .* got True"),
         (lambda: bucket(True, "t"), TypeError, "n of bucket must be an integer"),
         (lambda: truncate(0, "t"), ValueError, "n of truncate must be from 1"),
         (lambda: PartitionTransform("month", "t", 3), ValueError, "month has no n"),

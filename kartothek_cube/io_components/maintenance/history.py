@@ -511,14 +511,20 @@ def token_versions(token: object) -> dict[str, int]:
     return {name: _state_number(state) for name, _, state in (entry.partition("@") for entry in entries)}
 
 
+def check_token(token: str) -> None:
+    """Raise ValueError for a text that has not the form of a token."""
+    for entry in token.split(","):
+        if not _TOKEN_ENTRY.fullmatch(entry):
+            raise ValueError(f"{token!r} is no token of a state of a cube: {entry!r} is none of a dataset")
+
+
 def load_token(cube: Cube, blobs: BlobStore, token: str) -> dict[str, DatasetMetadata]:
     """The datasets in the state of a token: one request for each that has changed, besides the headers."""
+    check_token(token)
     current = discover.load_snapshot(cube, blobs, None).datasets
     names_now = {entry.partition("@")[0]: entry for entry in make_token(current, blobs).split(",")}
     datasets = {}
     for entry in token.split(","):
-        if not _TOKEN_ENTRY.fullmatch(entry):
-            raise ValueError(f"{token!r} is no token of a state of a cube: {entry!r} is none of a dataset")
         name, _, state = entry.partition("@")
         if names_now.get(name) == entry:
             datasets[name] = current[name]

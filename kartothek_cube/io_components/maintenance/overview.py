@@ -194,7 +194,9 @@ def compare_cubes(
 
 def check_changed_since(changed_since: cube_history.CubeAsOf) -> None:
     """Raise TypeError or ValueError for what names no state."""
-    if not cube_history.is_token(changed_since) and not isinstance(changed_since, Mapping):
+    if cube_history.is_token(changed_since):
+        cube_history.check_token(changed_since)
+    elif not isinstance(changed_since, Mapping):
         history.check_as_of(changed_since, "changed_since")
 
 

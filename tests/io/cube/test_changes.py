@@ -363,10 +363,17 @@ def test_mistakes_are_errors_that_change_nothing(store, function, into, error, m
     assert set(store.keys()) == before
 
 
-def test_what_names_no_state_is_refused_also_by_a_first_computation(store):
+@pytest.mark.parametrize(
+    "since, error, message",
+    [
+        (object(), TypeError, "changed_since is a version"),
+        ("seed@yesterday", ValueError, "'seed@yesterday' is no token"),
+    ],
+)
+def test_what_names_no_state_is_refused_also_by_a_first_computation(store, since, error, message):
     before = set(store.keys())
-    with pytest.raises(TypeError, match="changed_since is a version"):
-        api.compute_dataset(double, CUBE, store, "doubled", changed_since=object())
+    with pytest.raises(error, match=message):
+        api.compute_dataset(double, CUBE, store, "doubled", changed_since=since)
     assert set(store.keys()) == before
 
 

@@ -1,4 +1,4 @@
-"""Object stores (S3, Google Cloud Storage, Azure) by obstore: URLs, clients, driver, simplekv store."""
+"""Object stores (S3, Google Cloud Storage, Azure) by obstore: clients, driver, simplekv store."""
 
 # ruff: noqa: D102 (the protocol documents the methods)
 
@@ -15,250 +15,20 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
-from difflib import get_close_matches
 from http import HTTPStatus
 from http.client import HTTPException
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 from urllib.error import HTTPError
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
 from simplekv import KeyValueStore, UrlMixin
 
 from kartothek_cube.core.store import blob_store
-
-# Options are parsed here: obstore's `from_url` ignores the query of a URL, and its errors show secrets.
-
-SCHEMES = {"s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
-"""Scheme of a URL -> kind of store."""
-
-_BUCKET = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9$._-]*").fullmatch
-_HOST = re.compile(r"([a-z0-9]+)\.(?:dfs|blob)\.([a-z0-9.-]+)").fullmatch
-_SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-_AZURE_CLOUD = "core.windows.net"
-
-
-class Settings(NamedTuple):
-    """Arguments of obstore's stores."""
-
-    config: dict[str, Any]
-    client: dict[str, Any]
-    retry: dict[str, Any]
-
-
-class _Kind(NamedTuple):
-    """Kind of values of options: their form, their conversion, and what they must be."""
-
-    pattern: str
-    convert: Callable[[str], Any] = str
-    expected: str = ""
-
-
-def _to_duration(text: str) -> timedelta:
-    number, unit = re.fullmatch(r"([0-9.]+)\s*(\w*)", text).groups()  # type: ignore[union-attr]
-    return timedelta(seconds=float(number) * _SECONDS[unit or "s"])
-
-
-_TEXT = _Kind("(?s:.+)")
-_FLAG = _Kind(
-    "(?i:true|1|yes|false|0|no)", lambda text: text.lower() in ("true", "1", "yes"), "true or false"
-)
-_COUNT = _Kind("[0-9]{1,9}", int, "a whole number")
-_FACTOR = _Kind(r"0*[1-9]\d{0,2}(\.\d{1,6})?", float, "a number of at least 1")
-_DURATION = _Kind(
-    r"(?=.{1,15}$)\d+(\.\d+)?\s*(ms|s|sec|min|m|h)?", _to_duration, "a time such as 500ms, 30s or 2min"
-)
-
-
-class _Option(NamedTuple):
-    """Option of a URL: its name in obstore, its group, and the kind of its values."""
-
-    name: str
-    group: str = "config"
-    kind: _Kind = _TEXT
-    secret: bool = False
-
-
-Options: TypeAlias = Mapping[str, _Option]
-
-
-def _make_options(texts: str, flags: str, secrets: str) -> dict[str, _Option]:
-    options = {name: _Option(name) for name in texts.split()}
-    options |= {name: _Option(name, kind=_FLAG) for name in flags.split()}
-    return options | {name: _Option(name, secret=True) for name in secrets.split()}
-
-
-_COMMON: Options = {
-    **{name: _Option(name, "client", _FLAG) for name in ("allow_http", "allow_invalid_certificates")},
-    **{
-        name: _Option(name, "client", _DURATION)
-        for name in ("timeout", "connect_timeout", "pool_idle_timeout")
-    },
-    "pool_max_idle_per_host": _Option("pool_max_idle_per_host", "client"),
-    # proxies may have passwords
-    "proxy_url": _Option("proxy_url", "client", secret=True),
-    "user_agent": _Option("user_agent", "client"),
-    "max_retries": _Option("max_retries", "retry", _COUNT),
-    "retry_timeout": _Option("retry_timeout", "retry", _DURATION),
-    "init_backoff": _Option("init_backoff", "backoff", _DURATION),
-    "max_backoff": _Option("max_backoff", "backoff", _DURATION),
-    "backoff_base": _Option("base", "backoff", _FACTOR),
-}
-_OPTIONS: Mapping[str, Options] = {
-    "s3": {
-        **_COMMON,
-        **_make_options(
-            "region endpoint checksum_algorithm server_side_encryption sse_kms_key_id conditional_put "
-            "metadata_endpoint container_credentials_relative_uri",
-            "virtual_hosted_style_request unsigned_payload skip_signature imdsv1_fallback s3_express "
-            "sse_bucket_key_enabled request_payer",
-            "access_key_id secret_access_key session_token sse_customer_key_base64",
-        ),
-    },
-    "gs": {
-        **_COMMON,
-        **_make_options(
-            "service_account application_credentials", "skip_signature", "service_account_key bearer_token"
-        ),
-        "endpoint": _Option("base_url"),
-    },
-    "az": {
-        **_COMMON,
-        **_make_options(
-            "client_id tenant_id authority_host endpoint federated_token_file msi_endpoint object_id "
-            "msi_resource_id",
-            "use_emulator use_azure_cli use_fabric_endpoint skip_signature",
-            "account_key client_secret sas_key token",
-        ),
-        "account": _Option("account_name"),
-        "sas_token": _Option("sas_key", secret=True),
-    },
-}
-
-
-@dataclass(frozen=True, repr=False)
-class Location:
-    """Kind of store (``s3``, ``gs``, ``az``), bucket, prefix and options; no secrets in its repr."""
-
-    kind: str
-    bucket: str
-    prefix: str = ""
-    options: tuple[tuple[str, str], ...] = ()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url + ('?...' if self.options else '')!r})"
-
-    @property
-    def url(self) -> str:
-        """The URL without options."""
-        return f"{self.kind}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
-
-    @property
-    def secrets(self) -> list[str]:
-        """Values of secret options."""
-        return [value for name, value in self.options if _OPTIONS[self.kind][name].secret]
-
-
-def parse_url(url: str) -> Location:
-    """Parse the URL of an object store; ValueError names an invalid option, but no secret value."""
-    scheme, _, remainder = url.partition("://")
-    kind = SCHEMES[scheme.lower()]
-    path, _, query = remainder.partition("?")
-    if "#" in path or "#" in query:
-        raise ValueError("a URL of an object store has no '#' part; write %23 for the character")
-    authority, _, prefix = path.partition("/")
-    options = _parse_query(kind, query)
-    bucket = authority
-    if "@" in authority:
-        bucket, options = _parse_account(kind, authority, options)
-    if not _BUCKET(bucket):
-        raise ValueError("it names no bucket" if not bucket else f"{bucket!r} is no name of a bucket")
-    prefix = unquote(prefix).strip("/")
-    if prefix and not blob_store.is_key(prefix):
-        raise ValueError(f"{prefix!r} is no prefix of keys")
-    location = Location(kind, bucket, prefix, tuple(sorted(options.items())))
-    settings(location)
-    return location
-
-
-def _parse_query(kind: str, query: str) -> dict[str, str]:
-    known = _OPTIONS[kind]
-    options: dict[str, str] = {}
-    for option in filter(None, query.split("&")):
-        name, equals, value = option.partition("=")
-        if name not in known:
-            close = get_close_matches(name.lower(), known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            # a secret with an unescaped & looks like an option
-            shown = repr(name) if re.fullmatch(r"[A-Za-z_]{1,40}", name) and equals else "(not shown)"
-            raise ValueError(f"unknown option {shown}{hint}; known options: {', '.join(sorted(known))}")
-        if name in options:
-            raise ValueError(f"option {name!r} is given twice")
-        options[name] = unquote(value)
-    return options
-
-
-def _parse_account(kind: str, authority: str, options: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Container, and options with the account, of ``container@account.dfs.core.windows.net``."""
-    bucket, _, host = authority.rpartition("@")
-    if kind != "az":
-        raise ValueError(
-            "user and password belong into the environment, or into the options "
-            f"{' and '.join(name for name, option in _OPTIONS[kind].items() if option.secret)}"
-        )
-    match = _HOST(host)
-    if match is None:
-        raise ValueError("after '@', a host such as account.dfs.core.windows.net is expected")
-    account, cloud = match.groups()
-    if options.setdefault("account", account) != account:
-        raise ValueError("the account in the host and the option 'account' differ")
-    if cloud != _AZURE_CLOUD:
-        options.setdefault("endpoint", f"https://{account}.blob.{cloud}")
-    return bucket, options
-
-
-def settings(location: Location) -> Settings:
-    """Convert the options of a location into arguments of obstore; ValueError names an invalid option."""
-    groups: dict[str, dict[str, Any]] = {"config": {}, "client": {}, "retry": {}, "backoff": {}}
-    for name, text in location.options:
-        option = _OPTIONS[location.kind][name]
-        if not re.fullmatch(option.kind.pattern, text):
-            problem = f"{text!r}, but must be {option.kind.expected}" if text else "empty"
-            raise ValueError(f"option {name!r} is {problem}")
-        groups[option.group][option.name] = option.kind.convert(text)
-    if groups["backoff"]:
-        groups["retry"]["backoff"] = groups["backoff"]
-    if location.kind == "gs":
-        _point_to_emulator(groups["config"])
-    return Settings(groups["config"], groups["client"], groups["retry"])
-
-
-def client_options(location: Location) -> dict[str, str | int]:
-    """The same, by the names that other clients of the library object_store know, such as Polars."""
-    config, client, retry = settings(location)
-    options: dict[str, str | int] = {n: _to_text(value) for n, value in {**config, **client}.items()}
-    return options | {name: value for name, value in retry.items() if name == "max_retries"}
-
-
-def _to_text(value: object) -> str:
-    if isinstance(value, timedelta):
-        return f"{int(value.total_seconds() * 1000)}ms"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _point_to_emulator(config: dict[str, Any]) -> None:
-    """Without signatures, obstore requests a token all the same, unless the account disables it."""
-    if config.get("skip_signature") and "base_url" in config and "service_account_key" not in config:
-        endpoint = config.pop("base_url").replace("\\", "").replace('"', "")
-        config["service_account_key"] = (
-            f'{{"gcs_base_url": "{endpoint}", "disable_oauth": true, "client_email": "", "private_key": "", '
-            '"private_key_id": ""}'
-        )
-
+from kartothek_cube.core.store.object_url import Location, client_options, parse_url, settings
 
 # -- clients ------------------------------------------------------------------------------------------------
 
@@ -872,6 +642,3 @@ def open_url(url: str) -> ObjectStore:
     store = ObjectStore(parse_url(url))
     store.blobs.connect()
     return store
-
-
-# Options are parsed here: obstore's `from_url` ignores the query of a URL, and its errors show secrets.

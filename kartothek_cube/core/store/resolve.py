@@ -22,7 +22,8 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.errors import check_names
 from kartothek_cube.core.store import blob_store
-from kartothek_cube.core.store.object_store import SCHEMES, ObjectStore, open_url, parse_url
+from kartothek_cube.core.store.object_store import ObjectStore, open_url
+from kartothek_cube.core.store.object_url import SCHEMES, parse_url
 
 # All drivers of one dictionary share a lock; dictionaries may share one, too.
 _LOCKS = tuple(threading.RLock() for _ in range(64))
@@ -539,6 +540,3 @@ register_driver(lambda store: type(store) is ObjectStore, lambda store: store.bl
 register_scheme(*_OPTIONS, opener=_open_with_storefact, check=_parse_options)
 register_scheme("fs", "hfs", opener=_open_directory, check=_parse_directory_options)
 register_scheme(*SCHEMES, opener=open_url, check=parse_url)
-
-
-# ruff: noqa: D102 (the protocol documents the methods)

@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from kartothek_cube.core.store import object_store
+from kartothek_cube.core.store import object_url
+from kartothek_cube.core.store.object_store import ObjectStoreError
 from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store
 from tests.support.paths import ROOT
 
@@ -29,7 +30,7 @@ CHINESE = "{}acc.{}.core.chinacloudapi.cn"
     ],
 )
 def test_places(url, kind, bucket, prefix):
-    location = object_store.parse_url(url)
+    location = object_url.parse_url(url)
     assert (location.kind, location.bucket, location.prefix) == (kind, bucket, prefix)
 
 
@@ -46,7 +47,7 @@ def test_places(url, kind, bucket, prefix):
     ],
 )
 def test_options(query, config, client, retry):
-    assert object_store.settings(object_store.parse_url(f"s3://b?{query}")) == (config, client, retry)
+    assert object_url.settings(object_url.parse_url(f"s3://b?{query}")) == (config, client, retry)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_options(query, config, client, retry):
     ],
 )
 def test_names_of_obstore(url, expected):
-    assert object_store.settings(object_store.parse_url(url)).config == expected
+    assert object_url.settings(object_url.parse_url(url)).config == expected
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ SECRET = "hush/hush+hush"
 def test_secrets_are_not_shown(url):
     factory = lazy_store(url)
     assert isinstance(factory, UrlStoreFactory)
-    location = object_store.parse_url(url)
+    location = object_url.parse_url(url)
     assert "hush" not in f"{factory!r} {location!r} {location.url}"
     assert pickle.loads(pickle.dumps(location)) == location
 
@@ -145,7 +146,7 @@ def test_failures_do_not_show_secrets(monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_CLIENT_SECRET", "of the environment")
     url = "az://c?account=acc&endpoint=http://127.0.0.1:1/acc&allow_http=true&max_retries=0"
     url += "&sas_key=sv%3D1%26sig%3Dhush%2Bhush"
-    with pytest.raises(object_store.ObjectStoreError, match=r"az://c: .* HTTP error") as caught:
+    with pytest.raises(ObjectStoreError, match=r"az://c: .* HTTP error") as caught:
         ensure_store(url).get("f")
     assert "hush" not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
@@ -164,8 +165,8 @@ VALUES = {
 VALUES |= {"endpoint": LOCAL, "proxy_url": LOCAL, "max_retries": "1", "pool_max_idle_per_host": "4"}
 VALUES |= {"server_side_encryption": "AES256", "account_key": "c2VjcmV0"}
 VALUES |= {"sas_token": "sig=secret", "sas_key": "sig=secret", "service_account_key": json.dumps(ACCOUNT)}
-NO_TEXT = {object_store._FLAG: "false", object_store._DURATION: "2s"}
-ALL = [(kind, name) for kind, options in sorted(object_store._OPTIONS.items()) for name in sorted(options)]
+NO_TEXT = {object_url._FLAG: "false", object_url._DURATION: "2s"}
+ALL = [(kind, name) for kind, options in sorted(object_url._OPTIONS.items()) for name in sorted(options)]
 
 
 @pytest.mark.parametrize("kind, name", ALL)
@@ -176,7 +177,7 @@ def test_obstore_knows_every_option(kind, name, tmp_path, monkeypatch):
     account_file = tmp_path / "account.json"
     account_file.write_text(json.dumps(ACCOUNT))
     files = {"service_account": str(account_file), "application_credentials": str(account_file)}
-    value = (VALUES | files).get(name) or NO_TEXT.get(object_store._OPTIONS[kind][name].kind, "text")
+    value = (VALUES | files).get(name) or NO_TEXT.get(object_url._OPTIONS[kind][name].kind, "text")
     account = "account=acc&" if kind == "az" and name != "account" else ""
     ensure_store(f"{kind}://bucket?{account}{name}={quote(value, safe='')}")
 

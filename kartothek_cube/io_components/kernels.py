@@ -34,7 +34,14 @@ def expand_ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
 
 def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
     """Values at the given positions; null at -1, which only ``missing`` allows."""
-    return to_single_array(column).take(pa.array(positions, mask=positions < 0 if missing else None))
+    values = to_single_array(column)
+    if not missing:
+        return values.take(pa.array(positions))
+    if len(values) and pa.types.is_primitive(values.type):
+        # positions with nulls take twice (3 % missing) to five times as long (half of them)
+        taken = values.take(pa.array(np.maximum(positions, 0)))
+        return pc.if_else(pa.array(positions >= 0), taken, pa.scalar(None, values.type))
+    return values.take(pa.array(positions, mask=positions < 0))
 
 
 def take_columns(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:

@@ -3,6 +3,7 @@
 import datetime
 import itertools
 import math
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -132,13 +133,30 @@ def test_repeat_ranges(ranges: list[tuple[int, int]]) -> None:
     assert list(zip(positions.tolist(), owner.tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize("dtype", [pa.int64(), pa.float32(), pa.string(), pa.bool_()])
-def test_gather(dtype: pa.DataType) -> None:
-    column = pa.chunked_array([pa.array([1, 0]).cast(dtype), pa.array([1]).cast(dtype)])
-    values = column.to_pylist()
-    found = take_values(column, np.array([2, 0, 1]), missing=False).to_pylist()
-    assert found == [values[2], values[0], values[1]]
-    assert take_values(column, np.array([2, -1]), missing=True).to_pylist() == [values[2], None]
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([2**62, 0, None]),
+        pa.array([255, 1, 0], pa.uint8()),
+        pa.array([float("nan"), -0.0, None], pa.float32()),
+        pa.array([True, False, None]),
+        pa.array([1, None, 3], pa.timestamp("ns", "Asia/Tokyo")),
+        pa.array([1, None, 3], pa.date32()),
+        pa.array([Decimal("1.25"), None, Decimal("3.00")], pa.decimal128(5, 2)),
+        pa.array(["a", None, ""]),
+        pa.array(["a", None, "a"]).dictionary_encode(),
+        pa.array([[1], None, []]),
+        pa.nulls(3),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_values_are_taken_by_position_and_are_null_without_one(values: pa.Array) -> None:
+    column = pa.chunked_array([values.slice(0, 1), values.slice(1)])
+    found = take_values(column, np.array([2, 0, 1]), missing=False)
+    assert (found.type, str(found)) == (values.type, str(values.take(pa.array([2, 0, 1]))))
+    found = take_values(column, np.array([2, -1, 0, 1, -1]), missing=True)
+    assert (found.type, str(found)) == (values.type, str(values.take(pa.array([2, None, 0, 1, None]))))
+    assert take_values(values.slice(0, 0), np.array([-1, -1]), missing=True).null_count == 2
 
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)

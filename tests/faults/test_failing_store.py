@@ -12,18 +12,9 @@ from tests.support.stores import FaultyStore, InjectedError, Same
 MIN_CALLS = 8
 
 
-MORE = pytest.mark.slow("each operation, once per call")
-#: operations that `make test` runs
-FEW = ("build", "append", "remove", "copy", "cleanup")
-
-
 @pytest.mark.slow("one run per request")
-@pytest.mark.parametrize(
-    "lost", [pytest.param(False, id="fails"), pytest.param(True, id="answer lost", marks=MORE)]
-)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FEW else MORE) for name in crash.OPERATIONS]
-)
+@pytest.mark.parametrize("lost", [False, True], ids=["fails", "answer lost"])
+@pytest.mark.parametrize("name", crash.OPERATIONS)
 def test_each_call_fails_once(name, lost):
     operation = crash.OPERATIONS[name]
     before, old = _run(operation.before)
@@ -45,9 +36,7 @@ def test_each_call_fails_once(name, lost):
 
 
 @pytest.mark.slow("one run per request")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FEW else MORE) for name in crash.OPERATIONS]
-)
+@pytest.mark.parametrize("name", crash.OPERATIONS)
 def test_a_process_that_dies(name, monkeypatch):
     """At each request to the store to which it writes; writers that meet what it has left wait in vain."""
     monkeypatch.setattr(clock, "sleep", lambda seconds: None)

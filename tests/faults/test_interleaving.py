@@ -1,7 +1,6 @@
 """Two operations at once, request by request; one operation that dies or fails at each of its requests.
 
-A sample, of which ``make test`` runs a part and ``make test-slow`` the rest; all pairs, all schedules and all
-kinds of stores are run by ``make soak``.
+A sample; all pairs, all schedules and all kinds of stores are run by ``make soak``.
 """
 
 import importlib
@@ -75,27 +74,20 @@ STAGED_AND_CONTRACTS = [
 ]
 
 
-MORE = pytest.mark.slow("thousands of schedules of operations")
-#: pairs that `make test` runs
-FEW = 10
-#: operations of few requests, one of each kind
-SMALL = ("build", "extend", "append", "update", "remove", "copy", "delete", "cleanup", "compact", "publish")
-SMALL += ("unpublish",)
+SLOW = pytest.mark.slow("many schedules")
 
 
 def count_runs(*args, **options):
     return sum(1 for _ in explore(*args, **options))
 
 
-@pytest.mark.slow("many schedules")
+@SLOW
 @pytest.mark.parametrize(
     "kind, start, first, second",
     [
-        *(("s3", *pair) for pair in PAIRS[:FEW]),
-        *(pytest.param("s3", *pair, marks=MORE) for pair in PAIRS[FEW:]),
+        *(("s3", *pair) for pair in PAIRS),
         ("azure", *PAIRS[0]),
-        *(pytest.param("local", *pair, marks=MORE) for pair in STAGED_AND_CONTRACTS),
-        *(pytest.param("memory", *pair, marks=MORE) for pair in STAGED_AND_CONTRACTS),
+        *((kind, *pair) for kind in ("local", "memory") for pair in STAGED_AND_CONTRACTS),
     ],
 )
 def test_two_operations(kind, start, first, second):
@@ -104,7 +96,7 @@ def test_two_operations(kind, start, first, second):
     assert count_runs(pair.play, bound=1) > 2
 
 
-@MORE
+@SLOW
 @pytest.mark.parametrize("first, second", [("append", "cleanup"), ("append", "delete")])
 def test_all_schedules(first, second):
     assert count_runs(Pair("s3", "cube", (first, second)).play) > 50
@@ -130,24 +122,21 @@ SCHEMA_CHANGES = [
 ]
 
 
-@MORE
+@SLOW
 @pytest.mark.parametrize("start, first, second", WITH_READERS)
 def test_two_operations_with_a_reader(start, first, second):
     assert count_runs(Pair("s3", start, (first, second, "query")).play, bound=1) > 20
 
 
-@pytest.mark.slow("many schedules")
-@pytest.mark.parametrize(
-    "start, names",
-    [pytest.param(start, names, marks=() if "add u" in names else MORE) for start, *names in SCHEMA_CHANGES],
-)
+@SLOW
+@pytest.mark.parametrize("start, names", [(start, names) for start, *names in SCHEMA_CHANGES])
 def test_changes_of_the_schema(monkeypatch, start, names):
     """The schema file holds one other version only, as if there were many more writers."""
     monkeypatch.setattr(schema_file, "_MAX_VERSIONS", 1)
     assert count_runs(SchemaChanges("s3", start, tuple(names)).play, bound=1) > 20
 
 
-@pytest.mark.slow("many schedules")
+@SLOW
 def test_a_reader_that_takes_the_newest_schema_is_found_out(monkeypatch):
     """The oracle can fail: a header that is older than the schema file has another schema."""
     monkeypatch.setattr(schema_file, "_MAX_VERSIONS", 1)
@@ -156,7 +145,7 @@ def test_a_reader_that_takes_the_newest_schema_is_found_out(monkeypatch):
         count_runs(SchemaChanges("s3", "cube", ("add s", "merge t", "query")).play, bound=1)
 
 
-@pytest.mark.slow("many schedules")
+@SLOW
 @pytest.mark.parametrize("start", ["cube", "past"])
 def test_overwrite_beside_deletion(start):
     # cube: the deletion takes the schema file between the look and the put of the new first commit
@@ -164,7 +153,7 @@ def test_overwrite_beside_deletion(start):
     assert count_runs(Pair("s3", start, ("overwrite", "delete")).play, bound=1) > 20
 
 
-@MORE
+@SLOW
 def test_an_unknown_outcome_is_reported_as_such():
     """The answer to the header of a copy is lost, and an append follows before the copy looks again."""
     assert count_runs(Pair("s3", "nothing", ("append", "copy")).play, bound=1, faults=(LostAnswer,)) > 50
@@ -178,19 +167,16 @@ def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
         count_runs(Pair("s3", "published", ("publish", "remove and clean")).play, bound=1)
 
 
-@pytest.mark.slow("many schedules")
+@SLOW
 @pytest.mark.parametrize(
     "name, faults",
     [
         *(
-            pytest.param(name, (Crash, LostAnswer), marks=() if name in SMALL else MORE)
+            (name, (Crash, LostAnswer))
             for name in OPERATIONS
             if any(applies(name, start) for start in STARTS)
         ),
-        *(
-            pytest.param(name, (StrangeError,), marks=() if name in SMALL else MORE)
-            for name in ("build two", "append both", "delete", "copy two", "cleanup")
-        ),
+        *((name, (StrangeError,)) for name in ("build two", "append both", "delete", "copy two", "cleanup")),
     ],
 )
 def test_one_operation_that_fails(name, faults):
@@ -204,7 +190,7 @@ def test_one_operation_that_fails(name, faults):
     _fail(start, name, faults)
 
 
-@MORE
+@SLOW
 @pytest.mark.parametrize("name", ["append", "update", "unpublish"])
 def test_an_operation_on_a_cube_that_each_commit_publishes_fails(name):
     """Also between the commit and the publication, and before the publication is complete."""
@@ -215,18 +201,18 @@ def _fail(start, name, faults):
     assert count_runs(Pair("s3", start, (name,)).play, faults=faults) > 4 * len(faults)
 
 
-@pytest.mark.slow("many schedules")
+@SLOW
 @pytest.mark.parametrize(
     "name, after",
     [
         ("build two", "nothing"),
         ("extend", "cube"),
         ("delete", "two"),
-        *(pytest.param(name, "nothing", marks=MORE) for name in ("copy two", "copy extended")),
-        *(
-            pytest.param(*pair, marks=MORE)
-            for pair in (("extend", "hidden"), ("delete", "past"), ("delete extra", "two"))
-        ),
+        ("copy two", "nothing"),
+        ("copy extended", "nothing"),
+        ("extend", "hidden"),
+        ("delete", "past"),
+        ("delete extra", "two"),
     ],
 )
 def test_an_operation_that_died_can_be_repeated(name, after):
@@ -254,7 +240,7 @@ def test_an_operation_that_died_can_be_repeated(name, after):
     assert count_runs(play, faults=(Crash,)) > 10
 
 
-@MORE
+@SLOW
 @pytest.mark.parametrize("name", ["append both", "rollback both"])
 def test_a_rollback_finishes_an_operation_that_died(name):
     pair = Pair("s3", "two", (name,))
@@ -286,7 +272,7 @@ def test_a_staged_write_that_is_published_twice_is_found_out(monkeypatch):
         count_runs(Pair("s3", "staged", ("publish and remove", "publish again")).play, bound=1)
 
 
-@pytest.mark.slow("many schedules")
+@SLOW
 def test_headers_that_repeat_are_found_out(monkeypatch):
     """The ABA problem: a header without an id of its own is taken for an earlier one."""
     for module in ("header_store", "optimistic"):

@@ -287,7 +287,11 @@ class Scheduler:
         self.is_known = is_known
         self.prefer = prefer
         self.run = Run()
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        #: an operation stands before a step, has taken it, or has ended
+        self._moved = threading.Condition(self._lock)
+        #: for each operation: it may take its step, or another of its threads may
+        self._turns: list[threading.Condition] = []
         self._waiting: dict[int, Step] = {}
         self._alive: set[int] = set()
         self._dead: set[int] = set()
@@ -296,21 +300,22 @@ class Scheduler:
         self._memory: list[int] = []
 
     def take(self, me: int, step: Step, action: Callable[[], Any]) -> Any:
-        with self._condition:
+        turn = self._turns[me]
+        with self._lock:
             # several threads of one operation take turns
             while me in self._waiting:
-                self._condition.wait()
+                turn.wait()
             if me in self._dead:
                 # a handler of an error, or another thread
                 raise Crash
             self._waiting[me] = step
-            self._condition.notify_all()
+            self._moved.notify()
             while self._granted is None or self._granted.operation != me:
                 if self.run.merged:
                     del self._waiting[me]
-                    self._condition.notify_all()
+                    turn.notify_all()
                     raise Abandoned
-                self._condition.wait()
+                turn.wait()
             choice = self._granted
             fault = choice.fault.__name__ if choice.fault else ""
             self.run.steps.append(f"{me} {step.method} {step.key} {fault}")
@@ -325,7 +330,8 @@ class Scheduler:
             finally:
                 self._granted = None
                 del self._waiting[me]
-                self._condition.notify_all()
+                self._moved.notify()
+                turn.notify_all()
 
     def _act(self, choice: Choice, step: Step, action: Callable[[], Any]) -> Any:
         if choice.fault is None:
@@ -343,6 +349,7 @@ class Scheduler:
         self.run.outcomes = [Outcome() for _ in operations]
         self._memory = [0] * len(operations)
         self._alive = set(range(len(operations)))
+        self._turns = [threading.Condition(self._lock) for _ in operations]
         threads = [
             threading.Thread(target=self._operate, args=(number, operation), daemon=True)
             for number, operation in enumerate(operations)
@@ -360,17 +367,17 @@ class Scheduler:
             operation()
         except BaseException as error:
             self.run.outcomes[number].error = error
-        with self._condition:
+        with self._lock:
             self._alive.discard(number)
-            self._condition.notify_all()
+            self._moved.notify()
 
     def _schedule(self, world: World) -> None:
         last = 0
-        with self._condition:
+        with self._lock:
             while True:
                 # every operation stands before a step, or has ended
                 while self._granted is not None or self._alive - self._waiting.keys():
-                    self._condition.wait()
+                    self._moved.wait()
                 if not self._alive:
                     return
                 position = len(self.run.choices)
@@ -380,7 +387,8 @@ class Scheduler:
                 elif self.is_known(hash((world.digest(), *self._memory, *pending)), self.run):
                     self.run.merged = True
                     self.run.pending.append(pending)
-                    self._condition.notify_all()
+                    for turn in self._turns:
+                        turn.notify_all()
                     return
                 else:
                     first = self.prefer(pending)
@@ -389,7 +397,7 @@ class Scheduler:
                 last = choice.operation
                 self.run.choices.append(choice)
                 self._granted = choice
-                self._condition.notify_all()
+                self._turns[choice.operation].notify_all()
 
 
 class _Current(threading.local):

@@ -132,6 +132,15 @@ def test_sorted_integers_take_less_space_than_with_zstd(tmp_path, monkeypatch, v
     assert sizes["library"] < sizes["zstd"] < sizes["plain"]
 
 
+@pytest.mark.parametrize("missing", [0.03, 0.5])
+def test_rows_without_a_match_are_null_either_way(monkeypatch, missing):
+    monkeypatch.setenv("BENCH_X", "2")
+    bench = load_script(BENCH / "benchmarks" / "joins.py").Unmatched()
+    bench.setup(missing, None)
+    taken = bench.take("library")
+    assert taken.equals(bench.take("nulls")) and 0 < taken.null_count < len(taken)
+
+
 def test_headers_of_many_partitions(tmp_path):
     scale = load_script(BENCH / "benchmarks" / "scale.py")
     url = f"hfs://{tmp_path}/store?create_if_missing=true"

@@ -38,7 +38,7 @@ def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
     if not missing:
         return values.take(pa.array(positions))
     if len(values) and pa.types.is_primitive(values.type):
-        # positions with nulls take twice (3 % missing) to five times as long (half of them)
+        # positions with nulls take 1.6 (3 % missing) to 5 times as long (half of them): asv_bench, joins.py
         taken = values.take(pa.array(np.maximum(positions, 0)))
         return pc.if_else(pa.array(positions >= 0), taken, pa.scalar(None, values.type))
     return values.take(pa.array(positions, mask=positions < 0))

@@ -355,6 +355,11 @@ _CHARACTERS = re.escape(VALID_NON_NUM_EXTENDED.replace("/", "").replace(".", "")
 _COMPONENT = rf"(?:\.?[{_CHARACTERS}][{_CHARACTERS}.]*|\.\.[{_CHARACTERS}.]+)"
 _KEY = rf"{_COMPONENT}(?:/{_COMPONENT})*"
 _IS_KEY = re.compile(_KEY).fullmatch
+#: for errors
+KEY_RULE = (
+    f"a key is made of letters, digits, spaces and the characters {VALID_NON_NUM_EXTENDED.strip()}, "
+    "with no empty, '.' or '..' component"
+)
 
 
 def is_key(key: object) -> bool:
@@ -367,10 +372,7 @@ def check_key(key: str) -> str:
     # `key` may be anything that a user gave
     if type(key) is str and _IS_KEY(key) is not None:
         return key
-    raise ValueError(
-        f"illegal key {key!r}: a key is made of letters, digits, spaces and the characters "
-        f"{VALID_NON_NUM_EXTENDED.strip()}, with no empty, '.' or '..' component"
-    )
+    raise ValueError(f"illegal key {key!r}: {KEY_RULE}")
 
 
 def check_keys(keys: Iterable[str]) -> list[str]:

@@ -21,6 +21,8 @@ _BUCKET = re.compile(r"[A-Za-z0-9$_][A-Za-z0-9$._-]*").fullmatch
 _HOST = re.compile(r"([a-z0-9]+)\.(?:dfs|blob)\.([a-z0-9.-]+)").fullmatch
 _SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 _AZURE_CLOUD = "core.windows.net"
+#: options that replace user and password in a URL
+_CREDENTIALS = {"s3": "access_key_id and secret_access_key", "gs": "service_account or bearer_token"}
 
 
 class Settings(NamedTuple):
@@ -48,7 +50,7 @@ _TEXT = _Kind("(?s:.+)")
 _FLAG = _Kind(
     "(?i:true|1|yes|false|0|no)", lambda text: text.lower() in ("true", "1", "yes"), "true or false"
 )
-_COUNT = _Kind("[0-9]{1,9}", int, "a whole number")
+_COUNT = _Kind("[0-9]{1,9}", int, "a whole number from 0 to 999999999")
 _FACTOR = _Kind(r"0*[1-9]\d{0,2}(\.\d{1,6})?", float, "a number of at least 1")
 _DURATION = _Kind(
     r"(?=.{1,15}$)\d+(\.\d+)?\s*(ms|s|sec|min|m|h)?", _to_duration, "a time such as 500ms, 30s or 2min"
@@ -160,7 +162,7 @@ def parse_url(url: str) -> Location:
         raise ValueError("it names no bucket" if not bucket else f"{bucket!r} is no name of a bucket")
     prefix = unquote(prefix).strip("/")
     if prefix and not blob_store.is_key(prefix):
-        raise ValueError(f"{prefix!r} is no prefix of keys")
+        raise ValueError(f"{prefix!r} is no prefix of keys: {blob_store.KEY_RULE}")
     location = Location(kind, bucket, prefix, tuple(sorted(options.items())))
     settings(location)
     return location
@@ -188,8 +190,7 @@ def _parse_account(kind: str, authority: str, options: dict[str, str]) -> tuple[
     bucket, _, host = authority.rpartition("@")
     if kind != "az":
         raise ValueError(
-            "user and password belong into the environment, or into the options "
-            f"{' and '.join(name for name, option in _OPTIONS[kind].items() if option.secret)}"
+            f"user and password belong into the environment, or into the options {_CREDENTIALS[kind]}"
         )
     match = _HOST(host)
     if match is None:

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
@@ -23,6 +24,40 @@ _BITS = {t.id: width for kind in (_SIGNED, _UNSIGNED, _FLOATS) for width, t in k
 _STRINGS = {pa.large_string(), pa.string_view()}
 _BINARIES = {pa.large_binary(), pa.binary_view()}
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+#: types of Python that pandas takes for objects, or not at all
+_PYTHON_TYPES = {
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.date: pa.date32(),
+    datetime.datetime: pa.timestamp("us"),
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+}
+
+TypeInput: TypeAlias = pa.DataType | str | type | np.dtype[Any] | pd.api.extensions.ExtensionDtype
+"""A type of Arrow, pandas, NumPy or Python, or its name (``"float64"``)."""
+
+
+def parse_type(given: TypeInput) -> pa.DataType:
+    """Arrow type of a type of Arrow, pandas, NumPy or Python, or of its name; raises TypeError."""
+    dtype: Any = given
+    try:
+        if isinstance(dtype, str):
+            # else a name of pandas
+            with suppress(ValueError):
+                dtype = pa.type_for_alias(dtype)
+        if isinstance(dtype, type):
+            dtype = _PYTHON_TYPES.get(dtype, dtype)
+        if not isinstance(dtype, pa.DataType):
+            dtype = pa.Array.from_pandas(pd.Series([], dtype=dtype)).type
+    except (TypeError, ValueError):
+        dtype = pa.null()
+    # `object` and `category` of pandas have no type of their values
+    if pat.is_null(dtype.value_type if pat.is_dictionary(dtype) else dtype):
+        raise TypeError(
+            f"a type is one of Arrow, pandas or NumPy, or its name, such as 'int64', but not {given!r}"
+        )
+    return dtype
 
 
 @lru_cache(maxsize=1024)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -16,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pandas.api.types import is_bool_dtype
 
-from kartothek_cube.core import arguments, errors, naming, pandas_conversion
-from kartothek_cube.core.arrow import Mask, is_null, is_text, to_numpy, widen
+from kartothek_cube.core import arguments, arrow, errors, naming, pandas_conversion
+from kartothek_cube.core.arrow import Mask, is_null, is_text, to_numpy
 from kartothek_cube.core.cube import condition_codec
 from kartothek_cube.core.expressions import AllOf, exact_literal, tree_mask
 
@@ -64,6 +65,12 @@ def _check_plain(rule: Any, attribute: Any, value: Any) -> None:
             )
 
 
+def _check_any(rule: Any, attribute: Any, values: tuple[Any, ...]) -> None:
+    _check_plain(rule, attribute, values)
+    if not values:
+        raise ValueError(f"No value meets OneOf({rule.column!r}, ()): values is empty")
+
+
 def _to_age(value: timedelta | float) -> timedelta:
     try:
         return value if isinstance(value, timedelta) else timedelta(seconds=value)
@@ -71,13 +78,18 @@ def _to_age(value: timedelta | float) -> timedelta:
         raise TypeError(f"max_age is a datetime.timedelta or a number of seconds, not {value!r}") from None
 
 
-def _to_type_name(given: pa.DataType | str) -> str:
-    if isinstance(given, str):
-        try:
-            given = pa.type_for_alias(given)
-        except ValueError:
-            return str(given)
-    return str(widen(given))
+def _to_type_name(given: arrow.TypeInput) -> str:
+    try:
+        dtype = arrow.parse_type(given)
+    except TypeError:
+        # Arrow writes names with parameters, such as list<item: double>, but does not parse them
+        if not (isinstance(given, str) and re.search(r"[\[<(]", given)):
+            raise
+        name = given
+    else:
+        name = str(arrow.widen(dtype.value_type if pat.is_dictionary(dtype) else dtype))
+    # files have microseconds, frames what the version of pandas prefers
+    return re.sub(r"\b(timestamp|duration)\[(s|ms|us)\b", r"\1[ns", name)
 
 
 @attrs.frozen
@@ -138,7 +150,8 @@ class HasType(_ColumnRule):
     column
         Name of the column.
     type
-        Type of Arrow, or its name; widths of integers and floats do not count.
+        Type of Arrow, pandas or NumPy, or its name. Widths of integers and floats, units of times and the
+        encoding of categories do not count.
 
     Examples
     --------
@@ -148,9 +161,12 @@ class HasType(_ColumnRule):
 
     type: str = attrs.field(converter=_to_type_name)
 
-    def _violations(self, values: pa.ChunkedArray) -> Mask:
-        wrong = not pat.is_null(values.type) and str(widen(values.type)) != self.type
-        return np.full(len(values), wrong)
+    def _find(self, table: pa.Table, cell: Iterable[str]) -> Violations | None:
+        index = table.schema.get_field_index(self.column)
+        dtype = table.schema.types[index] if index >= 0 else pa.null()
+        if not len(table) or pat.is_null(dtype) or _to_type_name(dtype) == self.type:
+            return None
+        return Violations(self, len(table), len(table), (), f"the column has type {dtype}")
 
 
 @attrs.frozen
@@ -222,7 +238,7 @@ class OneOf(_ColumnRule):
     OneOf('TARIFF', ('day', 'night'))
     """
 
-    values: tuple[Any, ...] = attrs.field(converter=_to_values, validator=_check_plain)
+    values: tuple[Any, ...] = attrs.field(converter=_to_values, validator=_check_any)
 
     def _violations(self, values: pa.ChunkedArray) -> Mask:
         return _differ(values, self.column, [("in", self.values)])

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 import attrs
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
@@ -25,9 +24,7 @@ from kartothek_cube.core.naming import EVOLUTION, check_column_names
 from kartothek_cube.core.schema import SchemaWrapper, order_columns, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 
-ColumnTypes: TypeAlias = Mapping[
-    str, pa.DataType | str | type | np.dtype[Any] | pd.api.extensions.ExtensionDtype
-]
+ColumnTypes: TypeAlias = Mapping[str, arrow.TypeInput]
 """Column to type: a type of Arrow, pandas, NumPy or Python, or its name (``"float64"``)."""
 
 

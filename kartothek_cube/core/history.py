@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import attrs
+import numpy as np
+import pandas as pd
 
 from kartothek_cube.core import clock, errors, hooks, naming
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -456,7 +459,7 @@ def list_states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
 
 
 def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:
-    """Validate an argument that is a state: version, or point in time (UTC without time zone)."""
+    """Version or time of an argument (UTC without time zone), also as scalars of NumPy, of frames of states."""
     if isinstance(as_of, str):
         try:
             as_of = datetime.fromisoformat(as_of)
@@ -464,13 +467,15 @@ def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:
             raise ValueError(
                 f"{name} is a version (int) or a point in time such as '2025-01-31T12:00:00', got {as_of!r}"
             ) from None
-    if isinstance(as_of, datetime):
+    if isinstance(as_of, np.datetime64):
+        as_of = pd.Timestamp(as_of)
+    if isinstance(as_of, datetime) and not pd.isna(as_of):
         try:
             return as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of.astimezone(UTC)
         except OverflowError:
             raise ValueError(f"{name} is beyond the range of UTC: {as_of}") from None
-    if isinstance(as_of, int) and not isinstance(as_of, bool):
-        return as_of
+    if isinstance(as_of, Integral) and not isinstance(as_of, bool):
+        return int(as_of)
     # of a state in the history, what counts is its version
     given = f"{type(as_of).__name__}; pass its version" if hasattr(as_of, "version") else repr(as_of)
     raise TypeError(f"{name} is a version (int) or a point in time (datetime), got {given}")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from datetime import date, datetime, time, timedelta
-from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,15 +21,6 @@ from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.publication.table import publish_committed
 from kartothek_cube.io_components.scan import read_files
 
-#: types of Python that pandas takes for objects, or not at all
-_PYTHON_TYPES = {
-    str: pa.string(),
-    bytes: pa.binary(),
-    date: pa.date32(),
-    datetime: pa.timestamp("us"),
-    time: pa.time64("us"),
-    timedelta: pa.duration("us"),
-}
 #: above it, not every integer is a float64
 _MAX_EXACT = 1 << 53
 
@@ -70,29 +57,10 @@ def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataTy
         if not name or name.startswith("__"):
             raise ValueError(f"{argument}: {name!r} is no name of a column")
         try:
-            types[name] = arrow.widen(_to_type(given))
-        except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"{argument}: the type of column {name} is one of Arrow, pandas or NumPy, or its name, such "
-                f"as 'int64', got {given!r}"
-            ) from error
+            types[name] = arrow.widen(arrow.parse_type(given))
+        except TypeError as error:
+            raise TypeError(f"{argument}, column {name}: {error}") from error
     return types
-
-
-def _to_type(given: Any) -> pa.DataType:
-    """Arrow type of a type of Arrow, pandas, NumPy or Python; raises TypeError and ValueError."""
-    if isinstance(given, str):
-        # else a name of pandas
-        with suppress(ValueError):
-            given = pa.type_for_alias(given)
-    if isinstance(given, type):
-        given = _PYTHON_TYPES.get(given, given)
-    if not isinstance(given, pa.DataType):
-        given = pa.Array.from_pandas(pd.Series([], dtype=given)).type
-    value_type = given.value_type if pa.types.is_dictionary(given) else given
-    if pa.types.is_null(value_type):
-        raise TypeError("it has no values but null")
-    return given
 
 
 def _change_set(dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[str, str]) -> ChangeSet:

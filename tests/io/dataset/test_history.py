@@ -4,6 +4,7 @@ import json
 import pickle
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -246,10 +247,20 @@ def test_states_that_are_gone(store):
             values(store, as_of=as_of)
 
 
-@pytest.mark.parametrize("as_of", [True, 1.5, None.__class__, b"1"], ids=repr)
+@pytest.mark.parametrize("as_of", [True, 1.5, None.__class__, b"1", pd.NaT, np.datetime64("NaT")], ids=repr)
 def test_no_times(store, as_of):
-    with pytest.raises(TypeError, match="as_of"):
+    with pytest.raises(TypeError, match="as_of is a version"):
         values(store, as_of=as_of)
+
+
+def test_a_version_of_a_frame_with_the_history(store):
+    history = pd.DataFrame(eager.list_dataset_history("u", store))
+    for column in ("version", "time"):
+        scalar = (
+            history[column].dt.tz_localize(None).to_numpy()[0] if column == "time" else history[column][0]
+        )
+        assert isinstance(scalar, np.generic)
+        assert values(store, as_of=scalar) == values(store, as_of=1)
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", b"(\xb5/\xfd\x20\x01\x09\x00\x00\xc0"], ids=repr)

@@ -459,7 +459,7 @@ def list_states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
 
 
 def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:
-    """Version or time of an argument (UTC without time zone), also as scalars of NumPy, of frames of states."""
+    """Version or time of an argument (UTC without time zone), also as a scalar of NumPy."""
     if isinstance(as_of, str):
         try:
             as_of = datetime.fromisoformat(as_of)

@@ -474,7 +474,7 @@ def check_as_of(as_of: object, name: str = "as_of") -> int | datetime:
             return as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of.astimezone(UTC)
         except OverflowError:
             raise ValueError(f"{name} is beyond the range of UTC: {as_of}") from None
-    if isinstance(as_of, Integral) and not isinstance(as_of, bool):
+    if not isinstance(as_of, bool) and isinstance(as_of, Integral):
         return int(as_of)
     # of a state in the history, what counts is its version
     given = f"{type(as_of).__name__}; pass its version" if hasattr(as_of, "version") else repr(as_of)

@@ -172,14 +172,16 @@ class LazyQuery:
 
     cube: Cube
     store: StoreInput
-    where: ConditionsInput = attrs.field(default=None, converter=_keep_conditions)
-    columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
-    by: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
-    datasets: DatasetsInput = attrs.field(default=None, kw_only=True, converter=_keep_datasets)
-    dimension_columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
-    limit: int | None = attrs.field(default=None, kw_only=True)
-    as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
-    changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+    _where: ConditionsInput = attrs.field(default=None, converter=_keep_conditions)
+    _columns: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
+    _by: tuple[str, ...] | None = attrs.field(default=None, kw_only=True, converter=_keep_names)
+    _datasets: DatasetsInput = attrs.field(default=None, kw_only=True, converter=_keep_datasets)
+    _dimension_columns: tuple[str, ...] | None = attrs.field(
+        default=None, kw_only=True, converter=_keep_names
+    )
+    _limit: int | None = attrs.field(default=None, kw_only=True)
+    _as_of: CubeAsOf | None = attrs.field(default=None, kw_only=True)
+    _changed_since: CubeAsOf | None = attrs.field(default=None, kw_only=True)
 
     def to_pandas(self, *, dtype_backend: DtypeBackend | None = None, progress: bool = False) -> pd.DataFrame:
         """Read the rows into one DataFrame; see :func:`~kartothek_cube.io.eager_cube.query_cube_df`.
@@ -236,10 +238,10 @@ class LazyQuery:
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
         """One DataFrame per group, read when it is taken; without ``by``, one of all rows."""
-        if self.by is None:
+        if self._by is None:
             yield self.to_pandas()
             return
-        if self.limit is not None:
+        if self._limit is not None:
             raise ValueError("A query has either groups (by) or a limit")
         for frame in self._call(iter_cube.query_cube__iter, **self._groups()):
             yield frame[self._order(frame.columns)]
@@ -250,7 +252,10 @@ class LazyQuery:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"A query has no attribute {name!r}: to_pandas() returns its rows")
+            remedy = "to_pandas() returns its rows"
+            if any(field.alias == name for field in attrs.fields(LazyQuery)):
+                remedy = f"it is an argument, as in cube.query({name}=...)"
+            raise AttributeError(f"A query has no attribute {name!r}: {remedy}")
 
     def __repr__(self) -> str:
         try:
@@ -267,7 +272,7 @@ class LazyQuery:
     @property
     def _is_read_at_once(self) -> bool:
         """Whether a scan, which is partition by partition, has other rows."""
-        return any(value is not None for value in (self.limit, self.dimension_columns, self.changed_since))
+        return any(value is not None for value in (self._limit, self._dimension_columns, self._changed_since))
 
     def _read_at_once(self) -> pa.Table:
         """The rows, with the types of a scan."""
@@ -275,28 +280,28 @@ class LazyQuery:
         return cast_table(table, in_unit(table.schema, "us"))
 
     def _order(self, available: Iterable[str]) -> list[str]:
-        keys = [*(self.dimension_columns or self.cube.dimension_columns), *self.cube.partition_columns]
+        keys = [*(self._dimension_columns or self.cube.dimension_columns), *self.cube.partition_columns]
         names = list(available)
-        check_names(f"cube {self.cube.uuid_prefix}: ", "column", self.columns or (), names)
-        return order_columns(keys, self.columns, names)
+        check_names(f"cube {self.cube.uuid_prefix}: ", "column", self._columns or (), names)
+        return order_columns(keys, self._columns, names)
 
     def _groups(self) -> dict[str, Any]:
         return {
-            "dimension_columns": self.dimension_columns,
-            "partition_by": self.by,
-            "payload_columns": self.columns,
+            "dimension_columns": self._dimension_columns,
+            "partition_by": self._by,
+            "payload_columns": self._columns,
         }
 
     def _read(self, function: Callable[..., R], **options: object) -> R:
-        columns = {"dimension_columns": self.dimension_columns, "columns": self.columns}
-        return self._call(function, **columns, limit=self.limit, **options)
+        columns = {"dimension_columns": self._dimension_columns, "columns": self._columns}
+        return self._call(function, **columns, limit=self._limit, **options)
 
     def _call(self, function: Callable[..., R], **options: Any) -> R:
-        if self.by is not None and "partition_by" not in options:
+        if self._by is not None and "partition_by" not in options:
             raise ValueError("A query with groups (by) has a DataFrame for each: iterate over the query")
-        if self.changed_since is not None:
-            options["changed_since"] = self.changed_since
-        return function(self.cube, self.store, self.where, self.datasets, as_of=self.as_of, **options)
+        if self._changed_since is not None:
+            options["changed_since"] = self._changed_since
+        return function(self.cube, self.store, self._where, self._datasets, as_of=self._as_of, **options)
 
 
 class CubeColumns:

@@ -68,6 +68,9 @@ def test_methods_and_columns(opened):
         opened.query()[0]
     with pytest.raises(AttributeError, match=r"no attribute 'head': to_pandas\(\) returns its rows"):
         opened.query().head()
+    for argument in ("limit", "where"):
+        with pytest.raises(AttributeError, match=rf"it is an argument, as in cube.query\({argument}=...\)"):
+            getattr(opened.query(), argument)
 
 
 def test_a_life_of_a_cube(store):

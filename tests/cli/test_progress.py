@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.slow("commands on a slow store")
 
 CUBE = Cube(["x"], ["p"], "cube")
-#: the command on a store where each request takes 50 ms
+#: the command on a store where each request takes 30 ms
 SLOW = """
 import time
 from kartothek_cube.cli import cli
@@ -28,7 +28,7 @@ from kartothek_cube.core.store.local import LocalBlobStore
 
 def slow(function):
     def call(*args, **kwargs):
-        time.sleep(0.05)
+        time.sleep(0.03)
         return function(*args, **kwargs)
     return call
 
@@ -101,4 +101,4 @@ def test_the_first_rows_of_a_csv_come_long_before_the_last(directory):
     rows, _ = run("--store", directory, "-j", "1", "cube", "query", "-o", "csv")
     assert sum(part.count("\n") for _, part in rows) == 31
     assert rows[0][1].count("\n") < 10
-    assert rows[-1][0] - rows[0][0] > 2
+    assert rows[-1][0] - rows[0][0] > 1

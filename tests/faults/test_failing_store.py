@@ -15,7 +15,8 @@ MIN_CALLS = 8
 @pytest.mark.slow("one run per request")
 @pytest.mark.parametrize("lost", [False, True], ids=["fails", "answer lost"])
 @pytest.mark.parametrize("name", crash.OPERATIONS)
-def test_each_call_fails_once(name, lost):
+def test_each_call_fails_once(name, lost, monkeypatch):
+    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
     operation = crash.OPERATIONS[name]
     before, old = _run(operation.before)
     _, new = _run(operation.run, before)

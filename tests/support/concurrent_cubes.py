@@ -676,7 +676,7 @@ class Pair:
         with deterministic():
             self.start = self.starts[start](ModelStore(world))
         self.blobs = dict(world.blobs)
-        #: ends that were checked: the blobs, and who was acknowledged
+        #: ends that were checked: the blobs, kinds of outcomes, whether a step failed, what queries saw
         self._checked: set[tuple[Any, ...]] = set()
 
     def play(self, scheduler: Scheduler) -> Run:
@@ -692,8 +692,9 @@ class Pair:
         return run
 
     def _check(self, world: World, run: Run) -> None:
-        errors = (repr(outcome.error) for outcome in run.outcomes)
-        end = (world.digest(), *errors, *map(repr, world.observed))
+        has_fault = any(choice.fault for choice in run.choices)
+        kinds = (type(outcome.error) for outcome in run.outcomes)
+        end = (world.digest(), has_fault, *kinds, *map(repr, world.observed))
         if end in self._checked:
             return
         try:

@@ -6,7 +6,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeAlias, TypeVar
 
 import attrs
 import pandas as pd
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow import describe, is_text
 from kartothek_cube.core.cube import condition_codec as codec
-from kartothek_cube.core.errors import abbreviate_text
+from kartothek_cube.core.errors import abbreviate_text, unknown_names
 from kartothek_cube.core.expressions import AllOf, AnyOf, LiteralType, Node, exact_literal
 from kartothek_cube.display import code
 
@@ -792,6 +792,15 @@ class VirtualColumn(codec.Incomparable):
         raise TypeError(f"Put comparisons in parentheses: (C('A') == {other!r}) & (C({self.name!r}) == 1)")
 
     __ror__ = __rand__
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # protocols of Python ask for names with underscores, copies for the name before it is set
+            if name.startswith("_") or name == "name":
+                raise AttributeError(name)
+            methods = {method for method in dir(type(self)) if not method.startswith("_")} - {"name"}
+            raise AttributeError(f"column {self.name!r}: {unknown_names('method', [name], methods)}")
 
     def isin(self, other: object) -> IsInCondition:
         """Condition that the column has one of several values.

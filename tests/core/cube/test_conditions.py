@@ -195,6 +195,12 @@ def test_conditions_are_values(obj):
         obj < obj  # noqa: B015
 
 
+def test_unknown_methods_of_columns_are_named():
+    with pytest.raises(AttributeError, match=r"column 'x': unknown method isnull; did you mean is_null\?"):
+        C("x").isnull()
+    assert copy.copy(C("x")).name == pickle.loads(pickle.dumps(C("x"))).name == "x"
+
+
 def test_columns_are_no_values():
     with pytest.raises(TypeError, match="unhashable"):
         hash(C("x"))

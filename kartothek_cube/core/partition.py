@@ -545,6 +545,12 @@ def cells_suffix(n_rows: int, digest: bytes) -> str:
     return f"-{n_rows:08x}-{digest.hex()}" if n_rows < 1 << 32 else ""
 
 
+def rows_of_name(label: str) -> int | None:
+    """Number of rows of a file; None unless its name tells it."""
+    match = _NAME.fullmatch(label, label.rfind("/") + 1)
+    return int(match[1], 16) if match and match[1] else None
+
+
 def cells_of_names(labels: Iterable[str]) -> tuple[list[int], list[str]] | None:
     """Number of rows and digest of the cells of each file; None unless all names tell them."""
     matches = [_NAME.fullmatch(label, label.rfind("/") + 1) for label in labels]

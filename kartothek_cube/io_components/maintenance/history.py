@@ -13,7 +13,7 @@ import attrs
 import pandas as pd
 
 from kartothek_cube import display
-from kartothek_cube.core import dataset_files, errors, history, tuning
+from kartothek_cube.core import dataset_files, errors, history, partition, tuning
 from kartothek_cube.core.commit.operation import is_hidden, resolve_pending
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
@@ -21,7 +21,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetAsOf, StagedState
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
-from kartothek_cube.core.naming import header_keys
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
 from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.serialization.parquet import read_footer
@@ -403,9 +403,12 @@ def _load_changed(histories: DatasetHistories, states: Cut, others: Cut) -> dict
 
 
 def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
+    # names of files of cubes tell it; each other file takes a request
+    named = {key: partition.rows_of_name(key.removesuffix(PARQUET_FILE_SUFFIX)) for key in keys}
+    unnamed = sorted(key for key, rows in named.items() if rows is None)
     try:
-        footers = ordered_map(partial(read_footer, blobs), sorted(keys), tuning.REMOTE_REQUESTS)
-        return sum(int(footer.num_rows) for footer, _ in footers)
+        footers = ordered_map(partial(read_footer, blobs), unnamed, tuning.REMOTE_REQUESTS)
+        return sum(rows or 0 for rows in named.values()) + sum(int(footer.num_rows) for footer, _ in footers)
     except (KeyError, errors.CorruptDatasetError):
         # deleted by other software, or no Parquet file
         return None

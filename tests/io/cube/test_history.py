@@ -11,6 +11,7 @@ from kartothek_cube.core import history as core_history
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io_components.maintenance import garbage, rollback
+from kartothek_cube.io_components.maintenance import history as history_of_cubes
 from tests.support.cubes import (
     BOTH,
     CUBE,
@@ -484,3 +485,52 @@ def test_a_pin_counts_in_each_block(forgetful):
 def test_a_lease_is_a_time_that_is_long_enough_to_be_renewed(forgetful, lease, error):
     with pytest.raises(error, match="lease is"):
         api.pin_cube(CUBE, forgetful, lease=lease)
+
+
+#: operations that follow each other
+OPERATIONS = {
+    "append": lambda store: api.append_to_cube(frame(x=[1, 2], p=[1, 1], v1=[41, 42]), CUBE, store),
+    "extend": lambda store: api.extend_cube({"more": frame(x=[0, 1], p=[0, 1], v3=[1, 2])}, CUBE, store),
+    "merge": lambda store: api.merge_into_cube(frame(x=[0, 5], p=[0, 1], v1=[7, 8]), CUBE, store, "seed"),
+    "delete rows": lambda store: api.delete_rows(CUBE, store, api.C("x") == 2),
+    "update": lambda store: api.update_cube(
+        frame(x=[8, 9], p=[0, 0], v1=[1, 1]), CUBE, store, api.C("p") == 0, ["seed"]
+    ),
+    "append again": lambda store: api.append_to_cube(frame(x=[8], p=[0], v1=[41]), CUBE, store),
+    "compact": lambda store: api.compact_cube(CUBE, store),
+    "compute": lambda store: api.compute_dataset(lambda df: df[["x", "p"]], CUBE, store, "score"),
+    "statistics": lambda store: api.build_column_statistics(CUBE, store, "v1"),
+    "undo": lambda store: api.rollback_cube(CUBE, store, 3),
+    "publish": lambda store: api.publish_staged(
+        api.append_to_cube(frame(x=[4], p=[0], v1=[1]), CUBE, store, publish=False), store
+    ),
+    "remove": lambda store: api.remove_partitions(CUBE, store, api.C("p") == 0),
+    "overwrite": lambda store: api.build_cube(
+        {name: frame(x=[4], p=[0]) for name in ("seed", "more")}, CUBE, store, overwrite=True
+    ),
+}
+
+
+def rows_of_states(store):
+    history = api.list_cube_history(CUBE, store)
+    return [(state.operation, state.rows_added, state.rows_removed) for state in history]
+
+
+def test_rows_in_names_of_files_are_those_of_their_footers(monkeypatch):
+    store = memory()
+    api.build_cube(SEED, CUBE, store)
+    for operation in OPERATIONS.values():
+        operation(store)
+    named, opened = rows_of_states(store), []
+    monkeypatch.setattr(history_of_cubes.partition, "rows_of_name", opened.append)
+    assert named == rows_of_states(store)
+    assert len(opened) > len(named)
+
+
+def test_the_history_of_appends_opens_no_data_file(monkeypatch):
+    store = memory()
+    api.build_cube(SEED, CUBE, store)
+    OPERATIONS["append"](store)
+    OPERATIONS["extend"](store)
+    monkeypatch.setattr(history_of_cubes, "read_footer", lambda blobs, key: pytest.fail(f"opened {key}"))
+    assert rows_of_states(store) == [("build", 2, 0), ("append", 2, 0), ("extend", 2, 0)]

@@ -18,8 +18,9 @@ from kartothek_cube.core.commit.header_store import render
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.partition import Partition
+from kartothek_cube.core.partition import Partition, rows_of_name
 from kartothek_cube.core.store import BlobStore, StoreInput, blob_store, check_key, open_blobs, resolve
 from kartothek_cube.serialization.parquet import read_footer
 
@@ -50,17 +51,24 @@ def metadata_factory_from_dataset(
     return factory
 
 
-def footer_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
-    """Size in bytes and number of rows of a data file, by its footer."""
-    footer, size = read_footer(blobs, key)
-    return size, footer.num_rows
+def file_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
+    """Size in bytes and number of rows of a data file, by its name or its footer; raises MissingFileError."""
+    # a local file is opened and parsed in .14 ms; to look at its size takes .02 ms
+    rows = rows_of_name(key.removesuffix(naming.PARQUET_FILE_SUFFIX))
+    if rows is None:
+        footer, size = read_footer(blobs, key)
+        return size, footer.num_rows
+    try:
+        return blobs.size(key), rows
+    except KeyError as error:
+        raise MissingFileError(key) from error
 
 
 def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInput) -> dict[str, int]:
     """Files of one physical partition, their rows and bytes; ``partitions`` is always 1."""
     blobs = open_blobs(store)
     partitions: list[Partition] = list(metapartitions)
-    counted = [footer_stats(blobs, key) for partition in partitions for key in partition.files.values()]
+    counted = [file_stats(blobs, key) for partition in partitions for key in partition.files.values()]
     return {
         "blobsize": sum(size for size, _ in counted),
         "files": len(counted),

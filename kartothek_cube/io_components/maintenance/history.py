@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, TypeAlias, TypeGuard, overload
 
 import attrs
 import pandas as pd
 
 from kartothek_cube import display
-from kartothek_cube.core import dataset_files, errors, history, partition, tuning
+from kartothek_cube.core import dataset_files, errors, history, partition
 from kartothek_cube.core.commit.operation import is_hidden, resolve_pending
 from kartothek_cube.core.cube import discover
 from kartothek_cube.core.cube.consistency import check_cube
@@ -23,8 +22,7 @@ from kartothek_cube.core.factory import DatasetAsOf, StagedState
 from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys
 from kartothek_cube.core.store import BlobStore, StoreInput, open_blobs
-from kartothek_cube.io_components.runtime import ordered_map
-from kartothek_cube.serialization.parquet import read_footer
+from kartothek_cube.io_components import scan
 
 _TOKEN_ENTRY = re.compile(r"[A-Za-z0-9+\-_]+@\d{10}-\d{8}T\d{12}Z-[0-9a-f]{16}")
 #: metadata key: token of the state of the cube from which a dataset was computed
@@ -407,8 +405,7 @@ def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
     named = {key: partition.rows_of_name(key.removesuffix(PARQUET_FILE_SUFFIX)) for key in keys}
     unnamed = sorted(key for key, rows in named.items() if rows is None)
     try:
-        footers = ordered_map(partial(read_footer, blobs), unnamed, tuning.REMOTE_REQUESTS)
-        return sum(rows or 0 for rows in named.values()) + sum(int(footer.num_rows) for footer, _ in footers)
+        return sum(rows or 0 for rows in named.values()) + scan.count_rows(blobs, unnamed)
     except (KeyError, errors.CorruptDatasetError):
         # deleted by other software, or no Parquet file
         return None

@@ -26,7 +26,7 @@ from kartothek_cube.io_components import kernels, runtime
 from kartothek_cube.io_components.facade import StoreT, cube_or_name
 from kartothek_cube.io_components.job import CountsByDataset, Job, single_step_job
 from kartothek_cube.io_components.maintenance import history as cube_history
-from kartothek_cube.kartothek_helpers import footer_stats
+from kartothek_cube.kartothek_helpers import file_stats
 
 Stats: TypeAlias = dict[str, dict[str, int]]
 
@@ -43,7 +43,7 @@ def _run_stats(store: StoreInput, task: tuple[str, list[str]]) -> Stats:
     blobs, (name, keys) = open_blobs(store), task
     blobsize = rows = 0
     for key in keys:
-        size, n_rows = footer_stats(blobs, key)
+        size, n_rows = file_stats(blobs, key)
         runtime.progress_advance(size)
         blobsize, rows = blobsize + size, rows + n_rows
     return {name: {"blobsize": blobsize, "rows": rows}}

@@ -6,12 +6,14 @@ from time import monotonic, sleep
 import dask
 import pytest
 
+from kartothek_cube import kartothek_helpers
 from kartothek_cube.api import cube as api
 from kartothek_cube.core import history as core_history
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.io_components.maintenance import garbage, rollback
 from kartothek_cube.io_components.maintenance import history as history_of_cubes
+from kartothek_cube.serialization import parquet
 from tests.support.cubes import (
     BOTH,
     CUBE,
@@ -527,10 +529,12 @@ def test_rows_in_names_of_files_are_those_of_their_footers(monkeypatch):
     assert len(opened) > len(named)
 
 
-def test_the_history_of_appends_opens_no_data_file(monkeypatch):
+def test_the_history_and_the_sizes_of_a_cube_open_no_data_file(monkeypatch):
     store = memory()
     api.build_cube(SEED, CUBE, store)
     OPERATIONS["append"](store)
     OPERATIONS["extend"](store)
-    monkeypatch.setattr(history_of_cubes, "read_footer", lambda blobs, key: pytest.fail(f"opened {key}"))
+    for module in (parquet, kartothek_helpers):
+        monkeypatch.setattr(module, "read_footer", lambda blobs, key: pytest.fail(f"opened {key}"))
     assert rows_of_states(store) == [("build", 2, 0), ("append", 2, 0), ("extend", 2, 0)]
+    assert api.collect_stats(CUBE, store)["seed"]["rows"] == 4

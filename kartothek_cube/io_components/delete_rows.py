@@ -164,8 +164,9 @@ def _make_tasks(
             continue
         codes, own_codes = join_codes(values, own, n_partitions, len(table))
         number_of_code = {code: number for number, code in enumerate(codes.tolist())}
-        groups = ((number_of_code.get(int(own_codes[p[0]])), p) for p in group_positions(own_codes))
-        members[name] = {number: positions for number, positions in groups if number is not None}
+        affected = np.flatnonzero(np.isin(own_codes, codes))
+        groups = [affected[group] for group in group_positions(own_codes[affected])]
+        members[name] = {number_of_code[int(own_codes[group[0]])]: group for group in groups}
     # partition columns tell that all rows meet the conditions
     table = pa.table([*values, firsts], names=[*columns, ""])
     is_whole = to_numpy(tree_mask(table, reduce_to_columns(where, columns)))

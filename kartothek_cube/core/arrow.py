@@ -246,8 +246,9 @@ Frame: TypeAlias = pd.DataFrame | pa.Table | pa.RecordBatch | ArrowStream
 """A table of input."""
 
 
-#: positions, codes, counts
+#: positions, codes, counts; bytes and other weights
 Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 #: selection: one bool per row, value or partition
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

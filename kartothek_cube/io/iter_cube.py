@@ -82,12 +82,14 @@ def _iter(name: str, operation: Callable[P, Operation[Answer]]) -> Callable[P, A
 def query_cube__iterator(query: QueryFrames[StoreInput]) -> Iterator[pd.DataFrame]:
     """Query a cube as if it were one DataFrame.
 
-    The call plans the query and raises what is wrong with it; the files of a group are read when its frame is
-    taken, or before if the store is remote. For the types of groups, footers of files are read when it is
-    planned.
+    The call plans the query and raises what is wrong with it. The first groups are read when their frames are
+    taken, later ones in blocks of some megabytes, and before they are needed if the store is remote. For the
+    types of groups, footers of files are read when it is planned.
     """
     plan = physical_plan.plan_query(query)
-    frames = chain.from_iterable(iter_results(executor.query_job(plan, plan.tasks(), executor.run_frames)))
+    tasks = plan.tasks() if plan.groups is None else physical_plan.plan_iteration(plan)
+    job = executor.query_job(plan, tasks, executor.run_frames)
+    frames = chain.from_iterable(iter_results(job))
     return executor.announce_end(plan, frames)
 
 

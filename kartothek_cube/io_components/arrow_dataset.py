@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from pyarrow import acero, fs
 
-from kartothek_cube.core import tuning
 from kartothek_cube.core.arrow import cast_column
 from kartothek_cube.core.cube import discover, implied_conditions
 from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
@@ -32,7 +31,13 @@ from kartothek_cube.io_components.dataset_read import DatasetRead, ReadPlan, emp
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query import executor
 from kartothek_cube.io_components.query.logical_plan import QueryTable
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanTask, plan_table, project
+from kartothek_cube.io_components.query.physical_plan import (
+    PhysicalPlan,
+    ScanTask,
+    plan_iteration,
+    plan_table,
+    project,
+)
 from kartothek_cube.io_components.scan import count_rows, estimate_bytes
 
 if TYPE_CHECKING:
@@ -357,7 +362,7 @@ class CubeScan:
         if self.plan.is_empty:
             return
         runtime.progress_add_total(self.plan.n_files)
-        tasks = self.plan.slice_tasks(runtime.scan_bounds(self._partition_bytes()))
+        tasks = list(plan_iteration(self.plan))
         threads = 1 if sequential else runtime.available_cores()
         # one thread per task: more of them than cores wait for each other
         is_parallel = threads > 1 and len(tasks) > 2 and open_blobs(self.plan.context.store).is_local
@@ -394,16 +399,6 @@ class CubeScan:
         with nullcontext() if threads is None else runtime.limit_threads(threads):
             tables = executor.run_task(context, task)
         return tables[0] if tables else None
-
-    def _partition_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Bytes of the needed columns of each physical partition."""
-        blobs = self.plan.context.open_store()
-        total = np.zeros(self.plan.n_partitions)
-        for files, scan in zip(self.plan.files, self.plan.context.scans, strict=True):
-            if scan.alignment:
-                keys = files.sample_keys(tuning.SAMPLE)
-                total += estimate_bytes(blobs, keys, *scan.count_columns()) * files.count_files()
-        return total
 
 
 @attrs.frozen(repr=False)

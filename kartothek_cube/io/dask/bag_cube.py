@@ -11,11 +11,11 @@ from dask.bag import Bag
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.store import StoreFactoryInput
 from kartothek_cube.io.dask import _dask_executor as executor
-from kartothek_cube.io_components import computed_dataset, delete_rows, runtime
+from kartothek_cube.io_components import computed_dataset, delete_rows
 from kartothek_cube.io_components.facade import Example, Operation, define_facade, facade, plan_job
 from kartothek_cube.io_components.maintenance import copy, garbage, verify_cube
 from kartothek_cube.io_components.query import logical_plan, physical_plan
-from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frame_blocks
+from kartothek_cube.io_components.query.executor import announce_query, query_job, run_frames
 from kartothek_cube.io_components.write import cube_writes, rewrite, write_commit, write_tasks
 from kartothek_cube.io_components.write.build_index import BuildColumnStatistics
 from kartothek_cube.io_components.write.write_plan import RowsOutside
@@ -129,8 +129,8 @@ def query_cube_bag(query: _QueryFrames) -> Bag:
     query = executor.with_factories(query)
     plan = physical_plan.plan_query(query)
     announce_query(plan)
-    blocks = runtime.batched(plan.tasks(), query.blocksize)
-    return executor.results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)
+    job = query_job(plan, plan.tasks(query.blocksize), run_frames, "groups")
+    return executor.results_as_bag(job, flatten=True)
 
 
 build_cube_from_bag = _write("build_cube_from_bag", cube_writes.BuildParts[Bag, StoreFactoryInput])

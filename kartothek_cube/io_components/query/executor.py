@@ -133,11 +133,6 @@ def announce_end(plan: PhysicalPlan, parts: Iterator[Rows]) -> Iterator[Rows]:
     return count()
 
 
-def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd.DataFrame]:
-    """Frames of several tasks; groups without rows are absent."""
-    return [frame for task in tasks for frame in run_frames(context, task)]
-
-
 def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
     """Frame of a task with at most one group; without task or rows, the planned columns and types."""
     frames = [] if task is None else run_frames(context, task)

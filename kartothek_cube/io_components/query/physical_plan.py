@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kartothek_cube.core import hooks, tuning
 from kartothek_cube.core.arguments import parse_name_set_optional, parse_names
-from kartothek_cube.core.arrow import Ints, Mask
+from kartothek_cube.core.arrow import Floats, Ints, Mask
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
@@ -41,7 +41,7 @@ from kartothek_cube.io_components.query.logical_plan import (
     Role,
     build_logical_plan,
 )
-from kartothek_cube.io_components.runtime import ordered_map, split_by_weight, store_factory
+from kartothek_cube.io_components.runtime import ordered_map, scan_bounds, split_by_weight, store_factory
 from kartothek_cube.io_components.scan import estimate_bytes, file_widths, read_files
 
 #: conjunction of (column, operator, value)
@@ -333,10 +333,10 @@ class PhysicalPlan:
             return None
         return self._task(np.arange(self.n_partitions), None if self.groups is None else tuple(self.groups))
 
-    def tasks(self) -> list[ScanTask]:
-        """One task per group, or a single one without ``partition_by``."""
+    def tasks(self, n_groups: int = 1) -> list[ScanTask]:
+        """Tasks of so many groups, or a single one without ``partition_by``."""
         if self.groups is not None:
-            return self.slice_tasks(np.arange(len(self.groups) + 1))
+            return self.slice_tasks(np.append(np.arange(0, len(self.groups), n_groups), len(self.groups)))
         task = self.single_task()
         return [] if task is None else [task]
 
@@ -374,23 +374,40 @@ def split_into_tasks(
     """Tasks over consecutive groups or physical partitions, of at most ``size`` bytes if they can be cut."""
     if plan.is_empty:
         return []
-    blobs = plan.context.open_store()
-    unaligned, aligned = partition_bytes = np.zeros((2, plan.n_partitions))
-    for files in plan.files:
-        file_bytes = estimate_bytes(blobs, files.sample_keys(tuning.SAMPLE), *files.scan.count_columns())
-        partition_bytes[int(len(files.scan.alignment) > 0)] += file_bytes * files.count_files()
+    aligned, unaligned = _partition_bytes(plan, aligned=True), _partition_bytes(plan, aligned=False)
     # files that every task reads do not count: more tasks make no less of them
     size = max(size, int((aligned + unaligned).max() - aligned.max()))
+    # partitions that several groups share are read once per task: the fewer tasks, the better
+    is_shared = plan.groups is not None and sum(map(len, plan.groups.values())) > plan.n_partitions
+    n_tasks = workers * (1 if is_shared else tasks_per_worker)
+    return plan.slice_tasks(split_by_weight(_group_bytes(plan, aligned), n_tasks, size))
+
+
+def plan_iteration(plan: PhysicalPlan) -> Iterator[ScanTask]:
+    """Tasks for a consumer of one after the other: 1, 1, 2, 4, ... groups or partitions, then blocks."""
+    # 2,000 groups, each a partition: 1.6 s, with a task per group 23 s
+    if not plan.is_empty:
+        yield from plan.slice_tasks(scan_bounds(_group_bytes(plan, _partition_bytes(plan, aligned=True))))
+
+
+def _partition_bytes(plan: PhysicalPlan, *, aligned: bool) -> Floats:
+    """Bytes of the needed columns per physical partition, in files of it alone or in those of all."""
+    blobs, total = plan.context.open_store(), np.zeros(plan.n_partitions)
+    for files in plan.files:
+        if bool(files.scan.alignment) is aligned:
+            keys = files.sample_keys(tuning.SAMPLE)
+            total += estimate_bytes(blobs, keys, *files.scan.count_columns()) * files.count_files()
+    return total
+
+
+def _group_bytes(plan: PhysicalPlan, partition_bytes: Floats) -> Floats:
+    """Bytes of each group; those of a partition have equal shares in it. Without groups, of partitions."""
     if plan.groups is None:
-        return plan.slice_tasks(split_by_weight(aligned, workers * tasks_per_worker, size))
-    # all groups in a physical partition have equal shares in it
+        return partition_bytes
     members = list(plan.groups.values())
     ids = np.concatenate(members)
-    shares = (aligned / np.maximum(np.bincount(ids, minlength=plan.n_partitions), 1))[ids]
-    group_bytes = np.add.reduceat(shares, np.cumsum([0, *map(len, members[:-1])]))
-    # partitions that several groups share are read once per task: the fewer tasks, the better
-    n_tasks = workers * (1 if len(ids) > plan.n_partitions else tasks_per_worker)
-    return plan.slice_tasks(split_by_weight(group_bytes, n_tasks, size))
+    shares = (partition_bytes / np.maximum(np.bincount(ids, minlength=plan.n_partitions), 1))[ids]
+    return np.add.reduceat(shares, np.cumsum([0, *map(len, members[:-1])]))
 
 
 def match_partitions(

@@ -151,7 +151,23 @@ def test_a_group_is_read_when_it_is_asked_for(store):
         assert list(next(groups)["v1"]) == [p, p]
         assert f"p={p}" in files_read(counting)
     assert list(groups) == []
-    assert len(files_read(counting)) == len(set(files_read(counting)))
+    # the footer of the first file tells how many groups make a block
+    assert files_read(counting) == ["p=0", "p=0", "p=1", "p=2"]
+
+
+def test_small_groups_are_read_in_blocks(store, monkeypatch):
+    build(store, seed=pd.concat([part(p) for p in range(100)]))
+    read, sizes = executor.run_frames, []
+
+    def run_frames(context, task):
+        frames = read(context, task)
+        sizes.append(len(frames))
+        return frames
+
+    monkeypatch.setattr(executor, "run_frames", run_frames)
+    frames = api.query_cube__iterator(CUBE, store, partition_by="p")
+    assert [list(frame["v1"]) for frame in frames] == [[p, p] for p in range(100)]
+    assert sizes == [1, 1, 2, 4, 8, 16, 32, 36]
 
 
 def test_a_local_store_is_not_read_ahead(tmp_path):

@@ -151,6 +151,17 @@ def test_headers_of_many_partitions(tmp_path):
         assert plan.n_partitions == units
 
 
+def test_computation_of_small_files():
+    scale = load_script(BENCH / "benchmarks" / "scale.py")
+    bench = scale.SmallFiles()
+    bench.setup(3)
+    for measure in (bench.time_read_all, bench.time_groups, bench.time_compute):
+        measure(3)
+    (frame,) = scale.query_cube(scale.CUBE, bench.url)
+    assert len(frame) == 60 and frame["u"].equals(frame["v"].rename("u"))
+    bench.teardown(3)
+
+
 @pytest.mark.parametrize("engine", ["duckdb", "polars", "cube + duckdb", "cube + polars"])
 def test_aggregation_of_lazy_scans(tmp_path, workload, engine):
     run("peers/cube.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", "build")

@@ -18,7 +18,8 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.pruning import STATISTICS, collect_statistics, store_statistics
 from kartothek_cube.core.schema import make_meta, store_schema_metadata
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io.eager_cube import build_cube, query_cube
+from kartothek_cube.io.eager_cube import build_cube, compute_dataset, query_cube
+from kartothek_cube.io.iter_cube import query_cube__iterator
 from kartothek_cube.io_components.query.logical_plan import QueryCube
 from kartothek_cube.io_components.query.physical_plan import plan_query
 
@@ -113,3 +114,11 @@ class SmallFiles:
 
     def time_read_all(self, n):
         query_cube(CUBE, self.url)
+
+    def time_groups(self, n):
+        for _group in query_cube__iterator(CUBE, self.url, partition_by="p"):
+            pass
+
+    def time_compute(self, n):
+        into = {"changed_since": None, "payload_columns": ["v"]}
+        compute_dataset(lambda rows: rows.rename(columns={"v": "u"}), CUBE, self.url, "scores", **into)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import arguments, pandas_conversion
+from kartothek_cube.core.arrow import Ints
 from kartothek_cube.core.commit.change import UnchangedMetadata, UnchangedPartitions
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
@@ -38,11 +39,21 @@ from kartothek_cube.io_components.maintenance.overview import (
 )
 from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.logical_plan import QueryFrames
-from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, plan_query
+from kartothek_cube.io_components.query.physical_plan import (
+    PhysicalPlan,
+    ScanContext,
+    ScanTask,
+    plan_query,
+    split_evenly,
+)
 from kartothek_cube.io_components.write import table_writer, write_commit, write_tasks
 from kartothek_cube.io_components.write.cube_writes import ExtendCube, plan_existing
 from kartothek_cube.io_components.write.write_plan import WritePlan, Written, merge_writes
 from kartothek_cube.serialization import DataFrameSerializer
+
+#: tasks of a computation, as many as a large cluster has cores; each of fewer partitions is a task. 2,000
+#: partitions of 50 rows take 15 s, with a task for each 39 s
+_TASKS = 512
 
 
 @attrs.frozen
@@ -178,7 +189,15 @@ class ComputeDataset(Generic[StoreT]):
         since = last_token if self.changed_since == "last" else self.changed_since
         if since is not None:
             check_changed_since(since)
-        query = QueryFrames(cube, self.store, self.conditions, inputs, payload_columns=self.payload_columns)
+        query = QueryFrames(
+            cube,
+            self.store,
+            self.conditions,
+            inputs,
+            # a group is a partition
+            partition_by=cube.partition_columns or None,
+            payload_columns=self.payload_columns,
+        )
         scans = plan_query(query)
         seed = scans.files[0]
         partitions, replaced = np.arange(scans.n_partitions), None if target is None else self._labels(target)
@@ -197,7 +216,7 @@ class ComputeDataset(Generic[StoreT]):
             name="compute_dataset",
             description=f"compute dataset {into} of cube {cube.uuid_prefix}",
             context=context,
-            tasks=scans.partition_tasks(partitions[:, None]),
+            tasks=_make_tasks(scans, partitions),
             run=run_compute,
             finish=partial(_finish_compute, plan, target, len(partitions)),
             merge=merge_writes,
@@ -247,6 +266,13 @@ class ComputeDataset(Generic[StoreT]):
         return plan.stage(publish=self.publish)
 
 
+def _make_tasks(scans: PhysicalPlan, partitions: Ints) -> list[ScanTask]:
+    if scans.groups is None:
+        return scans.partition_tasks(partitions[:, None])
+    changed = {group: of for group, of in scans.groups.items() if np.isin(of, partitions).any()}
+    return split_evenly(attrs.evolve(scans, groups=changed), _TASKS)
+
+
 @contextmanager
 def _first_of_all() -> Iterator[None]:
     """The first computation of a dataset is in conflict with another one, which has created it."""
@@ -258,8 +284,8 @@ def _first_of_all() -> Iterator[None]:
 
 
 def run_compute(context: ComputeContext, task: ScanTask) -> Written:
-    """Call the function with the cells of one partition, and write what it returns."""
-    results = []
+    """Call the function with the cells of each partition, and write what it returns."""
+    inputs = []
     for frame in run_frames(context.scan, task):
         try:
             rows = context.function(frame)
@@ -277,8 +303,8 @@ def run_compute(context: ComputeContext, task: ScanTask) -> Written:
             )
         if len(rows):
             _check_partition(context.plan, frame, rows)
-        results.append(write_tasks.write_part(context.plan, {context.into: rows}))
-    return merge_writes(results)
+        inputs.append({context.into: rows})
+    return write_tasks.write_part(context.plan, inputs) if inputs else {}
 
 
 def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -288,7 +314,7 @@ def _check_partition(plan: WritePlan, frame: pd.DataFrame, rows: pd.DataFrame) -
     is_own = np.ones(len(rows), bool)
     for key in given:
         is_own &= rows[key].isin(frame[key].head(1)).to_numpy()
-    wrong = rows.loc[~is_own, given].head(1).to_dict("records")
+    wrong = [] if is_own.all() else rows.loc[~is_own, given].head(1).to_dict("records")
     for transform in plan.spec.transforms(rows.columns):
         if transform.name not in given and not wrong:
             own, new = (

@@ -219,7 +219,9 @@ _TASKS = {
     "collect_stats": "Each task reads the footers of ``blocksize`` files.",
     "delete_rows": "Partitions with such cells are found when the graph is built; a task rewrites up to 16.",
     "compact_cube": "Partitions to compact are found when the graph is built; a task compacts up to 16.",
-    "compute_dataset": "What has changed is found when the graph is built; each task computes one partition.",
+    "compute_dataset": (
+        "What has changed is found when the graph is built; a task computes one or several partitions."
+    ),
     "verify_cube": "Headers and the existence of files are checked when the graph is built, files in tasks.",
 }
 

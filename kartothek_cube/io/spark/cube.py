@@ -508,7 +508,9 @@ copy_cube_spark = _spark(
     "copy_cube_spark", _CopyCube, "Each task copies 1,000 files; the driver commits the datasets."
 )
 compute_dataset_spark = _spark(
-    "compute_dataset_spark", _ComputeDataset, "Each task computes one physical partition; the driver commits."
+    "compute_dataset_spark",
+    _ComputeDataset,
+    "A task computes a partition, or several small ones; the driver commits.",
 )
 build_column_statistics_spark = _spark(
     "build_column_statistics_spark",

@@ -14,6 +14,7 @@ from kartothek_cube.api import cube as api
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.errors import ConcurrentWriteError, StateNotFoundError
 from kartothek_cube.io.eager import build_dataset_indices
+from kartothek_cube.io_components import computed_dataset
 from kartothek_cube.io_components.maintenance.history import COMPUTED_FROM
 from tests.support.cubes import CUBE, as_dict, frame, memory, rows, snapshot
 
@@ -260,6 +261,12 @@ def doubled(store):
     return dict(zip(found["x"], found["twice"], strict=True))
 
 
+@pytest.fixture(params=[1, 512], ids=["one task", "a task per partition"])
+def tasks(request, monkeypatch):
+    monkeypatch.setattr(computed_dataset, "_TASKS", request.param)
+
+
+@pytest.mark.usefixtures("tasks")
 def test_only_changed_partitions_are_computed_again(store):
     result = compute(store)
     assert (sorted(CALLS), result.n_partitions, result.rows, result.files_replaced) == ([0, 1, 2], 3, 3, 0)
@@ -271,6 +278,7 @@ def test_only_changed_partitions_are_computed_again(store):
     assert sorted(api.query_cube_df(CUBE, store, datasets=["seed", "doubled"])["x"]) == [0, 1, 7]
 
 
+@pytest.mark.usefixtures("tasks")
 def test_without_a_change_nothing_is_committed(store):
     compute(store)
     api.append_to_cube(SEED, CUBE, store)
@@ -331,6 +339,7 @@ def test_another_computation_in_the_meantime_is_a_conflict(store, is_first):
     assert doubled(store) == {0: 20, 1: 22, 2: 24}
 
 
+@pytest.mark.usefixtures("tasks")
 def test_a_function_that_fails_leaves_no_file(store):
     before = set(store.keys())
 
@@ -345,6 +354,7 @@ def test_a_function_that_fails_leaves_no_file(store):
     assert set(store.keys()) == before
 
 
+@pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize(
     "function, into, error, message",
     [
@@ -377,6 +387,7 @@ def test_what_names_no_state_is_refused_also_by_a_first_computation(store, since
     assert set(store.keys()) == before
 
 
+@pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("transform", [api.month("day"), api.day("day"), api.truncate(2, "x")], ids=str)
 def test_rows_of_another_derived_partition_are_refused(transform):
     """The next computation of that partition would replace them."""
@@ -395,6 +406,7 @@ def test_rows_of_another_derived_partition_are_refused(transform):
     assert api.query_cube_df(cube, store)["w"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("tasks")
 def test_a_function_may_return_no_rows(store):
     api.compute_dataset(lambda df: double(df) if df["p"].iloc[0] else None, CUBE, store, "doubled")
     assert doubled(store) == pytest.approx({0: float("nan"), 1: 22, 2: 24}, nan_ok=True)
